@@ -15,6 +15,7 @@ from cli.place import choose_place
 from cli.terminal import find_width, wrapped
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
+from core.records.side_format import SideFormat
 
 DATA_DIR = "PLOG_DATA_DIR"
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
@@ -90,6 +91,17 @@ SchemaRegistryOption = Annotated[
         help="Keys and values with a schema there are shown, or given, as JSON.",
         show_default=False,
     ),
+]
+KeyFormatOption = Annotated[
+    SideFormat | None,
+    typer.Option(
+        "--key-format",
+        help="What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
+        show_default=False,
+    ),
+]
+ValueFormatOption = Annotated[
+    SideFormat | None, typer.Option("--value-format", help="What values are.", show_default=False)
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
 LockTimeoutOption = Annotated[

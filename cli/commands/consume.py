@@ -15,8 +15,10 @@ from cli.options import (
     Commit,
     DataDirOption,
     GroupProtocol,
+    KeyFormatOption,
     LockTimeoutOption,
     SchemaRegistryOption,
+    ValueFormatOption,
     ZooKeeperOption,
 )
 from cli.session import session_of
@@ -155,6 +157,8 @@ def consume(
         bool, typer.Option("--join", help="Put values together again that produce --chunk sliced.")
     ] = False,
     schema_registry: SchemaRegistryOption = None,
+    key_format: KeyFormatOption = None,
+    value_format: ValueFormatOption = None,
     exit_on_error: Annotated[
         bool | None,
         typer.Option(
@@ -200,6 +204,7 @@ def consume(
     """
     from core.pipeline.consume import consume as run
     from core.pipeline.consume_request import ConsumeRequest
+    from core.records.side_format import SideFormats
 
     if follow and any("%" in topic for topic in topics):
         raise UsageError("-f is --follow, and topics have no %", hint="a pattern is said with --format")
@@ -227,7 +232,7 @@ def consume(
         with_control=print_control_records,
         claim_check=claim_check,
         join=join,
-        schema_registry=schema_registry,
+        formats=SideFormats(schema_registry, key_format, value_format),
         exits_on_error=exit_on_error,
         format=_SAME_FORMAT.get(format_, format_),
         out=out,

@@ -87,19 +87,24 @@ def dump_segment(
         str | None, typer.Option("--key", metavar="KEY", help="Only records with this key (implies --print-data-log).")
     ] = None,
     key_format: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--key-format",
             metavar="FORMAT",
-            help="How keys are shown: utf8, hex, base64, json, int64be, struct:>qi, ...",
+            help="How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if "
+            "there is one, else utf8.",
+            show_default=False,
         ),
-    ] = "utf8",
+    ] = None,
     value_format: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--value-format", metavar="FORMAT", help="The same formats, or a function of yours as module:function."
+            "--value-format",
+            metavar="FORMAT",
+            help="The same formats, or a function of yours as module:function.",
+            show_default=False,
         ),
-    ] = "utf8",
+    ] = None,
     schema_registry: SchemaRegistryOption = None,
     max_bytes: Annotated[
         int | None, typer.Option("--max-bytes", metavar="N", help="Read at most so many bytes of each log.")
@@ -152,7 +157,7 @@ def dump_segment(
     from core.common.time_text import parse_time
     from core.inspector.dump_options import DumpOptions
     from core.inspector.file_dump import find_dumps
-    from core.inspector.value_format import parse_value_format
+    from core.inspector.value_format import ValueAccount, parse_value_format
 
     paths = [*(paths or []), *(Path(path) for path in (files or "").split(",") if path)]
     if not paths:
@@ -167,7 +172,10 @@ def dump_segment(
     }
     decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
     with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
-    registry = SchemaRegistry(schema_registry) if schema_registry is not None else None
+    wanted = {key_format, value_format} & {None, "registry"}  # a side with a format of its own is not asked of it
+    registry = SchemaRegistry(schema_registry) if schema_registry is not None and wanted else None
+    counts = registry is not None or {key_format, value_format} - {None, "utf8", "string", "none"}
+    account = ValueAccount(say) if counts else None
     options = DumpOptions(
         with_records=with_data or deep_iteration,
         with_data=with_data,
@@ -178,8 +186,9 @@ def dump_segment(
         decoded_as=decoded_as,
         skips_metadata=skip_record_metadata,
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
-        key_format=parse_value_format(key_format, registry),
-        value_format=parse_value_format(value_format, registry),
+        key_format=parse_value_format(key_format, registry, "key", account),
+        value_format=parse_value_format(value_format, registry, "value", account),
+        account=account,
         shows_secrets=show_secrets,
         is_secret_config=_is_secret_config,
     )
@@ -190,6 +199,8 @@ def dump_segment(
         code = _print_hex(dumps)
     else:
         code = _print(dumps, format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka))
+    if account is not None and account.report():
+        code = code or 1
     raise typer.Exit(say_failures(failures) or code)
 
 
@@ -252,9 +263,17 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
 
 
 def _json_rows(dump: FileDump) -> Iterator[str]:
+    from core.inspector.value_format import JsonText
+
     encode = json.JSONEncoder().encode
     for row in dump.rows():
-        yield encode({"schema": SCHEMA, "file": str(dump.path), "kind": dump.kind.value, **row})
+        row = {"schema": SCHEMA, "file": str(dump.path), "kind": dump.kind.value, **row}
+        texts = {name: value for name, value in row.items() if isinstance(value, JsonText)}
+        if not texts:
+            yield encode(row)
+            continue
+        fields = [f"{encode(name)}: {texts.get(name) or encode(value)}" for name, value in row.items()]
+        yield f"{{{', '.join(fields)}}}"
 
 
 def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:

@@ -15,8 +15,10 @@ from cli.options import (
     BootstrapServerOption,
     Codec,
     DataDirOption,
+    KeyFormatOption,
     LockTimeoutOption,
     SchemaRegistryOption,
+    ValueFormatOption,
     ZooKeeperOption,
     say,
 )
@@ -136,6 +138,8 @@ def produce(
         int, typer.Option("--claim-check-above", metavar="BYTES", help="With --claim-check: store only larger values.")
     ] = 0,
     schema_registry: SchemaRegistryOption = None,
+    key_format: KeyFormatOption = None,
+    value_format: ValueFormatOption = None,
     value_schema: Annotated[
         str | None,
         typer.Option(
@@ -178,6 +182,7 @@ def produce(
     from core.pipeline.produce import produce as run
     from core.pipeline.row_writer import WriterOptions
     from core.records.compression import CompressionType
+    from core.records.side_format import SideFormats
 
     if format_ in (InputFormat.json, InputFormat.ndjson):
         format_ = InputFormat.envelope
@@ -198,7 +203,7 @@ def produce(
         headers=headers or (),
         claim_check=None if dry_run else claim_check,
         claim_check_above=claim_check_above,
-        schema_registry=schema_registry,
+        formats=SideFormats(schema_registry, key_format, value_format),
         value_schema=value_schema,
         key_schema=key_schema,
         linger_ms=linger,

@@ -3,9 +3,13 @@
     0       1                  5
     | 0x00 | id, big-endian   | Avro: the datum | JSON Schema: JSON | Protobuf: message indexes, then the message |
 
-Avro is written as Avro's own JSON encoding (a union's value names its branch), so that nothing is lost on the way back;
-plain JSON is taken too. Protobuf is its JSON mapping, with the names of the .proto file. Message indexes are zigzag
-varints: how many, then each; a single 0 stands for the first message. Source: Confluent's wire format.
+Ids begin with 1: bytes that begin with id 0 name no schema, nor do keys of 8 bytes whose schema is not there or does
+not fit. They are what Java's LongSerializer makes of numbers below 2^56.
+
+Avro is written as Avro's own JSON encoding (avro_json.py), so that nothing is lost on the way back; plain JSON is taken
+too. Protobuf is its JSON mapping, with the names of the .proto file; fields that have no presence are there when they
+are zero. Message indexes are zigzag varints: how many, then each; a single 0 stands for the first message. Source:
+Confluent's wire format.
 
 Needs the extra `schema`: confluent-kafka's client of the registry, fastavro, jsonschema, and protoc from grpcio-tools.
 """
@@ -13,18 +17,25 @@ Needs the extra `schema`: confluent-kafka's client of the registry, fastavro, js
 from __future__ import annotations
 
 import contextlib
-import io
+import importlib
 import json
+import re
 import os
+import pkgutil
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from core.client.avro_json import AvroJson, CutOffError
 from core.client.first_answer import is_this_machine
-from core.common.errors import AccessError, PlogError, UsageError
+from core.client.undecoded import SchemaError
+from core.common.errors import AccessError, UsageError
+from core.common.read_json import read_json
 from core.common.varint import read_varint
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
@@ -35,8 +46,11 @@ _FILE_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 _HINT = "pip install 'plog-kafka[schema]'"
 
 
-class SchemaError(PlogError):
-    """Bytes do not follow their schema, or text can't."""
+_LONG_BYTES = 8
+_NOT_FOUND = range(40400, 40500)
+"""The registry's error codes for a schema, subject or version that is not there; HTTP's own is 404."""
+_ASK_AGAIN_SECONDS = 30.0
+"""A schema that was not there is asked for again after this time."""
 
 
 class Codec(NamedTuple):
@@ -44,6 +58,8 @@ class Codec(NamedTuple):
 
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]
+    decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
+    """Gives the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
 
 
 class SchemaRegistry:
@@ -64,18 +80,49 @@ class SchemaRegistry:
         except (ValueError, OSError) as error:
             raise UsageError(f"--schema-registry {self._url}: {error}") from error
         self._codecs: dict[int, Codec] = {}
+        self._failures: dict[int, tuple[float, SchemaError]] = {}  # when each ends to count
+        self.long_keys = 0
+        """How many keys of 8 bytes were given as they are, because no schema fits."""
+        self.has_typed = False
+        """Whether `decode_typed` gave something else than `decode` would, or could."""
 
     # --- out
 
-    def decode(self, data: bytes | None) -> bytes | None:
+    def decode(self, data: bytes | None, *, is_key: bool = False) -> bytes | None:
         """Gives the JSON of what names its schema; other bytes as they are. Raises SchemaError if they don't fit it."""
         if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
             return data
         schema_id = _FRAME.unpack_from(data)[1]
         try:
-            return self._codec(schema_id).decode(data[_FRAME.size :])
-        except ValueError as error:
-            raise SchemaError(f"not of schema {schema_id}, which it names: {error}") from error
+            return self._codec(schema_id).decode(data[_FRAME.size :]) if schema_id else data
+        except (ValueError, RecursionError, SchemaError) as error:
+            return self._plain_long(data, schema_id, error, is_key=is_key)
+
+    def decode_typed(self, data: bytes | None, *, is_key: bool = False) -> tuple[bytes | None, bytes | None]:
+        """Gives what `decode` gives, and the same with 64-bit numbers of Protobuf as numbers."""
+        schema_id = 0 if data is None or len(data) < _FRAME.size or data[0] else _FRAME.unpack_from(data)[1]
+        try:
+            decode = self._codec(schema_id).decode_typed if schema_id else None
+            if decode is not None and data is not None:
+                return decode(data[_FRAME.size :])
+        except (ValueError, RecursionError, SchemaError):
+            pass  # `decode` says what it is
+        decoded = self.decode(data, is_key=is_key)
+        return decoded, decoded
+
+    def _plain_long(self, data: bytes, schema_id: int, error: Exception, *, is_key: bool) -> bytes:
+        """Gives a key that is rather a number than of a schema as it is. Raises SchemaError for all else."""
+        if isinstance(error, SchemaError) and not error.why:
+            raise error
+        if is_key and len(data) == _LONG_BYTES:
+            self.long_keys += 1
+            return data
+        if isinstance(error, SchemaError):
+            raise error
+        why = "cut off" if isinstance(error, CutOffError) else f"not of schema {schema_id}"
+        problem = "its levels are too many" if isinstance(error, RecursionError) else str(error)
+        message = f"not of schema {schema_id}, which it names: {problem}"
+        raise SchemaError(message, why=why, schema_id=schema_id) from error
 
     # --- in
 
@@ -94,6 +141,8 @@ class SchemaRegistry:
                 return frame + codec.encode(text)
             except ValueError as error:
                 raise SchemaError(f"not of schema {schema_id}: {error}") from error
+            except RecursionError as error:
+                raise SchemaError(f"not of schema {schema_id}: its levels are too many") from error
 
         return encode
 
@@ -126,22 +175,47 @@ class SchemaRegistry:
 
     def _codec(self, schema_id: int) -> Codec:
         if schema_id not in self._codecs:
-            schema = self._ask(lambda: self._client.get_schema(schema_id))
-            try:
-                self._codecs[schema_id] = _MAKERS[schema.schema_type](self, schema)
-            except KeyError as error:
-                raise SchemaError(f"schema {schema_id} is of type {schema.schema_type}, which is not known") from error
-            except ImportError as error:
-                raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
+            self._codecs[schema_id] = self._make_codec(schema_id)
         return self._codecs[schema_id]
 
-    def _ask(self, work: Callable[[], Any]) -> Any:
+    def _make_codec(self, schema_id: int) -> Codec:
+        until, failure = self._failures.get(schema_id, (0.0, None))
+        if failure is not None and time.monotonic() < until:
+            raise failure
+        try:
+            schema = self._ask(lambda: self._client.get_schema(schema_id), schema_id)
+            if schema.schema_type not in _MAKERS:
+                raise SchemaError(
+                    f"schema {schema_id} is of type {schema.schema_type}, which is not known",
+                    why=f"of schema {schema_id}",
+                    schema_id=schema_id,
+                )
+            try:
+                codec = _MAKERS[schema.schema_type](self, schema)
+            except (ValueError, RecursionError) as error:
+                why = f"of schema {schema_id}"
+                raise SchemaError(f"schema {schema_id} can't be used: {error}", why=why, schema_id=schema_id) from error
+            self.has_typed |= codec.decode_typed is not None
+            return codec
+        except SchemaError as error:
+            error.why = error.why and f"of schema {schema_id}"  # not that of a schema that it refers to
+            self._failures[schema_id] = time.monotonic() + _ASK_AGAIN_SECONDS, error
+            raise
+        except ImportError as error:
+            raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
+
+    def _ask(self, work: Callable[[], Any], schema_id: int | None = None) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
             return work()
         except SchemaRegistryError as error:
-            raise SchemaError(f"{self._url}: {error.error_message} ({error.error_code})") from error
+            is_of_record = error.error_code in _NOT_FOUND or error.http_status_code == HTTPStatus.NOT_FOUND
+            raise SchemaError(
+                f"{self._url}: {error.error_message} ({error.error_code})",
+                why="of a schema that is not there" if is_of_record else "",
+                schema_id=schema_id,
+            ) from error
         except _transport_errors() as error:
             raise AccessError(
                 f"the Schema Registry does not answer: {str(error) or type(error).__name__}",
@@ -202,74 +276,11 @@ def _transport_errors() -> tuple[type[Exception], ...]:
 
 
 def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
-    import fastavro
-
     named: dict[str, Any] = {}
     for _, other in registry.references(schema):
-        fastavro.parse_schema(json.loads(other.schema_str), named_schemas=named)
-    parsed = fastavro.parse_schema(json.loads(schema.schema_str), named_schemas=named)
-
-    def decode(data: bytes) -> bytes:
-        stream = io.BytesIO(data)
-        try:
-            datum = fastavro.schemaless_reader(stream, parsed, None, return_record_name=True)
-        except (EOFError, IndexError, StopIteration) as error:
-            raise ValueError("the datum ends too early") from error
-        if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes follow the datum")
-        text = io.StringIO()
-        fastavro.json_writer(text, parsed, [datum])
-        return text.getvalue().encode()
-
-    def encode(text: bytes) -> bytes:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed, _avro_datum(fastavro, parsed, named, text))
-        return out.getvalue()
-
-    return Codec(decode, encode)
-
-
-def _avro_datum(fastavro: Any, schema: Any, named: dict[str, Any], text: bytes) -> Any:
-    """Reads Avro's JSON encoding, or plain JSON."""
-    plain = _with_bytes(fastavro, json.loads(text), schema, named)
-    with contextlib.suppress(*_NOT_AVROS_JSON):
-        (datum,) = fastavro.json_reader(io.StringIO(text.decode()), schema)
-        if fastavro.validation.validate(datum, schema, raise_errors=False):
-            return datum
-    try:
-        fastavro.validation.validate(plain, schema)
-    except fastavro.validation.ValidationError as error:
-        raise ValueError(str(error).replace("\n", " ")) from error
-    return plain
-
-
-def _with_bytes(fastavro: Any, value: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Puts bytes where the schema has them: Avro's JSON has texts whose characters are bytes."""
-
-    def go(value: Any, schema: Any) -> Any:
-        if isinstance(schema, list):
-            made = ((go(value, branch), branch) for branch in schema)
-            fitting = (v for v, branch in made if fastavro.validation.validate(v, branch, raise_errors=False))
-            return next(fitting, value)
-        type_ = schema["type"] if isinstance(schema, dict) else schema
-        if isinstance(type_, str) and type_ in named:
-            return go(value, named[type_])
-        if type_ in ("bytes", "fixed") and isinstance(value, str):
-            return value.encode("latin-1")
-        if type_ == "record" and isinstance(value, dict):
-            types = {field["name"]: field["type"] for field in schema["fields"]}
-            return {name: go(item, types[name]) if name in types else item for name, item in value.items()}
-        if type_ == "array" and isinstance(value, list):
-            return [go(item, schema["items"]) for item in value]
-        if type_ == "map" and isinstance(value, dict):
-            return {name: go(item, schema["values"]) for name, item in value.items()}
-        return go(value, type_) if isinstance(type_, dict | list) else value
-
-    return go(value, schema)
-
-
-_NOT_AVROS_JSON = (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, EOFError)
-"""What fastavro's reader raises, wherever it fails."""
+        AvroJson(json.loads(other.schema_str), named)
+    avro = AvroJson(json.loads(schema.schema_str), named)
+    return Codec(avro.decode, avro.encode)
 
 
 # --- JSON Schema
@@ -278,6 +289,7 @@ _NOT_AVROS_JSON = (ValueError, KeyError, TypeError, AttributeError, IndexError, 
 def _json(registry: SchemaRegistry, schema: Any) -> Codec:
     import jsonschema
     from referencing import Registry, Resource
+    from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7
 
     resources = [
@@ -285,18 +297,27 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
         for name, other in registry.references(schema)
     ]
     content = json.loads(schema.schema_str)
-    validator = jsonschema.validators.validator_for(content, jsonschema.Draft7Validator)(
-        content, registry=Registry().with_resources(resources)
-    )
+    kind = jsonschema.validators.validator_for(content, jsonschema.Draft7Validator)
+    try:
+        kind.check_schema(content)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"it is no JSON Schema: {error.json_path}: {error.message}") from error
+    validator = kind(content, registry=Registry().with_resources(resources))
 
     def encode(text: bytes) -> bytes:
         try:
-            validator.validate(json.loads(text))
+            validator.validate(read_json(text))
         except jsonschema.ValidationError as error:
             raise ValueError(f"{error.json_path}: {error.message}") from error
+        except (Unresolvable, re.error) as error:  # a reference that leads nowhere, a pattern that is none
+            raise ValueError(f"the schema can't be used: {error}") from error
         return text
 
-    return Codec(lambda data: data, encode)
+    def decode(data: bytes) -> bytes:
+        read_json(data)
+        return data
+
+    return Codec(decode, encode)
 
 
 # --- Protobuf
@@ -304,12 +325,16 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
 
 def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
     from google.protobuf import descriptor_pool, json_format, message_factory
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError, EncodeError
 
+    write = json.JSONEncoder(ensure_ascii=False).encode
     files = _compile([*registry.references(schema), (_MAIN, schema)])
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
-        pool.Add(file)
+        try:
+            pool.Add(file)
+        except TypeError as error:  # it does not fit the others
+            raise ValueError(str(error)) from error
     main = pool.FindFileByName(_MAIN)
 
     def message_at(indexes: list[int]) -> Any:
@@ -321,29 +346,66 @@ def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
             descriptor = among[index]
         return message_factory.GetMessageClass(descriptor)()
 
-    def decode(data: bytes) -> bytes:
+    def fields(data: bytes) -> tuple[Any, Any]:
         indexes, position = _read_indexes(data)
         message = message_at(indexes)
         try:
             message.ParseFromString(data[position:])
         except DecodeError as error:
             raise ValueError(str(error)) from error
-        text: str = json_format.MessageToJson(
-            message, preserving_proto_field_name=True, indent=None, ensure_ascii=False, descriptor_pool=pool
+        return message.DESCRIPTOR, json_format.MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=pool,
         )
-        return text.encode()
+
+    def decode(data: bytes) -> bytes:
+        return write(fields(data)[1]).encode()
+
+    def decode_typed(data: bytes) -> tuple[bytes, bytes]:
+        descriptor, value = fields(data)
+        shown = write(value).encode()
+        return shown, write(_with_numbers(value, descriptor)).encode()
 
     def encode(text: bytes) -> bytes:
         message = message_at([0])
         try:
             json_format.Parse(text, message, descriptor_pool=pool)
-        except json_format.ParseError as error:
+            return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+        except (json_format.ParseError, EncodeError) as error:
             raise ValueError(str(error)) from error
-        return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
 
-    return Codec(decode, encode)
+    return Codec(decode, encode, decode_typed)
 
 
+def _with_numbers(value: Any, descriptor: Any) -> Any:
+    """Makes numbers of the texts that Protobuf's JSON has for those of 64 bits, in place."""
+    if descriptor.full_name in _WRAPPERS_OF_64_BITS:
+        return int(value) if isinstance(value, str) else value
+    if not isinstance(value, dict) or descriptor.full_name in _JSON_OF_THEIR_OWN:
+        return value
+    for field in descriptor.fields:
+        if field.name not in value:
+            continue
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        one = field.message_type.fields_by_name["value"] if is_map else field
+        if one.message_type is None and one.cpp_type not in (one.CPPTYPE_INT64, one.CPPTYPE_UINT64):
+            continue
+        found = value[field.name]
+
+        def typed(item: Any, one: Any = one) -> Any:
+            return int(item) if one.message_type is None else _with_numbers(item, one.message_type)
+
+        if is_map:
+            value[field.name] = {name: typed(item) for name, item in found.items()}
+        else:
+            value[field.name] = [typed(item) for item in found] if isinstance(found, list) else typed(found)
+    return value
+
+
+_WRAPPERS_OF_64_BITS = frozenset({"google.protobuf.Int64Value", "google.protobuf.UInt64Value"})
+_JSON_OF_THEIR_OWN = frozenset({"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"})
 _MAIN = "plog-schema.proto"
 _FIRST_MESSAGE = b"\0"
 
@@ -374,13 +436,37 @@ def _compile(files: list[tuple[str, Any]]) -> Any:  # -> a FileDescriptorSet wit
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(schema.schema_str)
         out = Path(directory, "descriptors")
+        known = Path(directory, "known")
+        known.write_bytes(_known_files().SerializeToString())
         well_known = Path(grpc_tools.__file__).parent / "_proto"
-        code = protoc.main(
-            ["protoc", f"-I{directory}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={out}", _MAIN]
-        )
+        arguments = [f"-I{directory}", f"-I{well_known}", f"--descriptor_set_in={known}"]
+        code = protoc.main(["protoc", *arguments, "--include_imports", f"--descriptor_set_out={out}", _MAIN])
         if code:
-            raise SchemaError("protoc does not take the schema")
+            raise ValueError("protoc does not take it")
         return FileDescriptorSet.FromString(out.read_bytes())
+
+
+def _known_files() -> Any:  # -> a FileDescriptorSet
+    """Gives the files that every registry knows without having them: Confluent's own, and google/type."""
+    from confluent_kafka.schema_registry import confluent
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    found: dict[str, Any] = {}
+
+    def add(file: Any) -> None:
+        for other in file.dependencies:
+            add(other)
+        if file.name not in found:
+            file.CopyToProto(found.setdefault(file.name, FileDescriptorProto()))
+
+    packages = [confluent]
+    with contextlib.suppress(ImportError):  # protoc says so if a schema needs it
+        packages.append(importlib.import_module("google.type"))
+    for package in packages:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("_pb2"):
+                add(importlib.import_module(module.name).DESCRIPTOR)
+    return FileDescriptorSet(file=found.values())
 
 
 _MAKERS: dict[str, Callable[[SchemaRegistry, Any], Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}

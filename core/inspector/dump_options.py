@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.inspector.file_kind import FileKind, kind_of
-from core.inspector.value_format import ValueFormat, as_utf8
+from core.inspector.value_format import ValueAccount, ValueFormat, as_utf8
 from core.log.file_names import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class DumpOptions:
     key: bytes | None = None
     key_format: ValueFormat = as_utf8
     value_format: ValueFormat = as_utf8
+    account: ValueAccount | None = None
+    """Counts for the formats what does not fit them, if it is asked to."""
     shows_secrets: bool = False
     is_secret_config: Callable[[int, str], bool] = lambda _resource_type, _name: True
 

@@ -25,6 +25,7 @@ class SegmentDump:
 
     def __init__(self, path: Path, options: DumpOptions) -> None:
         """Raises AccessError if the file can't be read."""
+        self._name = path.name
         self._options = options
         self._batches = SegmentBatches(path, options, is_for_text=False)
         self._decoder = options.find_decoder(path) if options.with_data else None
@@ -84,6 +85,8 @@ class SegmentDump:
                 return as_utf8(record.key), as_utf8(self._batches.without_secrets(record).value)
             return key, None if record.value is None else value
         record = self._batches.without_secrets(record)
+        if self._options.account is not None:
+            self._options.account.begin(self._name, record.offset)
         return self._options.key_format(record.key), self._options.value_format(record.value)
 
     # --- as Arrow

@@ -69,6 +69,8 @@ class SegmentText:
         return self._formatted_text
 
     def _formatted_text(self, record: Record) -> str:
+        if self._options.account is not None:
+            self._options.account.begin(self.path.name, record.offset)
         key, value = self._options.key_format(record.key), self._options.value_format(record.value)
         text = "" if record.key is None else f" key: {format_text(key)}"
         return text if record.value is None else f"{text} payload: {format_text(value)}"
@@ -83,7 +85,7 @@ class SegmentText:
     def write(self, fd: int) -> None:
         """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        if not self._batches.is_read_in_windows or workers < 2:
+        if not self._batches.is_read_in_windows or workers < 2 or self._options.account is not None:
             for piece in self.pieces():
                 write_all(fd, [piece])
             return

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy  # noqa: F401 - imported after the log's modules, it costs a short command 15 ms more
 
 from core.client.patience import DAMAGE_HINT
 from core.client.record_source import FindMore, Offsets, RecordSource
+from core.client.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.directory_reader import DirectoryReader
@@ -50,20 +52,23 @@ def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[],
     steps = _steps(run, joiner)
     if request.max_messages == 0:
         return True
-    with _sink(run, open_stdout) as sink:
-        if request.group is not None:
-            from core.pipeline.consume_group import consume_group
+    try:
+        with _sink(run, open_stdout) as sink:
+            if request.group is not None:
+                from core.pipeline.consume_group import consume_group
 
-            consume_group(run, steps, sink)
-        else:
-            _consume_partitions(run, steps, sink)
+                consume_group(run, steps, sink)
+            else:
+                _consume_partitions(run, steps, sink)
+    finally:
+        has_undecoded = run.report_values()
     for partition, offset in joiner.incomplete() if joiner is not None else ():
         run.say(
             f"warning: {partition}: a value that begins at offset {offset} is not printed: slices of it were not read"
         )
     if run.left_out:
         run.say("hint: plog verify --deep names all damage of a directory, plog recover shows what can be mended")
-    return not run.left_out
+    return not run.left_out and not has_undecoded
 
 
 def _joiner() -> Joiner:
@@ -82,13 +87,17 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
         from core.pipeline.large_values import ClaimCheckRoom
 
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
-    if request.schema_registry is not None:
+    if not request.formats.are_plain:
         from core.pipeline.schemas import Schemas
 
-        steps.append(Schemas(request.schema_registry, run.session.find_settings()).decoded)
-    wanted = request.find_filter()
-    if wanted is not None:
-        steps.append(filtering(wanted))
+        schemas = Schemas(request.formats, run.session.find_settings(), run.say)
+        steps.append(partial(schemas.decoded, is_typed=bool(request.filters)))
+    if not request.has_filter:
+        return steps
+    from core.records.record_filter import NotJson
+
+    run.not_json = NotJson()
+    steps.append(filtering(request.find_filter(run.not_json), run.not_json))
     return steps
 
 
@@ -132,7 +141,7 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
         partitions = _ensure_partitions(request, find_partitions())
         ends = source.ends(partitions)
         starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends, run.say)
-        printer = RecordPrinter(request, sink, run.session.frontend.undivided)
+        printer = RecordPrinter(run, sink)
         if request.follow:
             find_more = _finder(request, source, find_partitions, set(starts))
             printer.print_all(through(read_following(source, starts, find_more), steps))
@@ -155,20 +164,21 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
                 printer.print_merged({tp: read({tp: start}) for tp, start in starts.items()})
             elif request.is_per_partition:
                 for tp, start in starts.items():
-                    RecordPrinter(request, sink, run.session.frontend.undivided).print_all(read({tp: start}))
+                    RecordPrinter(run, sink).print_all(read({tp: start}))
             else:
                 printer.print_all(read(starts))
         except PlogError as error:
-            if error.hint == DAMAGE_HINT and len(unread) > 1:
-                _report_unread(list(unread), run.say)
+            if (error.hint == DAMAGE_HINT or isinstance(error, SchemaError)) and len(unread) > 1:
+                _report_unread(list(unread), error, run.say)
             raise
 
 
-def _report_unread(partitions: list[TopicPartition], say: Callable[[str], None]) -> None:
-    """Says of damage that ends the reading in which partitions, the damaged one too, records may be left."""
+def _report_unread(partitions: list[TopicPartition], error: PlogError, say: Callable[[str], None]) -> None:
+    """Says of what ends the reading in which partitions, that of the error too, records may be left."""
     names = ", ".join(map(str, partitions[:_MOST_NAMED]))
     more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)
-    say(f"warning: damage ends the reading; not read to their ends: {names}{more}")
+    what = "damage" if error.hint == DAMAGE_HINT else "a record that can't be decoded"
+    say(f"warning: {what} ends the reading; not read to their ends: {names}{more}")
 
 
 FindPartitions = Callable[[], list[TopicPartition]]

@@ -50,7 +50,7 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
         else:
             membership, offsets = _join(run, client, subscription, is_alone=is_alone)
         with _open_group(run, client, membership, offsets, begin) as consumer:
-            printer = RecordPrinter(run.request, sink, run.session.frontend.undivided)
+            printer = RecordPrinter(run, sink)
             for chunk in through(read_group(consumer), steps):
                 if printer.print(chunk, consumer.done):
                     return

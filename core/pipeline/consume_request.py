@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from core.common.errors import UsageError
 from core.pipeline.consume_range import ensure_in_order
 from core.pipeline.record_sink import PARQUET, VALUE
+from core.records.side_format import PLAIN, SideFormats
 
 if TYPE_CHECKING:
-    from core.records.record_filter import RecordFilter
+    from core.records.record_filter import NotJson, RecordFilter
 
 _REGEX_SIGN = "^"
 
@@ -48,7 +49,7 @@ class ConsumeRequest:
     with_control: bool = False
     claim_check: Path | None = None
     join: bool = False
-    schema_registry: str | None = None
+    formats: SideFormats = PLAIN
     exits_on_error: bool | None = None
     format: str = VALUE
     out: Path | None = None
@@ -121,17 +122,20 @@ class ConsumeRequest:
             for topic in self.topics:
                 ensure_registrable_pattern(topic)
 
-    def find_filter(self) -> RecordFilter | None:
-        """Makes one filter of all; None if there is none."""
-        if self.grep is None and not self.filters:
-            return None
+    @property
+    def has_filter(self) -> bool:
+        return self.grep is not None or bool(self.filters)
+
+    def find_filter(self, not_json: NotJson) -> RecordFilter:
+        """Makes one filter of all, which counts by `not_json`."""
         from core.records.record_filter import both, grep, parse_filter
 
         now_ms = time.time_ns() // 1_000_000
         found: RecordFilter | None = grep(self.grep) if self.grep is not None else None
         for text in self.filters:
-            parsed = parse_filter(text, now_ms)
+            parsed = parse_filter(text, now_ms, not_json)
             found = parsed if found is None else both(found, parsed)
+        assert found is not None  # `has_filter` says so
         return found
 
     def no_topic_error(self) -> UsageError:

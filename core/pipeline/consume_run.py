@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.client.patience import FAILOVER_SECONDS, Patience
+from core.client.undecoded import UndecodedAccount
 from core.client.watermarks import Watermarks
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
@@ -14,6 +15,7 @@ from core.pipeline.session import Session
 if TYPE_CHECKING:
     from core.client.kafka_client import KafkaClient
     from core.client.subscription import Subscription
+    from core.records.record_filter import NotJson
 
 
 @dataclass(slots=True)
@@ -26,6 +28,9 @@ class ConsumeRun:
     """Those of what is read, while it is read."""
     left_out: list[str] = field(default_factory=list)
     """Which records were passed over because they are damaged, in words."""
+    not_json: NotJson | None = None
+    """Counts for the filter, if there is one."""
+    undecoded: UndecodedAccount = field(default_factory=UndecodedAccount)
     _noted: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
@@ -64,6 +69,21 @@ class ConsumeRun:
         if problem not in self.left_out:
             self.left_out.append(problem)
             self.say(f"warning: {problem}")
+
+    def report_values(self) -> bool:
+        """Says of how many records the filter could not see JSON, and how many could not be decoded; returns whether
+        there are any of the latter.
+        """
+        found = self.not_json
+        if found is not None and found.count:
+            self.say(
+                f"note: {found.count:,} of the records that the filter looked into are not JSON: their fields are null "
+                f"to it; the first is {found.first}"
+            )
+        summary = self.undecoded.summary()
+        if summary is not None:
+            self.say(f"warning: {summary}")
+        return summary is not None
 
     def subscribe(self, client: KafkaClient) -> Subscription:
         """Subscribes to the topics. Raises UsageError for a pattern that matches none, if none is waited for."""

@@ -63,6 +63,10 @@ class Lines:
     delimiter: bytes = b"\n"
     drops_cr: bool = False
     """Whether a carriage return before a line's end is part of that end."""
+    thing: str = "line"
+    """What errors call one."""
+    bad: BadLineError | None = None
+    """What is wrong after them, if anything is."""
 
     @cached_property
     def count(self) -> int:
@@ -141,9 +145,10 @@ class Chunk:
     used: int = 0
 
 
-def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Chunk]:
+def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False) -> Iterator[Chunk]:
     """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
-    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if gzipped.
+    `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if it is gzipped,
+    or `is_text` and begins with the byte order mark of UTF-16.
     """
     for name, stream in open_inputs(inputs):
         widen(stream)
@@ -156,10 +161,16 @@ def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Chun
                 raise access_error(error, name, "read") from error
             if is_first and chunk.data.startswith(_GZIP):
                 raise UsageError(f"{name} is compressed by gzip", hint="zcat FILE | plog produce TOPIC")
+            if is_first and is_text and chunk.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise utf16_error(name)
             is_first = False
             yield chunk
             if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
                 yield Chunk(bytearray(), Quiet.LONG, is_end=False)
+
+
+def utf16_error(name: str) -> UsageError:
+    return UsageError(f"{name} is UTF-16, expected UTF-8", hint="iconv -f UTF-16 -t UTF-8 FILE | plog produce TOPIC")
 
 
 def _read_chunk(stream: BinaryIO, rest: bytearray, linger_s: float) -> Chunk:
@@ -200,7 +211,7 @@ def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: floa
     not have one.
     """
     row = 0
-    for chunk in read_chunks(inputs, linger_s):
+    for chunk in read_chunks(inputs, linger_s, is_text=delimiter == b"\n"):
         chunk.used = len(chunk.data) if chunk.is_end else _end_of_lines(chunk.data, delimiter)
         if chunk.used or chunk.quiet is Quiet.LONG:
             lines = Lines(memoryview(chunk.data)[: chunk.used], row, chunk.quiet, delimiter)
@@ -219,6 +230,17 @@ def warning_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iter
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
             tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
+        yield lines
+
+
+def warning_of_json(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
+    """Gives the same lines; warns if the first is the begin of a JSON value that goes on in the next ones."""
+    for lines in chunks:
+        if lines.first_row == 0 and bytes(lines.text[:8]).partition(b"\n")[0].strip() in (b"{", b"["):
+            tell(
+                "note: the input looks like JSON values of several lines, and each line becomes a record; "
+                "--value-format json makes a record of each value"
+            )
         yield lines
 
 

@@ -14,13 +14,14 @@ import numpy as np
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.pipeline.input_format import InputFormat, TimestampUnit
-from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr
+from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
 from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines
 from core.pipeline.line_parsers import csv_parser, envelope_parser, json_parser, lines_parser, read_raw
 from core.pipeline.session import Session
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
+from core.records.side_format import PLAIN, SideFormat, SideFormats
 
 _LENGTH_PREFIXED = "%R%s"
 _NO_HEADERS = encode_headers(())
@@ -47,7 +48,7 @@ class InputOptions:
     headers: Sequence[str] = ()
     claim_check: Path | None = None
     claim_check_above: int = 0
-    schema_registry: str | None = None
+    formats: SideFormats = PLAIN
     value_schema: str | None = None
     key_schema: str | None = None
     linger_ms: float = 0
@@ -74,8 +75,16 @@ class InputOptions:
                 "--delimiter goes with --format lines or envelope",
             ),
             (
-                self.schema_registry is None and (self.value_schema is not None or self.key_schema is not None),
+                self.formats.url is None and (self.value_schema is not None or self.key_schema is not None),
                 "--value-schema and --key-schema go with --schema-registry",
+            ),
+            (
+                self.value_schema is not None and self.formats.find("value") is not SideFormat.registry,
+                f"--value-schema is for values of the registry, and --value-format {self.formats.value} is none",
+            ),
+            (
+                self.key_schema is not None and self.formats.find("key") is not SideFormat.registry,
+                f"--key-schema is for keys of the registry, and --key-format {self.formats.key} is none",
             ),
             (
                 self.timestamp_unit is not None and self.timestamp_field is None,
@@ -117,14 +126,27 @@ class InputOptions:
 
             return read_by_template(self.inputs, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
-        lines = read_lines(self.inputs, delimiter, linger_s)
-        if self.format is InputFormat.lines:
-            lines = warning_of_bom(lines, say)
+        if self._is_json and delimiter == b"\n":
+            from core.pipeline.json_values import read_json_values
+
+            lines = read_json_values(self.inputs, linger_s)
+        else:
+            lines = read_lines(self.inputs, delimiter, linger_s)
+            if self.format is InputFormat.lines:
+                lines = warning_of_bom(warning_of_json(lines, say), say)
         if self.crlf:
             lines = dropping_cr(lines)
         elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
             lines = warning_of_cr(lines, say)
         return parse_lines(lines, self._parser(say))
+
+    @property
+    def _is_json(self) -> bool:
+        """Says whether the input is values of JSON: envelopes, or objects that are the records' values."""
+        if self.format is not InputFormat.lines or self.key_separator is not None:
+            return self.format is InputFormat.envelope
+        has_fields = self.key_field is not None or self.timestamp_field is not None
+        return has_fields or self.value_schema is not None or self.formats.value is SideFormat.json
 
     def _parser(self, say: Callable[[str], None]) -> Parser:
         if self.format is InputFormat.envelope:
@@ -142,14 +164,11 @@ class InputOptions:
         steps: list[Prepare] = []
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
-        if self.schema_registry is not None:
+        if not self.formats.are_plain:
             from core.pipeline.schemas import Schemas
 
-            steps.append(
-                Schemas(self.schema_registry, session.find_settings()).encoder(
-                    topic, self.value_schema, self.key_schema
-                )
-            )
+            schemas = Schemas(self.formats, session.find_settings())
+            steps.append(schemas.encoder(topic, self.value_schema, self.key_schema))
         section = _header_section(self.headers)
         if section is not None:
             steps.append(lambda rows: _with_headers(rows, section))

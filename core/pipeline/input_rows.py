@@ -93,10 +93,11 @@ def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
     """Gives the rows of each chunk up to its first bad line."""
     for lines in input_:
         try:
-            yield Batch(_parsed(parser, lines), None, lines.quiet, lines.text)
+            yield Batch(_parsed(parser, lines), lines.bad, lines.quiet, lines.text)
         except BadLineError as error:
             good = lines.head(error.row - lines.first_row)
-            yield Batch(_parsed(parser, good), error, lines.quiet, good.text)
+            named = BadLineError(error.row, error.problem, thing=lines.thing)
+            yield Batch(_parsed(parser, good), named, lines.quiet, good.text)
 
 
 def _parsed(parser: Parser, lines: Lines) -> Rows:

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from core.common.errors import UsageError
+from core.common.read_json import read_json
 from core.pipeline.format_pattern import PatternPiece, split_pattern
 from core.records.envelope import InputRecord
 from core.records.record import Headers
@@ -252,7 +252,7 @@ def _base64(text: bytes) -> bytes:
 def _json(text: bytes) -> bytes | None:
     """Reads what `consume --format '%s{json}'` writes: a string, null, or an object with the bytes in base64."""
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError as error:
         raise TemplateError(f"{text[:40]!r} is not JSON: {error}") from error
     if value is None:

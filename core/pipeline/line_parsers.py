@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.common.filesystem import access_error
+from core.common.read_json import describe_error, member_text, read_json
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
 from core.pipeline.input_rows import Batch, Parser, Rows, or_open, rows_of
 from core.pipeline.timestamp_field import TimestampField
@@ -51,7 +54,7 @@ def json_parser(key_field: str | None, timestamp_field: TimestampField | None) -
         for row, line in enumerate(lines, lines.first_row):
             fields = _json_object(line, row)
             if key_field is not None:
-                keys.append(_key(_field(fields, key_field, row)))
+                keys.append(_key(_field(fields, key_field, row), line, key_field))
             if timestamp_field is not None:
                 timestamps.append(timestamp_field.milliseconds(_field(fields, timestamp_field.name, row), row))
         return Rows(
@@ -66,7 +69,7 @@ def json_parser(key_field: str | None, timestamp_field: TimestampField | None) -
 
 def _json_object(line: bytes, row: int) -> dict[str, Any]:
     try:
-        fields = _decode_json(line)
+        fields = read_json(line)
     except ValueError as error:
         raise _not_json(row, error) from error
     if not isinstance(fields, dict):
@@ -74,17 +77,8 @@ def _json_object(line: bytes, row: int) -> dict[str, Any]:
     return fields
 
 
-def _decode_json(line: bytes) -> Any:
-    """Raises ValueError as json does, also for what msgspec does not take."""
-    try:
-        return msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return json.loads(line)
-
-
 def _not_json(row: int, error: ValueError) -> BadLineError:
-    problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-    return BadLineError(row, f"not JSON: {problem}")
+    return BadLineError(row, f"not JSON: {describe_error(error)}")
 
 
 def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON may hold
@@ -93,12 +87,18 @@ def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON
     return fields[name]
 
 
-def _key(value: Any) -> bytes | None:
-    """Gives a string's own bytes; other JSON values as JSON; null is a null key."""
+def _key(value: Any, line: bytes, name: str) -> bytes | None:
+    """Gives a string's own bytes, and the text that other JSON has in the line; null is a null key."""
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass")
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, int) and value and value.bit_length() <= _EXACT_BITS and value is not True:
+        return b"%d" % value
+    return member_text(line, name).encode("utf-8", "surrogatepass")
+
+
+_EXACT_BITS = 64  # the text of longer numbers takes long to make
 
 
 def envelope_parser() -> Parser:
@@ -150,7 +150,7 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         headers = [r.headers for r in records]
         sections = [encode_headers(decode_headers(list(h or ()))) for h in headers] if any(headers) else None
         timestamps, partitions = or_open([r.timestamp for r in records]), or_open([r.partition for r in records])
-    except (ValueError, OverflowError, pa.ArrowException):
+    except (ValueError, OverflowError, RecursionError, pa.ArrowException):
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
@@ -165,18 +165,22 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
 
 
 def csv_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
-    """Reads the names of the columns from the first line; each other line is a value: a JSON object of its cells."""
+    """Reads the names of the columns from the first line; each other line is a value: a JSON object of its cells. If
+    the first line has no comma, semicolons or tabs separate the cells.
+    """
     header: list[str] = []
+    separator = ","
     as_json = json_parser(key_field, timestamp_field)
 
     def parse(lines: Lines) -> Rows:
+        nonlocal separator
         objects = []
         rows = iter(enumerate(lines, lines.first_row))
         if lines.first_row == 0:
             row, line = next(rows)
-            header[:] = _csv_cells(row, line.removeprefix(codecs.BOM_UTF8))  # with which Windows' files begin
+            separator, header[:] = _csv_header(row, line.removeprefix(codecs.BOM_UTF8))  # as Windows' files begin
         for row, line in rows:
-            cells = _csv_cells(row, line)
+            cells = _csv_cells(row, line, separator)
             if len(cells) != len(header):
                 raise BadLineError(row, f"{len(cells)} cells, the first line names {len(header)} columns")
             objects.append(json.dumps(dict(zip(header, cells, strict=True)), ensure_ascii=False).encode())
@@ -188,11 +192,27 @@ def csv_parser(key_field: str | None, timestamp_field: TimestampField | None) ->
     return parse
 
 
-def _csv_cells(row: int, line: bytes) -> list[str]:
+def _csv_header(row: int, line: bytes) -> tuple[str, list[str]]:
+    """Finds what separates the cells, and the names of the columns."""
+    if line.lower().startswith(b"sep="):
+        raise BadLineError(row, "this line is Excel's and no names of columns: take it out")
+    outside = re.sub(rb'"(?:[^"]|"")*"', b"", line)
+    separator = next((one for one in (",", ";", "\t") if one.encode() in outside), ",")
+    names = _csv_cells(row, line, separator)
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BadLineError(row, f"the name {twice[0]!r} is there twice: each column needs one of its own")
+    return separator, names
+
+
+def _csv_cells(row: int, line: bytes, separator: str) -> list[str]:
     try:
-        return next(csv.reader([line.decode("utf-8")], strict=True), [])
+        return next(csv.reader([line.decode("utf-8")], strict=True, delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadLineError(row, f"not CSV: {error}") from error
+        problem = str(error)
+        if problem == "unexpected end of data":
+            problem = "a cell in quotes does not end in its line, and newlines within cells are not taken"
+        raise BadLineError(row, f"not CSV: {problem}") from error
 
 
 def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:

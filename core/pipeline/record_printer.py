@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from core.client.undecoded import is_fatal
+from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.consume_request import ConsumeRequest
-from core.pipeline.frontend import Undivided
-from core.pipeline.record_sink import PartitionRows, Sink
+from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.record_sink import Int64s, PartitionRows, Sink
 from core.pipeline.record_stream import Chunk, Chunks
 
 
 class RecordPrinter:
-    """Counts how many more may be written, and for how long it waits for them; owned by one task."""
+    """Counts how many more may be written, and for how long it waits for them; owned by one task.
 
-    def __init__(self, request: ConsumeRequest, sink: Sink, undivided: Undivided) -> None:
+    At a record that could not be decoded it writes what comes before, and raises the record's error, unless the request
+    reads past such records: then they are counted.
+    """
+
+    def __init__(self, run: ConsumeRun, sink: Sink) -> None:
+        request = run.request
+        self._run = run
         self._sink = sink
-        self._undivided = undivided
+        self._undivided = run.session.frontend.undivided
+        self._reads_past = request.exits_on_error is False
         self._left = request.max_messages
         self._idle_seconds = None if request.idle_timeout_ms is None else request.idle_timeout_ms / 1000
         self._last_s = time.monotonic()
@@ -30,11 +39,17 @@ class RecordPrinter:
         """
         if chunk is None:
             return self._idle_seconds is not None and time.monotonic() - self._last_s >= self._idle_seconds
-        chunk = self._cut(chunk)
+        count, error = self._find_end(chunk.columns.undecoded, len(chunk.columns))
+        if error is not None:
+            chunk = _head(chunk, count, int(chunk.columns.offsets[count]))
+        elif count < len(chunk.columns):
+            chunk = _head(chunk, count, int(chunk.columns.offsets[count - 1]) + 1)
         with self._undivided():  # what is out counts as printed, and the other way round
             if len(chunk.columns):
                 self._sink.write([PartitionRows(chunk.partition, chunk.columns)])
             done(chunk.partition, chunk.next_offset)
+        if error is not None:
+            raise error
         return self._count(len(chunk.columns))
 
     def print_all(self, chunks: Chunks) -> None:
@@ -48,17 +63,29 @@ class RecordPrinter:
         from core.pipeline.time_merge import merge_by_time
 
         for page, order in merge_by_time(of_partitions):
-            rows = order if self._left is None else order[: self._left]
-            self._sink.write(page, np.asarray(rows, np.int64))
-            if self._count(len(rows)):
+            undecoded = _undecoded_in(page, order)
+            count, error = self._find_end(undecoded, len(order))
+            if count:
+                self._sink.write(page, np.asarray(order[:count], np.int64))
+            if error is not None:
+                raise error
+            if self._count(count):
                 return
 
-    def _cut(self, chunk: Chunk) -> Chunk:
-        """Cuts it to as many as may be written; the next offset is then after the last of those."""
-        if self._left is None or len(chunk.columns) <= self._left:
-            return chunk
-        columns = chunk.columns.select(slice(0, self._left))
-        return Chunk(chunk.partition, columns, int(columns.offsets[-1]) + 1)
+    def _find_end(self, undecoded: Any, count: int) -> tuple[int, PlogError | None]:
+        """Gives how many of so many records may be written, and the error after them, if there is one."""
+        if self._left is not None:
+            count = min(count, self._left)
+        account = self._run.undecoded
+        if undecoded is not None:
+            for row in np.flatnonzero(undecoded[:count]).tolist():
+                error: PlogError = undecoded[row].error
+                if not self._reads_past or is_fatal(error):
+                    account.shown += row
+                    return row, error
+                account.add(error, self._run.say)
+        account.shown += count
+        return count, None
 
     def _count(self, printed: int) -> bool:
         """Says whether that was the last."""
@@ -67,3 +94,18 @@ class RecordPrinter:
         if self._left is not None:
             self._left -= printed
         return self._left == 0
+
+
+def _head(chunk: Chunk, count: int, next_offset: int) -> Chunk:
+    """Gives the first so many records."""
+    return Chunk(chunk.partition, chunk.columns.select(slice(0, count)), next_offset)
+
+
+def _undecoded_in(page: Sequence[PartitionRows], order: Int64s) -> Any:
+    """Gives `RecordColumns.undecoded` of all rows of the page, in this order."""
+    if all(rows.columns.undecoded is None for rows in page):
+        return None
+    each = [
+        np.full(len(rows.columns), None) if rows.columns.undecoded is None else rows.columns.undecoded for rows in page
+    ]
+    return np.concatenate(each)[order]

@@ -22,7 +22,7 @@ from core.records.record_batch import RecordBatch
 if TYPE_CHECKING:
     from core.client.group_consumer import GroupConsumer
     from core.client.record_source import FindMore, Offsets, RecordSource
-    from core.records.record_filter import RecordFilter
+    from core.records.record_filter import NotJson, RecordFilter
 
 
 class Chunk(NamedTuple):
@@ -31,6 +31,8 @@ class Chunk(NamedTuple):
     partition: TopicPartition
     columns: RecordColumns
     next_offset: int
+    typed: RecordColumns | None = None
+    """The same records as filters see their JSON, if that is not as they are printed."""
 
 
 Chunks = Iterator[Chunk | None]
@@ -135,14 +137,20 @@ def through(chunks: Chunks, steps: list[Step]) -> Chunks:
         yield chunk
 
 
-def filtering(wanted: RecordFilter) -> Step:
-    """Makes a step that keeps what the filter wants."""
-    from core.records.record_filter import Rows
+def filtering(wanted: RecordFilter, not_json: NotJson) -> Step:
+    """Makes a step that keeps what the filter wants, or may want: of what could not be decoded nobody knows. The filter
+    counts by `not_json`.
+    """
+    from core.records.record_filter import Rows, filter_undecoded
 
     def keep(chunk: Chunk) -> Chunk:
         if not len(chunk.columns):
             return chunk
-        mask = wanted(Rows(chunk.partition, chunk.columns))
-        return chunk if mask.all() else chunk._replace(columns=chunk.columns.select(mask))
+        not_json.begin()
+        rows = Rows(chunk.partition, chunk.columns, chunk.typed)
+        mask = wanted(rows)
+        if chunk.columns.undecoded is not None:
+            filter_undecoded(wanted, rows, mask)
+        return chunk if mask.all() else chunk._replace(columns=chunk.columns.select(mask), typed=None)
 
     return keep

@@ -1,16 +1,23 @@
-"""Decodes and encodes keys and values with the schemas of a Schema Registry."""
+"""Makes text of keys and values, and the other way round, each side as its format says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from core.client.schema_registry import SchemaError, SchemaRegistry
+from core.client.side_decoder import open_registry, side_decoder, side_encoder
+from core.client.undecoded import SchemaError, is_fatal, not_decoded_text
+from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Rows
 from core.records.byte_strings import ByteStrings
+from core.records.columns import RecordColumns, Undecoded
+from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
     from core.pipeline.record_stream import Chunk
@@ -20,35 +27,94 @@ Encode = Callable[[bytes | None], bytes | None]
 
 
 class Schemas:
-    """Turns bytes of schemas into JSON, and the other way round; owned by one task."""
+    """Turns bytes of records into text, and the other way round; owned by one task."""
 
-    def __init__(self, url: str, settings: ClientSettings | None) -> None:
-        """Asks `SchemaRegistry`, as the settings of clients say."""
-        self.registry = SchemaRegistry(url, settings.registry if settings is not None else None)
+    def __init__(
+        self, formats: SideFormats, settings: ClientSettings | None, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Asks `SchemaRegistry` for the sides that are its, as the settings of clients say."""
+        self.registry = open_registry(formats, settings)
+        self._formats = formats
+        self._say = say
+        self._has_noted = False
 
-    def decoded(self, chunk: Chunk) -> Chunk:
-        """Writes JSON for keys and values that name a schema. Raises SchemaError, which names the record."""
-        columns = chunk.columns
-        keys = self._decode(chunk, "key", columns.keys().to_pylist())
-        values = self._decode(chunk, "value", columns.values().to_pylist())
-        return chunk._replace(columns=columns.with_keys(keys).with_values(values))
+    # --- out
 
-    def _decode(self, chunk: Chunk, what: str, texts: list[bytes | None]) -> Any:  # -> pyarrow.BinaryArray
-        decoded = []
+    def decoded(self, chunk: Chunk, *, is_typed: bool = False) -> Chunk:
+        """Decodes both sides. A record that can't be decoded is marked (`RecordColumns.undecoded`), and is the last if
+        it is not to blame. `is_typed`: with what filters see, if that is another.
+        """
+        failures: dict[int, dict[str, PlogError]] = {}
+        shown: dict[str, list[bytes | None]] = {}
+        seen: dict[str, list[bytes | None]] = {}
+        for side in ("key", "value"):
+            if self._formats.find(side) is not SideFormat.none:
+                shown[side], typed_texts = self._decode(chunk, side, failures, is_typed=is_typed)
+                seen[side] = shown[side] if typed_texts is None else typed_texts
+        count = min((len(texts) for texts in shown.values()), default=len(chunk.columns))
+        before = chunk.columns if count == len(chunk.columns) else chunk.columns.select(slice(0, count))
+        columns = _with_sides(before, {side: texts[:count] for side, texts in shown.items()})
+        typed = (
+            _with_sides(before, {side: texts[:count] for side, texts in seen.items()})
+            if any(seen[side] is not shown[side] for side in shown)
+            else None
+        )
+        if failures:
+            undecoded = np.full(count, None)
+            for row, errors in failures.items():
+                if row < count:
+                    undecoded[row] = Undecoded(frozenset(errors), next(iter(errors.values())))
+            columns = replace(columns, undecoded=undecoded)
+        if self.registry is not None and self.registry.long_keys and not self._has_noted:
+            self._has_noted = True
+            self._say(
+                "note: keys of 8 bytes that are of no schema of the registry are shown as they are; "
+                "--key-format long shows numbers"
+            )
+        return chunk._replace(columns=columns, typed=typed)
+
+    def _decode(
+        self, chunk: Chunk, side: str, failures: dict[int, dict[str, PlogError]], *, is_typed: bool
+    ) -> tuple[list[bytes | None], list[bytes | None] | None]:
+        """Gives what is shown of the records of one side, and what filters see if that may be another."""
+        columns, registry = chunk.columns, self.registry
+        texts = (columns.keys() if side == "key" else columns.values()).to_pylist()
+        markers = {row: texts[row] for row in _control_rows(columns)}  # which are Kafka's own
+        for row in markers:
+            texts[row] = None
+        is_typed = is_typed and registry is not None and self._formats.find(side) is SideFormat.registry
+        has_pairs = is_typed and registry is not None and registry.has_typed
+        decode: Callable[[bytes | None], Any] = side_decoder(self._formats.find(side), registry, is_key=side == "key")
+        if has_pairs and registry is not None:
+            decode = partial(registry.decode_typed, is_key=side == "key")
+        found: list[Any] = []
         for row, text in enumerate(texts):
             try:
-                decoded.append(self.registry.decode(text))
-            except SchemaError as error:
-                where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
-                raise SchemaError(f"{where}: its {what} is {error.message}", hint=error.hint) from error
-        return pa.array(decoded, pa.binary())
+                found.append(decode(text))
+            except PlogError as error:
+                shown = not_decoded_text(text or b"", error)
+                found.append((shown, shown) if has_pairs else shown)
+                where = f"{chunk.partition} offset {columns.offsets[row]}"
+                failures.setdefault(row, {})[side] = _named(error, f"{where}: its {side} is ")
+                if is_fatal(error):
+                    break
+        if is_typed and not has_pairs and registry is not None and registry.has_typed:  # the first of Protobuf
+            return self._decode(chunk, side, failures, is_typed=True)
+        found_seen = [pair[1] for pair in found] if has_pairs else None
+        found = [pair[0] for pair in found] if has_pairs else found
+        for row, text in markers.items():
+            if row < len(found):
+                found[row] = text
+        return found, found_seen
+
+    # --- in
 
     def encoder(self, topic: str, value_schema: str | None, key_schema: str | None) -> Callable[[Rows], Rows]:
-        """Makes what turns rows of JSON into bytes of the schemas. Those that are not named are the newest of
-        TOPIC-value and TOPIC-key, if the registry has such. Raises BadLineError for a line that is not of them.
+        """Makes what turns rows of text into bytes. Schemas that are not named are the newest of TOPIC-value and
+        TOPIC-key, if the registry has such. Raises BadLineError for a line that is not of them.
         """
-        encode_value = self._find_encoder(value_schema, f"{topic}-value")
-        encode_key = self._find_encoder(key_schema, f"{topic}-key")
+        encode_value = self._find_encoder("value", value_schema, f"{topic}-value")
+        encode_key = self._find_encoder("key", key_schema, f"{topic}-key")
 
         def encode(rows: Rows) -> Rows:
             return rows.with_columns(
@@ -57,10 +123,35 @@ class Schemas:
 
         return encode
 
-    def _find_encoder(self, schema: str | None, subject: str) -> Encode | None:
+    def _find_encoder(self, side: str, schema: str | None, subject: str) -> Encode | None:
+        format_, registry = self._formats.find(side), self.registry
+        if format_ is not SideFormat.registry or registry is None:
+            return None if format_ is SideFormat.none else side_encoder(format_)
         if schema is None:
-            return self.registry.encoder(subject, subject) if self.registry.has_subject(subject) else None
-        return self.registry.encoder(schema, subject)
+            return registry.encoder(subject, subject) if registry.has_subject(subject) else None
+        return registry.encoder(schema, subject)
+
+
+def _control_rows(columns: RecordColumns) -> list[int]:
+    if not any(batch.is_control for batch in columns.batches):
+        return []
+    is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
+    return np.flatnonzero(is_control).tolist()
+
+
+def _named(error: PlogError, where: str) -> PlogError:
+    """Makes the same error, saying which record it is of, and how to read on; the registry's own stays as it is."""
+    if not isinstance(error, SchemaError):
+        return error
+    hint = error.hint or (None if is_fatal(error) else "--no-exit-on-error marks such records, and reads on")
+    return SchemaError(f"{where}{error.message}", hint=hint, why=error.why, schema_id=error.schema_id)
+
+
+def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) -> RecordColumns:
+    for side, texts in sides.items():
+        array = pa.array(texts, pa.binary())
+        columns = columns.with_keys(array) if side == "key" else columns.with_values(array)
+    return columns
 
 
 def _encode(rows: Rows, texts: ByteStrings | None, encode: Encode | None) -> ByteStrings | None:

@@ -101,5 +101,8 @@ class TimestampField:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value, default=str)
+    except (ValueError, RecursionError):  # more digits, or levels, than json writes
+        return "very long"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from core.common.errors import CorruptRecordError
+from core.common.errors import CorruptRecordError, PlogError
 from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.common.varint import read_varint
@@ -38,6 +38,13 @@ from core.records.record_places import (
     record_error,
 )
 from core.records.varint_columns import TOO_LONG, Int64s, decode_varints, skip_varints
+
+
+class Undecoded(NamedTuple):
+    """Says of a record which of `key` and `value` could not be decoded, and why; the error names the record."""
+
+    sides: frozenset[str]
+    error: PlogError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class RecordColumns:
     value_lengths: Int64s
     header_counts: Int64s
     header_positions: Int64s
+    undecoded: npt.NDArray[np.object_] | None = None
+    """For each record None, or an Undecoded; None if all of them were decoded."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -121,6 +130,7 @@ class RecordColumns:
             value_lengths=self.value_lengths[rows],
             header_counts=self.header_counts[rows],
             header_positions=self.header_positions[rows],
+            undecoded=None if self.undecoded is None else self.undecoded[rows],
         )
 
     def with_values(self, values: Any) -> RecordColumns:

@@ -15,6 +15,7 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
+from core.common.read_json import read_json
 from core.records.record import Headers
 
 READ_FIELDS = frozenset({"key", "value", "headers", "timestamp", "partition"})
@@ -49,7 +50,7 @@ def encode_headers_json(headers: Headers) -> str:
 
 def decode_envelope(line: bytes) -> InputRecord:
     """Decodes it; raises ValueError, saying what is wrong, for a line that is no envelope."""
-    fields = json.loads(line)
+    fields = read_json(line)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, found {_kind(fields)}")
     unknown = fields.keys() - READ_FIELDS - WRITTEN_FIELDS

@@ -10,7 +10,10 @@ Fields: `topic partition offset timestamp leader_epoch producer_id producer_epoc
 
 Whole columns are tested, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows
 that are still in question, and for `==` with a text only if that text's bytes stand in the row. What is not JSON, or
-has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
+has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything. `NotJson`
+counts what is not JSON. A number, `true` or `false` is compared with the JSON that key or value are.
+
+A key or value that could not be decoded may be anything: a record passes then if some content would let it through.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,12 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.common.errors import UsageError
+from core.common.read_json import describe_error, read_json
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
+from core.records.byte_strings import ends_of
 from core.records.columns import RecordColumns
 
 Mask = npt.NDArray[np.bool_]
-Literal = str | bytes | int | float | bool | None
+Literal = str | bytes | int | float | Decimal | bool | None
 
 
 class Rows(NamedTuple):
@@ -41,27 +47,67 @@ class Rows(NamedTuple):
 
     partition: TopicPartition
     columns: RecordColumns
+    typed: RecordColumns | None = None
+    """The same records as JSON paths see them, if that is not as they are printed."""
+    unread: frozenset[str] = frozenset()
+    """Which of `key` and `value` are not known in any of the rows: comparisons with them are `assumed` to be so."""
+    assumed: bool = True
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def select(self, mask: Mask) -> Rows:
-        return Rows(self.partition, self.columns.select(mask))
+        typed = None if self.typed is None else self.typed.select(mask)
+        return Rows(self.partition, self.columns.select(mask), typed, self.unread, self.assumed)
+
+    def assuming(self, unread: frozenset[str], *, so: bool) -> Rows:
+        """Gives the same rows; what compares with these sides of them is assumed to be so, or not."""
+        return Rows(self.partition, self.columns, self.typed, unread, so)
 
 
 RecordFilter = Callable[[Rows], Mask]
 """Gives True for each row that is wanted."""
 
 
-def parse_filter(text: str, now_ms: int) -> RecordFilter:
+class NotJson:
+    """Counts records that a filter looked into, and that are not JSON; owned by one task."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+        """Where the first is, and what is wrong with it."""
+        self._offsets: set[int] = set()
+
+    def begin(self) -> None:
+        """Begins with other records: those of before do not come again."""
+        self._offsets.clear()
+
+    def add(self, rows: Rows, row: int, error: ValueError) -> None:
+        """Counts the record in that row; once, whatever asks for it."""
+        offset = int(rows.columns.offsets[row])
+        if offset not in self._offsets:
+            self._offsets.add(offset)
+            self.count += 1
+            self.first = self.first or f"{rows.partition} offset {offset}: {describe_error(error)}"
+
+
+def parse_filter(text: str, now_ms: int, not_json: NotJson | None = None) -> RecordFilter:
     """Parses it; raises UsageError, with the place, for text that is no expression."""
-    return _Parser(text, now_ms).parse()
+    return _Parser(text, now_ms, not_json or NotJson()).parse()
 
 
 def grep(pattern: str) -> RecordFilter:
     """Wants records whose value the regular expression is found in."""
     ensure_pattern(pattern, "--grep")
-    return lambda rows: _truth(_search(rows.columns.values(), pattern))
+    return _compare_texts(_TEXTS["value"], lambda values: _search(values, pattern))
+
+
+def filter_undecoded(wanted: RecordFilter, rows: Rows, mask: Mask) -> None:
+    """Corrects the mask for records that could not be decoded: those that might be wanted are."""
+    assert rows.columns.undecoded is not None
+    for row, problem in enumerate(rows.columns.undecoded):
+        if problem is not None:
+            mask[row] = wanted(rows.select(np.array([row])).assuming(problem.sides, so=True))[0]
 
 
 def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
@@ -111,12 +157,18 @@ class _TextField:
     """A field of bytes: `read` gives a pyarrow.BinaryArray and, if a row has any number of them, how many each has."""
 
     read: Callable[[Rows], tuple[Any, npt.NDArray[np.int64] | None]]
+    side: str = ""
+    """`key` or `value`, if it is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _JsonField:
-    read: Callable[[RecordColumns], Any]  # -> pyarrow.BinaryArray
+    side: str
     path: tuple[str | int, ...]
+
+    def read(self, rows: Rows) -> Any:  # -> pyarrow.BinaryArray
+        columns = rows.columns if rows.typed is None else rows.typed
+        return columns.keys() if self.side == "key" else columns.values()
 
 
 _Field = _NumberField | _TextField | _JsonField
@@ -135,8 +187,8 @@ _NUMBERS = {
 }
 _TEXTS = {
     "topic": _TextField(lambda rows: (pa.array([rows.partition.topic.encode()] * len(rows), pa.binary()), None)),
-    "key": _TextField(lambda rows: (rows.columns.keys(), None)),
-    "value": _TextField(lambda rows: (rows.columns.values(), None)),
+    "key": _TextField(lambda rows: (rows.columns.keys(), None), "key"),
+    "value": _TextField(lambda rows: (rows.columns.values(), None), "value"),
 }
 
 
@@ -179,7 +231,7 @@ _ORDER: dict[str, Callable[[Any, Any], Any]] = {
 _ARROW_ORDER = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal, "==": pc.equal}
 
 
-def _compare_numbers(field: _NumberField, sign: str, number: float) -> RecordFilter:
+def _compare_numbers(field: _NumberField, sign: str, number: float | Decimal) -> RecordFilter:
     compare = _ORDER[sign]
     return lambda rows: np.array(compare(field.read(rows), number), np.bool_)
 
@@ -188,6 +240,8 @@ def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilte
     """Compares them by `test`: pyarrow.BinaryArray -> pyarrow.BooleanArray."""
 
     def mask(rows: Rows) -> Mask:
+        if field.side in rows.unread:
+            return np.full(len(rows), rows.assumed)
         array, counts = field.read(rows)
         found = _truth(test(array))
         if counts is None:
@@ -199,32 +253,52 @@ def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilte
     return mask
 
 
-def _compare_json(field: _JsonField, test: Callable[[Any], bool], hint: bytes | None) -> RecordFilter:
-    """Compares it; `hint`: bytes that stand in every row that passes, unless JSON's escapes hide them."""
+def _compare_json(
+    field: _JsonField, test: Callable[[Any], bool], hint: bytes | None, not_json: NotJson
+) -> RecordFilter:
+    """Compares it; `hint`: bytes that stand in every row that passes, unless JSON's escapes or another encoding than
+    UTF-8 hide them.
+    """
 
     def mask(rows: Rows) -> Mask:
-        texts = field.read(rows.columns)
+        if field.side in rows.unread:
+            return np.full(len(rows), rows.assumed)
+        texts = field.read(rows)
         candidates = np.ones(len(rows), np.bool_)
         if hint is not None:
             candidates = _truth(
                 pc.or_(pc.match_substring(texts, pattern=hint), pc.match_substring(texts, pattern=b"\\"))
-            )
+            ) | _is_wide(texts)
         found = np.zeros(len(rows), np.bool_)
         numbers = np.flatnonzero(candidates)
         cells = texts.take(pa.array(numbers)).to_pylist()
-        found[numbers] = [test(_at_path(cell, field.path)) for cell in cells]
+        for number, cell in zip(numbers.tolist(), cells, strict=True):
+            try:
+                value = None if cell is None else read_json(cell)
+            except ValueError as error:
+                not_json.add(rows, number, error)
+                value = None
+            found[number] = test(_at_path(value, field.path))
         return found
 
     return mask
 
 
-def _at_path(text: bytes | None, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None if there is nothing
-    import msgspec
+def _is_wide(texts: Any) -> Mask:
+    """Says which texts (pyarrow.BinaryArray) may be UTF-16 or UTF-32: they begin with its mark, or with a zero byte
+    among the first two.
+    """
+    ends = ends_of(texts)
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    if len(data) < 2:
+        return np.zeros(len(texts), np.bool_)
+    starts = np.minimum(ends[:-1], len(data) - 2)
+    first, second = data[starts], data[starts + 1]
+    is_wide: Mask = (first >= 0xFE) | (first == 0) | (second == 0)
+    return is_wide
 
-    try:
-        value = msgspec.json.decode(text) if text is not None else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+
+def _at_path(value: Any, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None if there is nothing
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -243,7 +317,7 @@ def _json_test(sign: str, literal: Literal) -> Callable[[Any], bool]:
 def _is_same_kind(value: Any, literal: Literal) -> bool:
     if isinstance(value, bool) or isinstance(literal, bool):
         return isinstance(value, bool) and isinstance(literal, bool)
-    numbers = int | float
+    numbers = int | float | Decimal
     return (isinstance(value, numbers) and isinstance(literal, numbers)) or isinstance(value, type(literal))
 
 
@@ -262,6 +336,7 @@ _TOKEN = re.compile(
 _WORDS: dict[str, Literal] = {"true": True, "false": False, "null": None}
 _SIGNS = ("==", "!=", "<", "<=", ">", ">=", "~", "!~", "contains", "is")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_MANY_DIGITS = 4300  # more than those are no int of Python's
 
 
 class _Token(NamedTuple):
@@ -273,9 +348,10 @@ class _Token(NamedTuple):
 class _Parser:
     """Parses by recursive descent."""
 
-    def __init__(self, text: str, now_ms: int) -> None:
+    def __init__(self, text: str, now_ms: int, not_json: NotJson) -> None:
         self._text = text
         self._now_ms = now_ms
+        self._not_json = not_json
         self._tokens = list(self._split())
         self._next = 0
 
@@ -352,7 +428,7 @@ class _Parser:
         if sign.text == "is":
             is_negated = self._takes("not")
             self._expect("null")
-            found = _is_null(field)
+            found = self._is_null(field)
             return _negated(found) if is_negated else found
         place = self._peek().position
         literal = self._literal()
@@ -365,14 +441,14 @@ class _Parser:
     def _field(self) -> _Field:
         token = self._peek()
         if token.text == "." and token.kind == "sign":
-            return _JsonField(RecordColumns.values, self._path())
+            return _JsonField("value", self._path())
         if token.kind != "word":
             raise self._wrong("expected a field, such as value, key, offset, header.NAME or .json.path", token.position)
         name = self._take().text
         if name == "header":
             return self._header()
         if name in ("key", "value") and self._peek().text in (".", "["):
-            return _JsonField(RecordColumns.keys if name == "key" else RecordColumns.values, self._path())
+            return _JsonField(name, self._path())
         known: dict[str, _Field] = {**_NUMBERS, **_TEXTS}
         if name not in known:
             raise self._wrong(
@@ -413,7 +489,7 @@ class _Parser:
                 raise self._wrong("bytes have two digits each", position)
             return bytes.fromhex(text[2:-1])
         if kind == "number":
-            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+            return _number(text)
         if kind == "word" and text in _WORDS:
             return _WORDS[text]
         raise self._wrong('expected a "text", a number, true, false or null', position)
@@ -422,7 +498,7 @@ class _Parser:
         if literal is None:
             if sign != "==":
                 raise self._wrong("null is only equal to null, or not", start)
-            return _is_null(field)
+            return self._is_null(field)
         if isinstance(field, _NumberField):
             return self._compare_numbers(field, sign, literal, place)
         if sign in ("~", "contains") and not isinstance(literal, str | bytes):
@@ -431,10 +507,12 @@ class _Parser:
             if not isinstance(literal, str):
                 raise self._wrong("expected a regular expression as text", place)
             ensure_pattern(literal, "--filter")
+        if isinstance(field, _TextField) and field.side and not isinstance(literal, str | bytes):
+            field = _JsonField(field.side, ())
         if isinstance(field, _JsonField):
             return self._compare_json(field, sign, literal, place)
         if not isinstance(literal, str | bytes):
-            problem = f"expected a text: keys, values and headers are bytes ({self._text[start:place].strip()} ...)"
+            problem = f"expected a text: headers and topics are bytes ({self._text[start:place].strip()} ...)"
             raise self._wrong(f"{problem}; .field is what JSON holds", place)
         data = literal.encode() if isinstance(literal, str) else literal
         if sign == "~":
@@ -456,11 +534,27 @@ class _Parser:
             raise self._wrong("JSON holds no bytes, expected a text", place)
         if sign == "~":
             pattern = str(literal)
-            return _compare_json(field, lambda v: isinstance(v, str) and _finds(pattern, v), None)
+            return self._json(field, lambda v: isinstance(v, str) and _finds(pattern, v), None)
         hint = literal.encode() if isinstance(literal, str) and sign in ("==", "contains") else None
         if sign == "contains":
-            return _compare_json(field, lambda value: isinstance(value, str | list) and literal in value, hint)
-        return _compare_json(field, _json_test(sign, literal), hint)
+            return self._json(field, lambda value: isinstance(value, str | list) and literal in value, hint)
+        return self._json(field, _json_test(sign, literal), hint)
+
+    def _json(self, field: _JsonField, test: Callable[[Any], bool], hint: bytes | None) -> RecordFilter:
+        return _compare_json(field, test, hint, self._not_json)
+
+    def _is_null(self, field: _Field) -> RecordFilter:
+        if isinstance(field, _NumberField):
+            return lambda rows: np.zeros(len(rows), np.bool_)
+        if isinstance(field, _JsonField):
+            return self._json(field, lambda value: value is None, None)
+        return _negated(_compare_texts(field, pc.is_valid))
+
+
+def _number(text: str) -> int | float | Decimal:
+    if not re.fullmatch(r"-?\d+", text):
+        return float(text)
+    return int(text) if len(text) < _MANY_DIGITS else Decimal(text)
 
 
 def _finds(pattern: str, text: str) -> bool:
@@ -469,12 +563,4 @@ def _finds(pattern: str, text: str) -> bool:
 
 
 def _negated(filter_: RecordFilter) -> RecordFilter:
-    return lambda rows: ~filter_(rows)
-
-
-def _is_null(field: _Field) -> RecordFilter:
-    if isinstance(field, _NumberField):
-        return lambda rows: np.zeros(len(rows), np.bool_)
-    if isinstance(field, _JsonField):
-        return _compare_json(field, lambda value: value is None, None)
-    return _negated(_compare_texts(field, pc.is_valid))
+    return lambda rows: ~filter_(rows.assuming(rows.unread, so=not rows.assumed))

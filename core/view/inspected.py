@@ -136,8 +136,9 @@ class Inspected:
     def schemas(self, url: str) -> Schemas:
         """Opens the Schema Registry there."""
         from core.pipeline.schemas import Schemas
+        from core.records.side_format import SideFormats
 
-        return Schemas(url, self.session.find_settings())
+        return Schemas(SideFormats(url), self.session.find_settings())
 
     def close(self) -> None:
         self._opened.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.printable import printable
+from core.common.read_json import compact, indented, read_json
 
 if TYPE_CHECKING:
     from core.client.schema_registry import SchemaRegistry
@@ -32,7 +32,7 @@ class Form(StrEnum):
     HEX = "hex"
 
 
-def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None) -> str:
+def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False) -> str:
     """Writes a key or value in one line, its beginning if it is long; nothing in it can drive a terminal. Raises
     AccessError if the registry can't be asked, UsageError if it can't be understood.
     """
@@ -40,7 +40,7 @@ def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = 
         return NULL
     if form is Form.SCHEMA and registry is not None:
         try:
-            data = registry.decode(data) or b""
+            data = registry.decode(data, is_key=is_key) or b""
         except (AccessError, UsageError):  # the registry itself is what is wrong
             raise
         except PlogError as error:
@@ -57,18 +57,21 @@ def _compact(data: bytes) -> bytes:
     if len(data) > _WHOLE_BYTES:
         return data
     try:
-        return json.dumps(json.loads(data), separators=(",", ":"), ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+        read_json(data)
+        return compact(data).encode("utf-8", "surrogatepass")
+    except ValueError:
         return data
 
 
-def whole_lines(data: bytes | None, form: Form, registry: SchemaRegistry | None = None) -> list[str]:
+def whole_lines(
+    data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False
+) -> list[str]:
     """Writes a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
     if data is None:
         return [NULL]
     if form is Form.SCHEMA and registry is not None:
         try:
-            data = registry.decode(data) or b""
+            data = registry.decode(data, is_key=is_key) or b""
         except (AccessError, UsageError):  # the registry itself is what is wrong
             raise
         except PlogError as error:
@@ -86,8 +89,9 @@ def whole_lines(data: bytes | None, form: Form, registry: SchemaRegistry | None 
 
 def _pretty(data: bytes) -> str | None:
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
+        read_json(data)
+        return indented(data)
+    except ValueError:
         return None
 
 
@@ -118,10 +122,11 @@ class RowWriter:
         key, value = self.contents(row)
         if self._internal is not None and self.form is not Form.HEX:
             key = self._internal.key_words(row)
-        return cell_text(key, self._key_form, self._registry), cell_text(value, self.form, self._registry)
+        shown = cell_text(key, self._key_form, self._registry, is_key=True)
+        return shown, cell_text(value, self.form, self._registry)
 
     def key_lines(self, row: LogRow) -> list[str]:
-        return whole_lines(self.contents(row)[0], self._key_form, self._registry)
+        return whole_lines(self.contents(row)[0], self._key_form, self._registry, is_key=True)
 
     def value_lines(self, row: LogRow) -> list[str]:
         return whole_lines(self.contents(row)[1], self.form, self._registry)

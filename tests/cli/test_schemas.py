@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
@@ -178,3 +179,107 @@ def test_what_is_wrong_is_said(registry: SchemaRegistryServer, client: SchemaReg
     away = call_plog("consume", "t", "--schema-registry", "http://127.0.0.1:1", *where)
     assert away.returncode == 3
     assert b"the Schema Registry does not answer" in away.stderr
+
+
+RECORD = json.dumps({"type": "record", "name": "U", "fields": [{"name": "c", "type": "string"}]})
+GOOD, CUT, UNKNOWN = b"\0\0\0\0\1\2A", b"\0\0\0\0\1\xff\xff\xff", b"\0\0\0\3\xe7xx"
+
+
+def test_one_record_that_is_not_of_its_schema_hides_nothing(
+    registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str], tmp_path: Path
+) -> None:
+    """Five values, of which the third and the fifth are bad: every door shows the two before, and tells of the rest."""
+    client.register_schema("t-value", Schema(RECORD, "AVRO"))
+    for number, value in enumerate((GOOD, GOOD, CUT, GOOD, UNKNOWN)):
+        put(where, value, b"%d" % number)
+    schemas = ["--schema-registry", registry.url]
+    options = ["consume", "t", *schemas, "--format", r"%o %s\n", *where]
+    before = b'0 {"c": "A"}\n1 {"c": "A"}\n'
+    parquet = tmp_path / "out.parquet"
+    for more in (["--merge"], ["--group", "g"], ["--grep", "A", "--filter", 'value.c == "A"']):
+        stopped = call_plog(*options, *more)
+        assert (stopped.returncode, stopped.stdout) == (1, before), more
+        assert b"t-0 offset 2: its value is not of schema 1, which it names: the datum ends too early" in stopped.stderr
+    assert b" 2 " in ok("group", "describe", "g", "--output", "csv", *where).replace(b",", b" ")
+    for more in (["--max-messages", "2"], ["--filter", 'not key == "2" and offset < 3']):
+        assert ok(*options, *more) == before, more
+    marked = call_plog(*options, "--no-exit-on-error")
+    lines = marked.stdout.splitlines()
+    assert (marked.returncode, lines[:2], lines[3]) == (1, before.splitlines(), b'3 {"c": "A"}')
+    marks = [json.loads(line.partition(b" ")[2])["not_decoded"] for line in (lines[2], lines[4])]
+    assert [(mark["base64"], mark["schema_id"]) for mark in marks] == [("AAAAAAH///8=", 1), ("AAAAA+d4eA==", 999)]
+    assert b"2 of 5 not decoded: 1 cut off, 1 of schema 999" in marked.stderr
+    written = call_plog(*options[:4], "--no-exit-on-error", "--format", "parquet", "--out", str(parquet), *where)
+    assert written.returncode == 1
+    table = pq.read_table(parquet)
+    assert [json.loads(value) for value in table["value"].to_pylist()] == [
+        json.loads(line.partition(b" ")[2]) for line in lines
+    ]
+    dump = call_plog("dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson", *schemas)
+    shown = [json.loads(line) for line in dump.stdout.splitlines()]
+    assert [row["value"] for row in shown if "value" in row] == [json.loads(line.partition(b" ")[2]) for line in lines]
+    assert dump.returncode == 1
+    assert b"2 of 5 not decoded: 1 cut off, 1 of schema 999" in dump.stderr
+
+
+def test_key_and_value_are_chosen_apart(
+    registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str], tmp_path: Path
+) -> None:
+    client.register_schema("t-value", Schema(RECORD, "AVRO"))
+    options = ["--schema-registry", registry.url, "--format", r"%k{hex} %s\n", *where]
+    long_keys = (b"\0\0\0\0\0\0\0\x2a", b"\0\0\1\x8b\xcf\xe5\x68\0")  # Java's 42, and milliseconds of 2023
+    for key in long_keys:
+        put(where, GOOD, key)
+    done = call_plog("consume", "t", *options)
+    assert done.stdout.splitlines() == [b'000000000000002a {"c": "A"}', b'0000018bcfe56800 {"c": "A"}']
+    assert (done.returncode, done.stderr.count(b"--key-format long")) == (0, 1)
+    options[3] = r"%k %s\n"
+    shown = b'42 {"c": "A"}\n1700000000000 {"c": "A"}\n'
+    assert ok("consume", "t", "--key-format", "long", *options) == shown
+    assert ok("consume", "t", "--key-format", "long", "--filter", "key > 42", *options) == shown.splitlines(True)[1]
+    assert ok("consume", "t", "--value-format", "base64", "--key-format", "none", *options[2:]) == b"".join(
+        b"%b AAAAAAECQQ==\n" % key for key in long_keys
+    )
+    ok("produce", "t", "-K:", "--key-format", "long", *options[:2], *where, stdin=b'-7:{"c": "B"}\n')
+    assert (
+        ok("consume", "t", "--from", "2", "--format", r"%k{hex} %s{hex}\n", *where) == b"f" * 15 + b"9 00000000010242\n"
+    )
+    for text, problem in (("x", "no whole number"), ("9223372036854775808", "more than 64 bits")):
+        bad = call_plog("produce", "t", "-K:", "--key-format", "long", *where, stdin=f"{text}:v\n".encode())
+        assert (bad.returncode, problem in bad.stderr.decode()) == (1, True)
+    for wrong in (["--key-format", "registry"], ["--value-format", "registry"]):
+        assert call_plog("consume", "t", *wrong, *where).returncode == 2
+    dump = ["dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson"]
+    rows = ok(*dump, "--key-format", "long", *options[:2]).splitlines()
+    assert [json.loads(row).get("key") for row in rows if b'"key"' in row] == [42, 1700000000000, -7]
+
+
+def test_protobuf_in_filters(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
+    """Zeros are there, 64-bit integers are numbers, and the files that every registry knows can be imported."""
+    path = tmp_path / "v.proto"
+    path.write_text(
+        """syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";
+        import "google/type/date.proto"; import "google/protobuf/wrappers.proto";
+        message V { string s = 1 [(confluent.field_meta).doc = "a text"]; bool f = 2; int64 n = 3; int32 z = 4;
+          repeated uint64 many = 5; map<string, int64> of = 6; V inner = 7; google.protobuf.Int64Value w = 8;
+          google.type.Date day = 9; confluent.type.Decimal amount = 10; }"""
+    )
+    options = ["--schema-registry", registry.url, *where]
+    line = {"s": "5", "n": "9007199254740993", "many": ["1", "2"], "of": {"a": "3"}, "inner": {"n": "4"}, "w": "6"}
+    ok(
+        "produce",
+        "t",
+        "--value-schema",
+        str(path),
+        *options,
+        stdin=json.dumps({**line, "day": {"year": 2013}}).encode(),
+    )
+    (shown,) = ok("consume", "t", *options).splitlines()
+    found = (
+        "f == false", "z == 0", "n > 3", "n == 9007199254740993", "many[1] == 2", "of.a >= 3", "inner.n == 4", "w == 6",
+        "inner.f == false", 's == "5"', "day.year == 2013",
+    )  # fmt: skip
+    wanted = [argument for one in found for argument in ("--filter", f"value.{one}")]
+    assert ok("consume", "t", *wanted, *options) == shown + b"\n"
+    other = "value.n == 9007199254740992 or value.s == 5 or value.f == true"
+    assert ok("consume", "t", "--filter", other, *options) == b""

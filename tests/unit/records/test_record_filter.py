@@ -136,7 +136,7 @@ def test_grep() -> None:
         ("key", "expected one of =="),
         ("key ==", "at its end: expected a"),
         ("nosuch == 1", "no field nosuch: expected partition, offset"),
-        ("key == 5", "keys, values and headers are bytes"),
+        ("header.h == 5", "headers and topics are bytes"),
         ('offset == "x"', "expected a number"),
         ('timestamp > "nonsense"', "expected a number or a time"),
         ("offset > null", "null is only equal"),

@@ -1,0 +1,40 @@
+"""What keys and values are, as `--key-format` and `--value-format` name it, each for its side."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class SideFormat(StrEnum):
+    registry = "registry"
+    string = "string"
+    long = "long"
+    int = "int"
+    double = "double"
+    uuid = "uuid"
+    json = "json"
+    base64 = "base64"
+    none = "none"
+
+
+class SideFormats(NamedTuple):
+    """Those of the two sides; `url` is that of the Schema Registry, if there is one."""
+
+    url: str | None = None
+    key: SideFormat | None = None
+    value: SideFormat | None = None
+
+    def find(self, side: str) -> SideFormat:
+        """Gives that of `key` or `value`: if none is named, `registry` if there is one, else `none`."""
+        named = self.key if side == "key" else self.value
+        return named or (SideFormat.none if self.url is None else SideFormat.registry)
+
+    @property
+    def are_plain(self) -> bool:
+        """Says whether the bytes of both stay as they are."""
+        return self.find("key") is self.find("value") is SideFormat.none
+
+
+PLAIN = SideFormats()
+"""Bytes of both sides stay as they are."""
