@@ -18,6 +18,7 @@ from core.log.record_validator import (
     CheckedBatch,
     check_records,
     check_small,
+    ensure_readable,
     ensure_size,
     invalid_records,
     out_of_range,
@@ -65,6 +66,7 @@ def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: 
     """Checks everything but the size and the crc."""
     if from_client:
         _ensure_sound_header(batch)
+        ensure_readable(batch)
     elif batch.is_control:
         return
     if batch.max_timestamp - now_ms > config.message_timestamp_after_max_ms and not config.is_log_append_time:

@@ -18,14 +18,28 @@ from core.common.java_numbers import LONG_MAX
 from core.common.steps import MUCH_FOLLOWS, Steps
 from core.log.log_config import LogConfig
 from core.records.batches import refused_frame
-from core.records.compression import CompressionType, compress, stream_compressor
-from core.records.record import Record
-from core.records.record_batch import HEADER_SIZE, NO_TIMESTAMP, RecordBatch
+from core.records.compression import (
+    FRAME_START_BYTES,
+    FRAME_STARTS,
+    CompressionType,
+    compress,
+    decompressed_pieces,
+    no_frame_error,
+    stream_compressor,
+)
+from core.records.record import SMALLEST_RECORD_BYTES, Record, skip_record
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, NO_TIMESTAMP, RecordBatch
 from core.records.record_batch_builder import with_section
-from core.records.record_walk import RecordWalk, is_small, read_if_small
+from core.records.record_walk import SMALL_SECTION_BYTES, RecordWalk, is_small, read_if_small
 
 if TYPE_CHECKING:
     from core.records.columns import RecordColumns
+
+_FEW_RECORDS = 2
+"""The records of a batch that has no more are looked at, unless they are compressed in more than `_FEW_BYTES`."""
+_FEW_BYTES = 4096
+_LEAST_LENGTH = 2 * (SMALLEST_RECORD_BYTES - 1)
+"""The first byte of the least length, zig-zag."""
 
 _COMPRESSED_AT_ONCE = 64 * 1024
 MOST_NAMED = 1000
@@ -40,6 +54,43 @@ class CheckedBatch(RecordBatch):
     def __init__(self, batch: RecordBatch, checked_by: LogConfig) -> None:
         super().__init__(batch.buffer, batch.start, batch.position)
         self.checked_by = checked_by
+
+
+def ensure_readable(batch: RecordBatch) -> None:
+    """Raises KafkaError(INVALID_RECORD) for a batch that no Java consumer can read, as far as that costs little: of few
+    records each is looked at, of more the first byte, and of compressed ones the head of the frame.
+
+    Source: `LogValidator`, which looks at all of them.
+    """
+    buffer, start, count = batch.buffer, batch.start + HEADER_SIZE, batch.count
+    try:
+        if batch.attributes & CODEC_MASK:
+            frame_starts = FRAME_STARTS[batch.attributes & CODEC_MASK]
+            if not bytes(buffer[start : start + FRAME_START_BYTES]).startswith(frame_starts):
+                raise no_frame_error(batch.compression, buffer[start : batch.start + batch.size_bytes])
+            if count > _FEW_RECORDS or batch.size_bytes > _FEW_BYTES:
+                return
+            section: bytes | memoryview = buffer[start : batch.start + batch.size_bytes]
+            records = b""
+            for piece in decompressed_pieces(batch.compression, section):
+                records += piece
+                if len(records) > SMALL_SECTION_BYTES:
+                    return
+            section = records
+        elif count > _FEW_RECORDS:
+            if buffer[start] & 1 or buffer[start] < _LEAST_LENGTH:
+                raise ValueError("the first record has a length that none can have")
+            return
+        else:
+            section = buffer[start : batch.start + batch.size_bytes]
+        position = 0
+        for _ in range(count):
+            position = skip_record(section, position)
+        if position != len(section):
+            raise ValueError(f"{len(section) - position} bytes follow the last of {count} records")
+    except (CorruptRecordError, ValueError, IndexError) as error:
+        why = "it ends within a record" if isinstance(error, IndexError) else str(error)
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"no consumer could read the batch: {why}") from error
 
 
 def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:

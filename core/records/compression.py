@@ -148,6 +148,15 @@ def decompress_what_can_be(codec: CompressionType, data: Buffer, *, magic: int =
     return b"".join(found)
 
 
+def no_frame_error(codec: CompressionType, data: Buffer) -> CorruptRecordError:
+    """Makes the error about data that begins with none of `FRAME_STARTS`."""
+    try:
+        _ensure_begins(data, FRAME_STARTS[codec][0][:4], f"{codec.text} data does not begin as such")
+    except CorruptRecordError as error:
+        return error
+    return CorruptRecordError(refused_by_kafka(codec, data) or f"the {codec.text} frame has flags that Kafka refuses")
+
+
 class _PlainStream:
     def compress(self, data: Buffer) -> bytes:
         return bytes(data)
@@ -194,10 +203,7 @@ _GZIP_FRAME_BYTES = 18
 def _decompress_gzip(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
     from isal import isal_zlib
 
-    if bytes(data[: len(_GZIP_START)]) != _GZIP_START[: len(data)]:
-        raise CorruptRecordError(
-            f"gzip data does not begin as such: {bytes(data[:4]).hex()} is {_name_of_format(data)}"
-        )
+    _ensure_begins(data, _GZIP_START, "gzip data does not begin as such")
     rest, position = data[:_GZIP_INPUT_BYTES], _GZIP_INPUT_BYTES
     while len(rest):
         member = isal_zlib.decompressobj(_GZIP_WINDOW)
@@ -219,6 +225,11 @@ def _decompress_gzip(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
             position += _GZIP_INPUT_BYTES
         if len(rest) <= _GZIP_FRAME_BYTES or rest[: len(_GZIP_START)] != _GZIP_START:
             return
+
+
+def _ensure_begins(data: Buffer, magic: bytes, why: str) -> None:
+    if bytes(data[: len(magic)]) != magic[: len(data)]:
+        raise CorruptRecordError(f"{why}: {bytes(data[:4]).hex()} is {_name_of_format(data)}")
 
 
 def _name_of_format(data: Buffer) -> str:
@@ -343,10 +354,7 @@ def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
     """
     import lz4.frame
 
-    if bytes(data[:4]) != _LZ4_MAGIC[: len(data)]:
-        raise CorruptRecordError(
-            f"lz4 data does not begin as a frame: {bytes(data[:4]).hex()} is {_name_of_format(data)}"
-        )
+    _ensure_begins(data, _LZ4_MAGIC, "lz4 data does not begin as a frame")
     flags = data[4] if len(data) > 4 else 0
     if flags & _LZ4_DICTIONARY:
         raise CorruptRecordError("the lz4 frame needs a dictionary, and Kafka has none")
@@ -490,10 +498,8 @@ def _ensure_whole_zstd_frames(data: Buffer) -> Iterator[bytes]:
             if len(head) < 8 or position > len(view):
                 raise CorruptRecordError("zstd frame is cut short")
             continue
-        if position == 0 and bytes(head[:4]) != _ZSTD_MAGIC[: len(head)]:
-            raise CorruptRecordError(
-                f"zstd data does not begin as a frame: {bytes(head[:4]).hex()} is {_name_of_format(head)}"
-            )
+        if position == 0:
+            _ensure_begins(head, _ZSTD_MAGIC, "zstd data does not begin as a frame")
         parameters = zstandard.get_frame_parameters(head)
         if parameters.dict_id:
             raise CorruptRecordError(f"the zstd frame needs dictionary {parameters.dict_id}, and Kafka has none")
@@ -526,6 +532,18 @@ _FORMATS = {
     _ZSTD_MAGIC: "a zstd frame",
     **{number.to_bytes(4, "little"): "a skippable frame" for number in _SKIPPABLE},
 }
+
+
+FRAME_STARTS: tuple[tuple[bytes, ...], ...] = (
+    (b"",),
+    (_GZIP_START,),
+    (b"",),
+    tuple(_LZ4_MAGIC + bytes([0x40 | _LZ4_INDEPENDENT | flags]) for flags in range(0, 32, 4)),
+    (_ZSTD_MAGIC, *(number.to_bytes(4, "little") for number in _SKIPPABLE)),
+)
+"""What the data of each codec may begin with for Kafka's readers: of lz4 with version and flags, of snappy anything."""
+
+FRAME_START_BYTES = 5
 
 
 def refused_by_kafka(codec: CompressionType, data: Buffer) -> str | None:

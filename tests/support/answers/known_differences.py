@@ -44,6 +44,8 @@ DELETED_IN_SESSION = Reason("protocol.md", "If a topic is deleted during a fetch
 QUORUM = Reason("protocol.md", "The quorum has one voter")
 SHARE_KEYS = Reason("protocol.md", "Share groups have no coordinator")
 RECORDS_LEFT_ALONE = Reason("validation.md", "the records of an ordinary topic")
+NOT_DECOMPRESSED = Reason("validation.md", "records that do not decompress")
+LENGTHS_INSIDE = Reason("validation.md", "a compressed record that ends elsewhere")
 ONE_BATCH = Reason("validation.md", "one whole batch for each partition")
 HEADER_CODES = Reason("validation.md", "which error a broken header gets")
 BAD_RECORDS = Reason("validation.md", "which records are bad")
@@ -158,6 +160,14 @@ KNOWN = (
         ("produce-broken-records", "produce-broken-counts"),
         plog='^(0|"<offset>"|null)$',
         kafka='^(-1|87|"<message>")$',
+    ),
+    Known(NOT_DECOMPRESSED, ("produce-broken-records",), path="ErrorCode$", plog="87", kafka="-1"),
+    Known(
+        LENGTHS_INSIDE,
+        ("produce-broken-records",),
+        step="^record length .*gzip",
+        plog="^(87|-1)$",
+        kafka='^(0|"<offset>")$',
     ),
     Known(
         ONE_BATCH,
