@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -173,8 +174,8 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._last_trigger_s = time.monotonic()
         if isinstance(limit, ReadMaxRows) and total > limit.max_rows:
-            return _to_dict({tp: begins[tp] + share for tp, share in _shares(new, limit.max_rows).items()}, ids)
-        return _to_dict(ends if is_all else {tp: begins[tp] + count for tp, count in new.items()}, ids)
+            new = _shares(new, limit.max_rows)
+        return _to_dict({tp: begins[tp] + count for tp, count in new.items()}, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         return _to_dict(*self._find_ends())
@@ -219,7 +220,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         hint="a new checkpointLocation begins again; failOnDataLoss=false reads it from its beginning",
                     )
                 found[tp] = 0
-            if end < found[tp]:
+            if end < found[tp] and not self._is_open(tp, found[tp]):
                 if self._options.fails_on_data_loss:
                     raise PlogError(
                         f"{tp} ends at offset {end} and was read up to {found[tp]}: the topic is another, or was cut",
@@ -227,6 +228,16 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
                 found[tp] = end
         return found
+
+    def _is_open(self, partition: TopicPartition, offset: int) -> bool:
+        """Says whether the log goes up to the offset, and only what is committed does not: a stream that has read
+        uncommitted records waits there once it reads committed ones.
+        """
+        if not self._options.read_committed:
+            return False
+        options = replace(self._options, read_committed=False)
+        with contextlib.closing(open_source(options)) as source:
+            return source.records.ends([partition])[partition] >= offset
 
     # --- a batch of it
 

@@ -48,8 +48,11 @@ _REFUSED = (
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",
 )  # fmt: skip
 """Settings of a consumer that the Kafka source takes from nobody."""
-_WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix")
-"""Options of the Kafka source that tune its consumers: taken, and without meaning here."""
+_METADATA_TTL = "partition.metadata.cache.ttl.ms"
+_WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix", _METADATA_TTL)
+"""Options of the Kafka source that tune its consumers, and how long it believes what it knows of partitions: taken, and
+without meaning here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,9 @@ class SourceOptions:
             max_expansion=parse_size(given["maxexpansion"], "option maxExpansion:") if "maxexpansion" in given else 0,
             access=access_of(given),
         )
+        ttl_ms = read.parsed(_METADATA_TTL, int, -1)
+        if ttl_ms < 1 and ttl_ms != -1:
+            raise UsageError(f"option {_METADATA_TTL}: {ttl_ms}, expected 1 or more, or -1")
         parsed._ensure_whole()
         return parsed
 
@@ -266,9 +272,38 @@ def _ensure_known(given: Mapping[str, str]) -> None:
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
     """Reads {"topic": {"0": 23, "1": -2}}; topics' ids may be there, as in a stream's checkpoint, and don't count."""
-    found: dict[str, dict[str, Any]] = json.loads(text)
+    expected = ValueError('expected a number for each partition, as {"topic": {"0": 23, "1": 42}}')
+    found = _parse_object(text, expected)
     found.pop(TOPIC_IDS, None)
-    return {TopicPartition(t, int(p)): int(o) for t, partitions in found.items() for p, o in partitions.items()}
+    if not all(isinstance(partitions, dict) for partitions in found.values()):
+        raise expected
+    return {
+        TopicPartition(topic, _parse_number(number, expected)): _parse_number(offset, expected)
+        for topic, partitions in found.items()
+        for number, offset in partitions.items()
+    }
+
+
+def _parse_object(text: str, expected: ValueError) -> dict[str, Any]:
+    def only_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a topic or partition is named twice")
+        return dict(pairs)
+
+    try:
+        found = json.loads(text, object_pairs_hook=only_once)
+    except json.JSONDecodeError:
+        raise expected from None
+    if not isinstance(found, dict):
+        raise expected
+    return found
+
+
+def _parse_number(value: object, expected: ValueError) -> int:
+    """Reads one of JSON, or of a text; none that is cut off, or stands for something else, as 1.5 and true do."""
+    if type(value) is int or (isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII)):
+        return int(value)
+    raise expected
 
 
 def _parse_topics(text: str) -> tuple[str, ...]:
@@ -281,11 +316,11 @@ def _parse_topics(text: str) -> tuple[str, ...]:
 
 def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     """Reads {"topic": [0, 1]}"""
-    found: dict[str, list[int]] = json.loads(text)
-    assigned = tuple(TopicPartition(topic, int(number)) for topic, numbers in found.items() for number in numbers)
-    if not assigned:
-        raise ValueError("expected partitions")
-    return assigned
+    expected = ValueError('expected partitions, as {"topic": [0, 1]}')
+    found = _parse_object(text, expected)
+    if not any(found.values()) or not all(isinstance(numbers, list) for numbers in found.values()):
+        raise expected
+    return tuple(TopicPartition(topic, _parse_number(n, expected)) for topic, numbers in found.items() for n in numbers)
 
 
 def _parse_pattern(text: str) -> str:

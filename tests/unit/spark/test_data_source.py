@@ -114,6 +114,37 @@ def test_every_record_of_the_topics_that_are_asked_for(data: Path) -> None:
     assert offsets(reader_of(path=f"{data / 'u-0'},{data / 't-1'}")) == of_u | {"t-1": of_t["t-1"]}
 
 
+def test_a_stream_that_has_read_uncommitted_records_waits_for_their_end(tmp_path: Path) -> None:
+    """Its isolation level was changed under its checkpoint: it is further than what is committed, of a log that is
+    whole. A log that ends before is another.
+    """
+    path = tmp_path / "t-0"
+    log = open_log(path)
+    fields = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+    append(log, make_batch(b"0"))
+    append(log, make_batch(b"1", base_sequence=0, **fields))
+    append(log, make_batch(b"2"))
+    log.flush()
+    before = stream_of(path=str(path), startingOffsets="earliest", isolationLevel="read_uncommitted")
+    read = before.latestOffset(before.initialOffset(), ReadAllAvailable())
+    assert read["t"] == {"0": 3}
+    for limit in (ReadAllAvailable(), ReadMaxRows(10)):
+        stream = stream_of(path=str(path))
+        assert stream.latestOffset(read, limit) == read
+        assert rows(stream, stream.partitions(read, read)) == []
+        stream.prepareForTriggerAvailableNow()
+        assert stream.latestOffset(read, limit) == read
+    append_marker(log, 1, is_commit=True)
+    append(log, make_batch(b"4"))
+    log.flush()
+    stream = stream_of(path=str(path))
+    end = stream.latestOffset(read, ReadAllAvailable())
+    assert [row["value"] for row in rows(stream, stream.partitions(read, end))] == [b"4"]
+    log.close()
+    with pytest.raises(PlogError, match="t-0 ends at offset 5 and was read up to 9: the topic is another, or was cut"):
+        stream.latestOffset(read | {"t": {"0": 9}}, ReadAllAvailable())
+
+
 def test_a_stream_has_no_end(data: Path) -> None:
     for name, value in (("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", "{}")):
         source = PlogDataSource({"path": str(data), "subscribe": "t", name: value})

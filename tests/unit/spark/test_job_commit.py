@@ -204,7 +204,7 @@ def test_a_driver_that_dies_among_its_commits_is_completed(
             job(1).commit(client, tasks, TASKS)
     again = job(2)
     again.commit(client, whole(again, topic, connect), TASKS)
-    is_another = kind == "named" and ended == TASKS  # a job that was whole is done anew
+    is_another = kind == "named" and ended == TASKS  # a job that was whole is done again
     ensure_counts(broker, topic, client, sorted([*WHOLE, *WHOLE]) if is_another else WHOLE)
 
 

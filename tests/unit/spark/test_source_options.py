@@ -126,6 +126,50 @@ def test_what_is_not_understood_is_named(given: dict[str, str], said: str) -> No
     assert said in str(caught.value)
 
 
+OFFSETS = 'expected a number for each partition, as {"topic": {"0": 23, "1": 42}}'
+PARTITIONS = 'expected partitions, as {"topic": [0, 1]}'
+
+
+@for_each(
+    "value",
+    ['{"t": "earliest"}', '{"t": "latest"}', '{"t": {"0": "earliest"}}', '{"t": 5}', '{"t": [0]}', '{"t": null}',
+     '{"t": {"0": null}}', '{"t": {"0": 1.5}}', '{"t": {"0": true}}', '{"t": {"zero": 1}}', '{"t": {"0": "1_0"}}',
+     "5", "[]", "null", '"t"', "t:0:5", '{"t": {"0": 5}'],
+)  # fmt: skip
+@for_each("name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_what_is_no_offset_of_each_partition_is_refused_in_words(name: str, value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(**{name: value})
+    assert str(caught.value) == f"option {name}: {value!r} is not understood: {OFFSETS}"
+
+
+@for_each(
+    "value",
+    ['{"t": 0}', '{"t": "01"}', '{"t": [0.5]}', '{"t": [true]}', '{"t": {"0": 1}}', '{"t": []}', "{}", "[1]", "t"],
+)
+def test_what_names_no_partitions_is_refused_in_words(value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        SourceOptions.parse({"path": "/data", "assign": value})
+    assert str(caught.value) == f"option assign: {value!r} is not understood: {PARTITIONS}"
+
+
+def test_a_partition_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="a topic or partition is named twice"):
+        parse(startingOffsets='{"t": {"0": 5, "0": 6}}')
+    assert parse(startingOffsets='{"t": {"0": "5"}}').starting == Bound("startingOffsets", offsets={T0: 5})
+
+
+@for_each("value, is_good", [("-1", True), ("1", True), ("30000", True), ("0", False), ("-2", False), ("1s", False)])
+def test_how_long_the_kafka_source_believes_its_metadata(value: str, is_good: bool) -> None:
+    """It has no meaning here, and the same values are refused."""
+    name = "partition.metadata.cache.ttl.ms"
+    if is_good:
+        assert parse(**{name: value}) == parse()
+        return
+    with pytest.raises(UsageError, match=f"option {name}: "):
+        parse(**{name: value})
+
+
 def test_a_slip_of_the_pen_gets_a_hint() -> None:
     with pytest.raises(UsageError) as caught:
         parse(startingOffset="earliest")
