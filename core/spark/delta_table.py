@@ -23,11 +23,19 @@ _VERSION = 1
 
 
 def ensure_delta() -> None:
-    """Raises AccessError if the package is not there."""
+    """Raises AccessError if the package is not there, or does not have what is needed of it."""
     try:
-        import deltalake  # noqa: F401
-    except ImportError:
-        raise AccessError("--to delta needs the package deltalake", hint="pip install 'plog-kafka[delta]'") from None
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: F401
+        from deltalake.transaction import AddAction, create_table_with_add_actions  # noqa: F401
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "deltalake":
+            raise AccessError(
+                "--to delta needs the package deltalake", hint="pip install 'plog-kafka[delta]'"
+            ) from None
+        raise AccessError(
+            f"--to delta needs the package deltalake, which is there and can't be used: {error}",
+            hint="pip install --upgrade --force-reinstall 'plog-kafka[delta]'",
+        ) from error
 
 
 def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:

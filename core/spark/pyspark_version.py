@@ -10,11 +10,16 @@ MINIMUM_VERSION = (4, 2)  # the first that hands Arrow batches to a data source'
 
 
 def ensure_pyspark() -> None:
-    """Raises AccessError if there is none, or an older one."""
+    """Raises AccessError if there is none, an older one, or one that lacks what it needs itself."""
     try:
         from pyspark.version import __version__ as version
-    except ImportError:
-        raise AccessError("spark-replay needs PySpark", hint="pip install 'plog-kafka[spark]'") from None
+    except ImportError as error:
+        if getattr(error, "name", None) in ("pyspark", "pyspark.version"):
+            raise AccessError("spark-replay needs PySpark", hint="pip install 'plog-kafka[spark]'") from None
+        raise AccessError(
+            f"PySpark is there and can't be used: {error}",
+            hint="pip install --upgrade --force-reinstall 'plog-kafka[spark]'",
+        ) from error
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if numbers < MINIMUM_VERSION:
         expected = ".".join(map(str, MINIMUM_VERSION))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
 from core.spark.record_schema import COLUMNS
+from core.spark.source import ServersSource
 
 _VERSION = 2
 
@@ -100,24 +102,33 @@ def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) 
                 f"topic {topic} was made again since the replay was planned: its id was {planned}, and is {topic_id}",
                 hint="replay to a new folder",
             )
+    bounds: dict[TopicPartition, tuple[int, int]] = {}
     for range_ in missing:
-        if range_.directory:
-            _ensure_there(range_)
+        if range_.topic_partition not in bounds:
+            bounds[range_.topic_partition] = _find_bounds(range_)
+        _ensure_there(range_, *bounds[range_.topic_partition])
 
 
-def _ensure_there(range_: OffsetRange) -> None:
-    reader = PartitionReader(Path(range_.directory))
-    start, end = reader.start_offset, reader.reading.sound_end if range_.fails_if_gone else reader.end_offset
-    reader.close()
+def _find_bounds(range_: OffsetRange) -> tuple[int, int]:
+    """Finds where the log of the range's partition begins, and where what can be read of it ends."""
+    partition = range_.topic_partition
+    if range_.servers:
+        with closing(ServersSource(range_.servers, range_.access, read_committed=range_.read_committed)) as source:
+            return source.records.starts([partition])[partition], source.records.ends([partition])[partition]
+    with closing(PartitionReader(Path(range_.directory))) as reader:
+        return reader.start_offset, reader.reading.sound_end if range_.fails_if_gone else reader.end_offset
+
+
+def _ensure_there(range_: OffsetRange, start: int, end: int) -> None:
     if range_.fails_if_gone and start > range_.start_offset:
         raise PlogError(
             f"{range_.topic_partition}: offsets from {range_.start_offset} on were planned to be replayed, and are "
             f"deleted since: the log begins at {start}",
-            hint="replay to a new folder",
+            hint="replay what is left to a new folder, with --from beginning",
         )
     if end < range_.end_offset:
         raise AccessError(
             f"{range_.topic_partition} ends at offset {end}, and was planned to be replayed up to {range_.end_offset}",
-            where=range_.directory,
+            where=range_.directory or range_.servers,
             hint="plog verify tells whether it is damaged; if it was cut since, replay to a new folder",
         )

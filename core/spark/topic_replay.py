@@ -141,6 +141,8 @@ class TopicReplay:
             )
         groups = {group: CommitNote(**fields) for group, fields in planned.get("groups", {}).items()}
         inside = _within(ranges, planned["start"], planned["end"])
+        if not ranges[0].fails_if_gone:
+            inside = _from(inside, ranges[0], found.offset, planned["end"])
         is_lacking = planned.get("is_lacking", False)
         lane = Lane(
             name=name,
@@ -158,7 +160,8 @@ class TopicReplay:
                 raise PlogError(
                     f"{partition}: {offsets_are(found.offset, lane.end_offset)} still to be replayed, "
                     f"and the log has {start} to {end} now",
-                    hint=f"plog group delete {name} forgets what was replayed",
+                    hint=f"--allow-loss goes on with what there is; plog group delete {name} forgets what was "
+                    "replayed, and begins again",
                 )
             return lane
         if from_group and start >= lane.end_offset:
@@ -229,6 +232,13 @@ def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[Offs
     """Gives what of the ranges, as they are planned now, was planned first."""
     inside = [range_ for range_ in ranges if range_.start_offset < end and range_.end_offset > start]
     return tuple(replace(r, start_offset=max(r.start_offset, start), end_offset=min(r.end_offset, end)) for r in inside)
+
+
+def _from(ranges: tuple[OffsetRange, ...], like: OffsetRange, start: int, end: int) -> tuple[OffsetRange, ...]:
+    """Gives the ranges with what was deleted of the log before them, so that whoever reads them tells of it."""
+    if not ranges:
+        return (replace(like, start_offset=start, end_offset=end),) if start < end else ()
+    return (replace(ranges[0], start_offset=min(start, ranges[0].start_offset)), *ranges[1:])
 
 
 # --- in a task

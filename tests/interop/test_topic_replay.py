@@ -177,6 +177,38 @@ def test_damage_fails_a_lane_or_is_told_and_noted(
     assert len(set(found)) == len(found)
 
 
+def test_a_log_that_was_trimmed_meanwhile(
+    kafka: KafkaServer | Server, source: Path, topic: str, tmp_path: Path
+) -> None:
+    """Whoever allows the loss goes on with what there is, and is told which offsets are gone."""
+    replay, whole = TopicReplay(kafka.address, topic), wanted(source)
+    source = Path(shutil.copytree(source, tmp_path / "trimmed"))
+    plan = replace(plan_of(source, topic), request={"name": topic, "allow_loss": False})
+    replay.freeze(plan)
+    first, second, third, *_ = sorted((source / "s-0").glob("*.log"))
+    for path in (*first.parent.glob(f"{first.stem}.*"), *first.parent.glob(f"{second.stem}.*")):
+        path.unlink()
+    (source / "s-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {int(third.stem)}\n")  # as a deletion leaves it
+    left = tuple(
+        replace(r, start_offset=max(r.start_offset, int(third.stem) if r.partition == 0 else 0))
+        for r in plan.ranges
+        if r.partition == 1 or r.end_offset > int(third.stem)
+    )
+    with pytest.raises(PlogError, match=r"s-0: offsets 0 to .* still to be replayed") as caught:
+        replay.freeze(replace(plan, ranges=left))
+    assert "--allow-loss goes on with what there is" in (caught.value.hint or "")
+    ranges = tuple(replace(range_, fails_if_gone=False) for range_ in left)
+    lanes = replay.freeze(replace(plan, ranges=ranges, request={"name": topic, "allow_loss": True}))
+    (told,), nothing = [write_lane(lane, kafka.address, topic) for lane in lanes]
+    assert nothing == []
+    assert told == f"s-0: offsets 0 to {int(third.stem) - 1} are gone, deleted since the reading was planned"
+    found, of_other = in_topic(kafka, topic).values()
+    assert of_other == whole[1]
+    assert found == whole[0][-len(found) :]
+    assert len(found) > 500
+    assert [lane.is_lacking for lane in replay.look(lanes)] == [True, False]
+
+
 def test_a_frozen_plan_holds_while_the_log_grows(kafka: KafkaServer | Server, source: Path, topic: str) -> None:
     first = plan_of(source, topic)
     half = replace(first, ranges=tuple(r for r in first.ranges if r.end_offset < 1500))

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from core.client.admin import Admin
+from core.client.kafka_client import KafkaClient
+from core.client.producer import Producer, RecordsToSend
+from core.common.endpoint import parse_bootstrap
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.log.partition_reader import PartitionReader
+from core.records.byte_strings import ByteStrings
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat, claim_unshared
@@ -22,6 +29,7 @@ from core.spark.record_schema import COLUMNS
 from core.spark.replay import Replay, find_gaps, write_range
 from core.spark.replay_plan import ReplayPlan, ensure_source_is_the_same, find_topic_ids
 from core.spark.source import split_by_index
+from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
@@ -305,6 +313,24 @@ def test_what_is_missing_is_done_and_the_rest_left_alone(log_directory: Path, tm
     assert not list((replay.directory / "_plog").glob("*.tmp"))
     assert kept.stat().st_mtime_ns == before
     assert [r["offset"] for r in rows(replay.directory)] == list(range(600))
+
+
+def test_a_servers_log_that_was_trimmed_is_refused_with_what_can_be_done() -> None:
+    with running_broker() as broker, closing(KafkaClient(parse_bootstrap(broker.bootstrap_servers))) as client:
+        broker.create_topic("t")
+        producer = Producer(client, "t")
+        producer.send(RecordsToSend(0, np.full(3, NOW), None, ByteStrings.repeat(b"x", 3), None, np.arange(3)))
+        producer.flush()
+        range_ = OffsetRange("t", 0, 0, 3, 1, servers=broker.bootstrap_servers)
+        plan = plan_of([range_])
+        ensure_source_is_the_same(plan, [range_])
+        Admin(client).delete_records({TopicPartition("t", 0): 2})
+        with pytest.raises(PlogError, match=r"t-0: offsets from 0 on were planned .*: the log begins at 2") as caught:
+            ensure_source_is_the_same(plan, [range_])
+        assert caught.value.hint == "replay what is left to a new folder, with --from beginning"
+        ensure_source_is_the_same(plan, [replace(range_, start_offset=2), replace(range_, fails_if_gone=False)])
+        with pytest.raises(AccessError, match="t-0 ends at offset 3, and was planned to be replayed up to 4"):
+            ensure_source_is_the_same(plan, [replace(range_, start_offset=2, end_offset=4)])
 
 
 def test_a_source_that_is_another_is_refused(log_directory: Path, tmp_path: Path) -> None:
