@@ -17,6 +17,7 @@ from core.spark.pyspark_version import ensure_pyspark
 ensure_pyspark()
 
 from core.spark.data_source import PlogDataSource  # noqa: E402 - an older PySpark lacks what it imports
+from core.spark.shipping import is_local, send  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,5 +26,10 @@ __all__ = ["PlogDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("plog")` known to the session, and changes nothing else of it."""
+    """Makes `format("plog")` known to the session. If that is of a cluster, the executors get plog, as an archive of
+    its Python files; NumPy, pyarrow, crcmod, lz4 and python-snappy must be there.
+    """
     spark.dataSource.register(PlogDataSource)
+    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
+    if context is not None and not is_local(context.master):
+        send(context)

@@ -355,6 +355,7 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
             _run_job(replay, plan, todo, master)
         except PlogError:
             replay.claim.ensure_held()  # if another took the folder over, that is why
+            ensure_source_is_the_same(plan, replay.missing(plan))  # nor does a rerun go on if the log was trimmed
             raise
     elif not plan.ranges and plan.is_direct:
         replay.write_nothing(plan)
@@ -438,7 +439,7 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
     from core.spark.session import spark_session
 
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with spark_session(master, scratch) as session, ReplayProgress(todo) as progress:
+    with spark_session(master, scratch, say) as session, ReplayProgress(todo) as progress:
         from core.spark.replay_job import run_replay
 
         try:
@@ -481,7 +482,7 @@ def _run_to_topic(
     ensure_source_is_the_same(plan, todo)
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch) as session:
+    with _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch, say) as session:
         try:
             left_out = replay.run(session, lanes)
         except KeyboardInterrupt:

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,25 @@ _CANCEL_SECONDS = 10.0
 _DEATH_SECONDS = 1.0
 """How long a JVM whose connection broke is waited for."""
 
+_MASTER_SECONDS = 25.0
+"""How long a cluster may keep silent after a first master did not answer; Spark tries again after 20 s."""
+
+_NO_MASTER = "Failed to connect to master"
+_NO_EXECUTORS = "Initial job has not accepted any resources"
+_REASONS = (
+    r"Application has been killed\. Reason: (.+)$",
+    r"ERROR SparkContext: Error initializing SparkContext\.\n(?:[\w.$]+: )?(.+)$",
+    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$',
+    r"^(?:: )?(?:[\w$]+\.)+\w*(?:Error|Exception): (.+)$",
+)
+"""Where Spark's log says why it did not start, the surest first."""
+
+_NOISE = re.compile(
+    r"^\s+at |^\s*\.\.\. \d+ more| WARN |^WARNING: Using incubator|^Error: (Could not create the Java|A fatal)"
+    r"|^\[JAVA_GATEWAY_EXITED\]|/spark-class: line "
+)
+_LAST_LINES = 2
+
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
 """PySpark's loggers, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
 
@@ -43,8 +64,9 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 
 
 @contextmanager
-def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
-    """Gives a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files.
+def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
+    """Gives a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files. `tell` is
+    called with what keeps a cluster from beginning.
 
     Raises AccessError if PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks
     what plog's tasks need; what Spark said is in `scratch`/spark.log. Raises PlogError for what goes wrong with Spark
@@ -61,7 +83,7 @@ def spark_session(master: str, scratch: Path) -> Iterator[SparkSession]:
         server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
     try:
         if not is_local(master):
-            ship(session, scratch)
+            run_interruptibly(session, partial(ship, session), _tell_of_waiting(log, tell))
         yield session
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise _jvm_failure(session, log) or _failure(error, log) from error
@@ -108,13 +130,64 @@ def _start(master: str, scratch: Path, log: Path) -> SparkSession:
     with _output_to(log):
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with killed_if_broken_off():
-                return builder.getOrCreate()
+            with killed_if_broken_off(_StartWatch(log).is_hopeless):
+                try:
+                    return builder.getOrCreate()
+                except (PySparkException, Py4JError) as error:
+                    _note(error, log)  # while there is a JVM that can be asked for the text
+                    raise
         except (PySparkException, Py4JError, OSError, RuntimeError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            own = type(error).__name__ if isinstance(error, Py4JError) else f"{error}".partition("\n")[0]
+            reason = why_not_started(log.read_text(errors="replace")) or own
             raise AccessError(f"Spark did not start: {reason}", where=str(log), hint=f"see {log}") from error
         finally:
             _restore(on_interrupt)
+
+
+def _tell_of_waiting(log: Path, tell: Callable[[str], None]) -> Callable[[], None]:
+    """Makes what looks whether a cluster has nobody to run a job, and tells it once: Spark waits for ever."""
+    told: list[str] = []
+
+    def look() -> None:
+        found = re.search(rf"({_NO_EXECUTORS}.*)$", log.read_text(errors="replace"), re.MULTILINE)
+        if found and not told:
+            told.append(found[1])
+            tell(f"Spark waits: {found[1]} (see {log})")
+
+    return look
+
+
+class _StartWatch:
+    """Looks whether the masters of a cluster answer: Spark itself tries for more than a minute."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._since_s = 0.0
+
+    def is_hopeless(self) -> bool:
+        if _NO_MASTER not in self._log.read_text(errors="replace"):
+            return False
+        self._since_s = self._since_s or time.monotonic()
+        return time.monotonic() - self._since_s > _MASTER_SECONDS
+
+
+def why_not_started(log: str) -> str:
+    """Finds in what Spark and its JVM have said why it did not start; "" if they have said nothing."""
+    if masters := re.findall(rf"{_NO_MASTER} (\S+)", log):
+        return f"all masters are unresponsive: no connection to {', '.join(dict.fromkeys(masters))}"
+    for pattern in _REASONS:
+        if found := re.search(pattern, log, re.MULTILINE):
+            return found[1]
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _NOISE.search(line)]
+    return "; ".join(lines[-_LAST_LINES:])
+
+
+def _note(error: Exception, log: Path) -> str:
+    """Adds to Spark's log what an error says; gives it."""
+    text = str(error)
+    with log.open("a") as file:
+        file.write(f"{text}\n")
+    return text
 
 
 def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
@@ -182,9 +255,7 @@ def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
 
 def _failure(error: Exception, log: Path) -> PlogError:
     """Makes a failed job's error for people: the error of ours that a task raised, if one did."""
-    text = str(error)
-    with log.open("a") as file:
-        file.write(f"{text}\n")
+    text = _note(error, log)
     errors = PlogError.__module__
     ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from core.common.errors import AccessError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _ROOT = Path(__file__).parents[__name__.count(".")]
 _PACKAGES = dict.fromkeys((__name__.partition(".")[0], "plog"))
 """In the repository this module is of `core`, installed it is of `plog` (scripts/wheel_layout.py)."""
+_ARCHIVE = "plog.zip"
 _NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.replay")
 
 
@@ -43,12 +45,21 @@ def write_zip(path: Path) -> None:
                 archive.write(source, source.relative_to(_ROOT))
 
 
-def ship(session: SparkSession, scratch: Path) -> None:
-    """Raises AccessError if a node lacks what plog needs, or has another Python."""
-    archive = scratch / "plog.zip"
+def send(context: SparkContext) -> None:
+    """Has the nodes of a cluster get the packages, once for each application."""
+    from pyspark import SparkFiles
+
+    if any(file.endswith(f"/{_ARCHIVE}") for file in context.listFiles):
+        return
+    archive = Path(SparkFiles.getRootDirectory()).parent / _ARCHIVE  # nodes fetch it from there, until it ends
     write_zip(archive)
-    session.sparkContext.addPyFile(str(archive))
+    context.addPyFile(str(archive))
+
+
+def ship(session: SparkSession) -> None:
+    """Raises AccessError if a node lacks what plog needs, or has another Python."""
     context = session.sparkContext
+    send(context)
     nodes = max(context.defaultParallelism, 2) * 2
     for host, python, problems in sorted(set(context.parallelize(range(nodes), nodes).mapPartitions(_look).collect())):
         if problems:

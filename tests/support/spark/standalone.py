@@ -16,12 +16,15 @@ from tests.support.waiting import wait_until
 
 
 class StandaloneCluster:
-    """Started by `with`; `url` is its master's."""
+    """Started by `with`; `url` is its master's. `has_hosts`: each worker has a host name of its own, without which
+    Spark starts no speculative attempt.
+    """
 
-    def __init__(self, directory: Path, *, workers: int = 1, cores: int = 2) -> None:
+    def __init__(self, directory: Path, *, workers: int = 1, cores: int = 2, has_hosts: bool = False) -> None:
         self._directory = directory
         self._workers = workers
         self._cores = cores
+        self._has_hosts = has_hosts
         self._log = directory / "cluster.log"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -34,7 +37,8 @@ class StandaloneCluster:
         self._wait_for("I have been elected leader")
         for number in range(1, self._workers + 1):
             work = str(self._directory / f"work-{number}")
-            self._start("worker.Worker", "--host", "127.0.0.1", "--cores", str(self._cores), "--memory", "1g",
+            host = f"127.0.0.{number if self._has_hosts else 1}"
+            self._start("worker.Worker", "--host", host, "--cores", str(self._cores), "--memory", "1g",
                         "--webui-port", "0", "--work-dir", work, self.url)  # fmt: skip
             self._wait_for("Successfully registered with master", number)
         return self

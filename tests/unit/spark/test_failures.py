@@ -16,14 +16,15 @@ import pytest
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.user_function import load_function
 from core.spark.claim import lock_numbers
-from core.spark.delta_table import commit_delta_table
+from core.spark.delta_table import commit_delta_table, ensure_delta
+from core.spark.jvm_start import _Launcher
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.pyspark_version import ensure_pyspark
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import _failure, _jvm_failure
+from core.spark.session import _failure, _jvm_failure, _StartWatch, _tell_of_waiting, why_not_started
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
@@ -216,6 +217,152 @@ def test_a_jvm_that_was_killed(tmp_path: Path) -> None:
     assert found.message == f"Spark's JVM (process {process.pid}) was killed by signal 9 in the middle of the job"
     session.sparkContext._gateway.proc = None
     assert _jvm_failure(session, tmp_path / "spark.log") is None
+
+
+STARTED = """WARNING: Using incubator modules: jdk.incubator.vector
+2026-01-29 02:00:01.506 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform
+"""
+FRAMES = """	at org.apache.spark.SparkContext.<init>(SparkContext.scala:600)
+	... 4 more
+"""
+
+
+@for_each(
+    "log, reason",
+    [
+        (
+            (
+                "2026-01-29 02:00:35.295 ERROR SparkContext: Error initializing SparkContext.\n"
+                "org.apache.spark.SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY.SYSTEM_MEMORY] Insufficient "
+                "driver memory: System memory 419430400 must be at least 471859200.\n"
+                f"Please increase heap size\n{FRAMES}"
+                "2026-01-29 02:00:36.376 WARN MetricsSystem: Stopping a MetricsSystem that is not running\n"
+            ),
+            (
+                "[INVALID_DRIVER_MEMORY.SYSTEM_MEMORY] Insufficient driver memory: System memory 419430400 must be at "
+                "least 471859200."
+            ),
+        ),
+        (
+            (
+                "2026-01-29 02:01:05.860 WARN StandaloneAppClient$ClientEndpoint: Failed to connect to master "
+                f"127.0.0.1:1\norg.apache.spark.SparkException: Exception thrown in awaitResult: \n{FRAMES}"
+                f"Caused by: java.net.ConnectException: Connection refused\n{FRAMES}"
+            ),
+            "all masters are unresponsive: no connection to 127.0.0.1:1",
+        ),
+        (
+            (
+                "2026-01-29 02:01:25.860 ERROR StandaloneSchedulerBackend: Application has been killed. Reason: Master "
+                "removed our application: FAILED\n"
+            ),
+            "Master removed our application: FAILED",
+        ),
+        (
+            (
+                "Exception in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' either "
+                f"HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.\n{FRAMES}"
+            ),
+            "When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.",
+        ),
+        (
+            (
+                "Invalid maximum heap size: -Xmx1x\nError: Could not create the Java Virtual Machine.\n"
+                "Error: A fatal exception has occurred. Program will exit.\n"
+                "/opt/spark/bin/spark-class: line 97: CMD: bad array subscript\n"
+                "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.\n"
+            ),
+            "Invalid maximum heap size: -Xmx1x",
+        ),
+        ("", ""),
+    ],
+)
+def test_why_spark_did_not_start(log: str, reason: str) -> None:
+    """As Spark 4.3's logs have it."""
+    assert why_not_started(STARTED + log) == reason
+
+
+def test_masters_that_do_not_answer_are_given_up_after_sparks_second_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, now = tmp_path / "spark.log", [1000.0]
+    monkeypatch.setattr("core.spark.session.time.monotonic", lambda: now[0])
+    watch = _StartWatch(log)
+    log.write_text(STARTED)
+    found = []
+    for text, seconds in (("", 300.0), ("WARN x: Failed to connect to master a:7077\n", 0.0), ("", 20.0), ("", 10.0)):
+        log.write_text(log.read_text() + text)
+        now[0] += seconds
+        found.append(watch.is_hopeless())
+    assert found == [False, False, False, True]
+
+
+def test_a_cluster_that_has_nobody_for_a_job_is_told_of_once(tmp_path: Path) -> None:
+    log, told = tmp_path / "spark.log", list[str]()
+    look = _tell_of_waiting(log, told.append)
+    waits = "Initial job has not accepted any resources; check your cluster UI"
+    for text in (STARTED, f"2026-01-29 02:03:05 WARN TaskSchedulerImpl: {waits}\n" * 2):
+        log.write_text(text)
+        look()
+        look()
+    assert told == [f"Spark waits: {waits} (see {log})"]
+
+
+@for_each("code", [0, 3])
+def test_a_launcher_that_ends_has_failed_whatever_it_says(code: int) -> None:
+    """PySpark waits for ever for one that ends with 0, and has told nothing."""
+    with _Launcher([sys.executable, "-c", f"raise SystemExit({code})"]) as process:
+        assert process.poll() in (None, code or 1)
+        process.wait()
+        assert process.poll() == (code or 1)
+
+
+BROKEN = "import a_module_that_deltalake_needs\n"
+
+
+@for_each(
+    "files, said, hint",
+    [
+        ({}, "--to delta needs the package deltalake", "pip install 'plog-kafka[delta]'"),
+        (
+            {"__init__.py": BROKEN},
+            (
+                "--to delta needs the package deltalake, which is there and can't be used: No module named "
+                "'a_module_that_deltalake_needs'"
+            ),
+            "--force-reinstall",
+        ),
+        (
+            {"__init__.py": "CommitProperties = DeltaTable = Schema = 1\n"},
+            "can't be used: cannot import name",
+            "upgrade",
+        ),
+        (
+            {
+                "__init__.py": "CommitProperties = DeltaTable = Schema = Transaction = 1\n",
+                "transaction.py": BROKEN,
+            },
+            "'a_module_that_deltalake_needs'",
+            "--force-reinstall",
+        ),
+    ],
+)
+def test_a_deltalake_that_lacks_something(
+    files: dict[str, str], said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told before anything is replayed, and in its own words."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deltalake"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for name, text in files.items():
+        (tmp_path / "deltalake").mkdir(exist_ok=True)
+        (tmp_path / "deltalake" / name).write_text(text)
+    with pytest.raises(AccessError) as caught:
+        ensure_delta()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deltalake"]:
+        del sys.modules[name]
+    assert said in caught.value.message
+    assert hint in (caught.value.hint or "")
 
 
 def test_a_function_that_needs_pandas(tmp_path: Path) -> None:
