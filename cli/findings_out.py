@@ -37,10 +37,18 @@ def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool)
     return f"{what}: {found}, {checked}"
 
 
-def unchecked_text(folder: Path) -> str:
-    """Says that a folder was passed over."""
-    refuses = "Kafka refuses to start on a directory that has it; plog passes over it"
-    return f"note: {folder} was not checked: that is no partition's name. {refuses}"
+def unchecked_text(path: Path) -> str:
+    """Says that a folder or a file was passed over."""
+    from core.log.file_names import parse_offset_file_name, parse_partition_directory_name
+
+    why = "that is no partition's name. Kafka refuses to start on a directory that has it; plog passes over it"
+    if parse_offset_file_name(path.name) is not None:
+        return f"note: {path}: zeros follow the last batch up to the file's full size, as preallocate=true leaves them"
+    if not path.is_dir():
+        why = "that is no segment's name. Kafka and plog pass over it"
+    elif parse_partition_directory_name(path.name) is not None:
+        why = "it is named as a partition's folder and has no file of one. Kafka makes a log in it; plog passes over it"
+    return f"note: {path} was not checked: {why}"
 
 
 COLUMNS = ["severity", "code", "path", "position", "end_position", "offset", "last_offset", "records", "message"]

@@ -35,7 +35,7 @@ from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
 from core.log.batch_place import offsets_text
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import Batch
+from core.records.batches import Batch, stated_offset
 from core.records.columns import RecordKeys, decode_keys
 from core.records.record_batch import (
     RecordBatch,
@@ -431,7 +431,7 @@ class _Cleaning:
 
 def _undecodable(batch: Batch, error: CorruptRecordError) -> UndecodableError:
     cause = f"the records of {offsets_text(batch)} do not decode: {error.cause}"
-    return UndecodableError(cause, position=batch.position)
+    return UndecodableError(cause, position=batch.position, offset=stated_offset(batch))
 
 
 def _is_discarded(batch: Batch, transactions: CleanedTransactions) -> bool:

@@ -20,14 +20,13 @@ from core.log.file_records import FileRecords
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import CURRENT_MAGIC, Batch, group_batches, read_batch
+from core.records.batches import CURRENT_MAGIC, Batch, contradicts, first_offset_of, group_batches, read_batch
 from core.records.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
     MAGIC_POSITION,
     TRANSACTIONAL_FLAG,
-    RecordBatch,
 )
 
 READ_BYTES = 4 * 1024 * 1024
@@ -158,7 +157,7 @@ def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
 
 
 def _ensure_follows(batch: Batch, next_offset: int) -> int:
-    first = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
-    if first < next_offset:
+    first = first_offset_of(batch, batch.last_offset)
+    if first < next_offset or contradicts(batch, next_offset):
         raise batch.corrupt(f"offset {first} where the batch before it ends at {next_offset}")
     return batch.last_offset + 1

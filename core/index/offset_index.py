@@ -30,9 +30,13 @@ class OffsetIndex(AbstractIndex):
     OFFSET_FIELD = 0
 
     def append(self, offset: int, position: int) -> None:
-        """Appends; `offset` must be above the last entry's, and the index not full."""
+        """Appends; `offset` must be above the last entry's, and the index not full. An offset that no entry can name
+        gets none (old cleaners made such segments: KAFKA-5413).
+        """
         last = self._last or self._last_raw()
         relative = offset - self.base_offset
+        if relative > MAX_RELATIVE_OFFSET:
+            return
         assert last is None or relative > last[0], f"offset {offset} is not above the last in {self.path}"
         self._append(relative, position)
 

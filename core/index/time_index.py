@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.index.abstract_index import AbstractIndex
+from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 
 NO_TIMESTAMP = -1
 
@@ -31,10 +31,16 @@ class TimeIndex(AbstractIndex):
     KEPT_FREE = 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
-        """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free."""
+        """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free. An
+        offset that no entry can name gets none.
+        """
         last = self._last or self._last_raw()
         relative = offset - self.base_offset
-        if timestamp <= NO_TIMESTAMP or (last is not None and (timestamp <= last[0] or relative <= last[1])):
+        if (
+            timestamp <= NO_TIMESTAMP
+            or relative > MAX_RELATIVE_OFFSET
+            or (last is not None and (timestamp <= last[0] or relative <= last[1]))
+        ):
             return
         assert at_roll or not self.is_full, f"append to the full index {self.path}"
         self._append(timestamp, relative)

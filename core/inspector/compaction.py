@@ -192,6 +192,8 @@ class Compaction:
             return f"cleanup.policy of {topic} {why}; --set cleanup.policy=compact compacts it nevertheless"
         if opened.was_cut:
             return f"its end is not sound; mend it first: plog recover {opened.directory}"
+        if self._options.rolls and opened.has_zeros_at_end:
+            return "zeros follow the last batch, as preallocate=true leaves them; without --roll it can be compacted"
         lost = self._find_loss(opened.directory)
         if lost is not None:
             where = f"{lost.offsets_text} of {lost.path.name}"
@@ -270,10 +272,13 @@ class Compaction:
             evidence=DirectoryEvidence(self._root),
         )
         log = loaded.log
+        active = log.segments.active.records
+        own = directory / active.path.name
+        has_zeros_at_end = own.exists() and active.size_bytes < own.stat().st_size
         log.update_high_watermark(high_watermarks.get(partition, log.log_end_offset))
         if self._options.rolls and log.segments.active.size_bytes:
             log.roll()
-        return OpenedLog(directory, log, loaded.was_cut, paths)
+        return OpenedLog(directory, log, loaded.was_cut, paths, has_zeros_at_end=has_zeros_at_end)
 
     # --- doing it
 
@@ -394,6 +399,8 @@ class OpenedLog:
     was_cut: bool
     paths: UsersPaths
     part: CleanablePart | None = None
+    has_zeros_at_end: bool = False
+    """Whether the file of the last segment goes on after the log's end; if no record was cut there, with zeros."""
 
     def refusal(self, error: CorruptRecordError) -> str:
         """Says why it can't be compacted as it is, and what can be done."""

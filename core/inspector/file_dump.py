@@ -152,7 +152,7 @@ def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> I
             continue
         if entry.name in folders:
             yield from _find_in_folder(inner, options)
-        elif (kind := kind_of(inner)) is not None and (not is_folder(entry) or is_named_by_kafka(inner)):
+        elif (kind := kind_of(inner)) is not None and (is_named_by_kafka(inner) or not (folders or is_folder(entry))):
             yield _find_file(inner, kind, options)
 
 

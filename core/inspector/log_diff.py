@@ -23,7 +23,7 @@ from core.inspector.findings import (
     wrong_start_finding,
 )
 from core.inspector.log_stats import StoredLog, find_log
-from core.log.hole import Hole, HoleReason
+from core.log.hole import Hole, HoleReason, TailKind
 from core.log.open_reading import open_reading
 from core.records.batches import Batch
 from core.records.record import Record
@@ -89,10 +89,11 @@ class LogDiff:
         a, b = _Copy(self.a, self.findings or []), _Copy(self.b, self.findings or [])
         self.findings = a.findings = b.findings
         while a.peek() is not None or b.peek() is not None:
-            if not a.records and not b.records and (pair := _same_batches(a, b)) is not None:
-                yield from pair[1]
-                self.same_records += pair[0]
-                continue
+            if not a.records and not b.records:
+                yield from _unlike_headers(a.next_batch(), b.next_batch())
+                if (same := _pass_same_batches(a, b)) is not None:
+                    self.same_records += same
+                    continue
             yield from self._next_record(a, b)
 
     def _next_record(self, a: _Copy, b: _Copy) -> Iterator[Difference]:
@@ -147,7 +148,7 @@ class _Copy:
                     self.findings.append(hole_finding(item))
             self.findings += whole_unreadable_findings(log.unreadable, self.findings)
             tail = reading.lone_tail
-            if tail is not None:
+            if tail is not None and tail.kind is not TailKind.PREALLOCATED:
                 self.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
             if log.evidence.wrong_start is not None:
                 self.findings.append(wrong_start_finding(log.evidence.wrong_start))
@@ -193,33 +194,58 @@ class _Copy:
         return "not in the other"
 
 
-def _same_batches(a: _Copy, b: _Copy) -> tuple[int, list[Difference]] | None:
-    """Gives (how many records, what differs beside them) of two batches with the same bytes, passed over; None if they
-    are not.
-    """
+_FIELDS = (
+    "base_offset",
+    "partition_leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "is_transactional",
+    "is_control",
+    "is_log_append_time",
+)
+"""What no record shows of its batch's header."""
+
+
+def _unlike_headers(first: Batch | None, second: Batch | None) -> Iterator[Difference]:
+    """Gives in which fields two batches differ that hold the same offsets, or none and have the same checksum."""
+    if not isinstance(first, RecordBatch) or not isinstance(second, RecordBatch):
+        return
+    is_empty = not first.count and not second.count and first.crc == second.crc
+    if not is_empty and (first.base_offset, first.last_offset) != (second.base_offset, second.last_offset):
+        return
+    pairs = [(name, getattr(first, name), getattr(second, name)) for name in _FIELDS]
+    detail = ", ".join(f"{_words(name)} {one} and {other}" for name, one, other in pairs if one != other)
+    if detail:
+        offsets = first.base_offset, first.last_offset
+        yield Difference(DifferenceKind.BATCH, *offsets, detail, first.position, second.position)
+
+
+def _words(name: str) -> str:
+    return name.removeprefix("partition_").removeprefix("is_").replace("_", " ")
+
+
+def _pass_same_batches(a: _Copy, b: _Copy) -> int | None:
+    """Passes over two batches with the same records, and gives how many; None if they may not have the same."""
     first, second = a.next_batch(), b.next_batch()
-    if first is None or second is None or first.last_offset != second.last_offset:
+    if first is None or second is None:
         return None
     if first.crc != second.crc or first.size_bytes != second.size_bytes or first.magic != second.magic:
         return None
-    differences = []
     if isinstance(first, RecordBatch) and isinstance(second, RecordBatch):
-        if first.base_offset != second.base_offset:
+        count = 0 if first.is_control else first.count
+        is_same = first.base_offset == second.base_offset or not (first.count or second.count)
+    else:
+        try:
+            count = len(first.records())
+        except CorruptRecordError:
             return None
-        if first.partition_leader_epoch != second.partition_leader_epoch:
-            detail = f"leader epoch {first.partition_leader_epoch} and {second.partition_leader_epoch}"
-            differences.append(
-                Difference(
-                    DifferenceKind.BATCH, first.base_offset, first.last_offset, detail, first.position, second.position
-                )
-            )
-    try:
-        count = 0 if first.is_control else first.count if isinstance(first, RecordBatch) else len(first.records())
-    except CorruptRecordError:
+        is_same = first.last_offset == second.last_offset
+    if not is_same:
         return None
     a.pass_batch()
     b.pass_batch()
-    return count, differences
+    return count
 
 
 def _log(path: Path) -> StoredLog:

@@ -33,7 +33,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.gap_ledger import GapLedger
-from core.log.hole import Hole, HoleReason
+from core.log.hole import Hole, HoleReason, TailKind
 from core.log.log_evidence import LogEvidence
 from core.log.open_reading import open_reading
 from core.log.reading import LogReading
@@ -295,7 +295,7 @@ class _Collector:
             next_offset = item.last_offset + 1
             self._see(item, number, count)
         tail = reading.lone_tail
-        if tail is not None:
+        if tail is not None and tail.kind is not TailKind.PREALLOCATED:
             stats.findings.append(damage_finding(tail.damage, tail.path, reading.sound_end))
             stats.segments[-1].damaged_bytes += tail.damage.end_position - tail.damage.position
         on_bytes(sum(segment.size_bytes for segment in stats.segments[reported:]))

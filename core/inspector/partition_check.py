@@ -39,7 +39,7 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
-from core.log.hole import LOSSES, HoleReason, explain_hole
+from core.log.hole import LOSSES, HoleReason, TailKind, explain_hole, offsets_text
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.producer_snapshot import iter_producer_snapshot
@@ -158,6 +158,7 @@ class _Pass:
         self._epoch_runs: list[EpochRun] = []
         self._snapshots = dict(find_offset_files(directory, SNAPSHOT_SUFFIX))
         self._snapshot_findings: list[Finding] = []
+        self._traces: list[Finding] = []
         self._lost = read_lost_offsets(directory)
         self._producers.is_certain = not self._lost
         self._has_damage = False
@@ -176,6 +177,7 @@ class _Pass:
         last_epoch = -1
         for number, (base_offset, path) in enumerate(logs):
             if last is not None and base_offset > self._end_offset:
+                self._note_traces(last.base_offset, base_offset)
                 self._holes.append((self._end_offset, base_offset, path, 0))
                 self._producers.meet_hole()
                 if self._map is not None:
@@ -221,6 +223,7 @@ class _Pass:
         self._check_snapshot(self._end_offset)
         if self._map is None:
             self._ensure_explained(logs)
+        yield from self._traces
         yield from self._epoch_findings()
         if not self._is_thinned and not self._has_damage and not self._lost and not self._holes:
             if not self._surroundings.is_compacted:
@@ -260,6 +263,24 @@ class _Pass:
         last_base_offset = logs[-1][0] if logs else 0
         if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):
             raise OddLogError
+
+    def _note_traces(self, base_offset: int, next_base_offset: int) -> None:
+        """Notes snapshots in the hole between a segment of that base offset and the next. A broker makes one where a
+        segment begins; or where it stops, but then it removes that when it starts again, or with the records after it.
+        What is reported as lost, or was given up, needs no trace.
+        """
+        lost = [*self._lost]
+        lost += [(hole.start, hole.end) for hole in (self._map.holes if self._map else ()) if hole.reason in LOSSES]
+        for offset, path in sorted(self._snapshots.items()):
+            is_in_hole = base_offset < offset and self._end_offset <= offset < next_base_offset
+            if is_in_hole and not any(start <= offset < end for start, end in lost):
+                message = (
+                    f"there is no segment {offset}, and no batch holds {offsets_text(offset, next_base_offset)}: its "
+                    "files are gone, or the broker stopped there once and its cleaner took what followed"
+                )
+                self._traces.append(
+                    Finding(Severity.WARNING, Code.SNAPSHOT_MISMATCH, str(path), message, offset=offset)
+                )
 
     # --- leader epochs
 
@@ -402,6 +423,8 @@ def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]
         if number in log_map.copies:
             continue
         is_tail = tail is not None and damage is tail.damage
+        if is_tail and tail is not None and tail.kind is TailKind.PREALLOCATED:
+            continue
         if id(damage) not in costly and not (is_live and is_tail):
             offset = log_map.sound_end if is_tail else -1
             yield damage_finding(damage, log_map.files[number].path, offset)

@@ -17,7 +17,7 @@ from core.log.damage import Damage, DamageKind
 from core.log.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from core.log.hole import LOSSES
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch, first_offset_of, refused_frame, stated_offset
+from core.records.batches import Batch, inner_offsets, refused_frame, stated_offset
 from core.records.checksum import crc32c_by_table
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
@@ -328,8 +328,11 @@ class SegmentCheck:
     # --- batches
 
     def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
-        self._ensure_in_turn(batch.last_offset, batch, next_offset)
-        first_offset = first_offset_of(batch, next_offset)
+        offsets = inner_offsets(batch)
+        first_offset = offsets[0] if offsets else min(next_offset, batch.last_offset)
+        self._ensure_in_turn(min(first_offset, batch.last_offset), batch, next_offset)
+        if offsets and offsets[-1] != batch.last_offset and self.log_map is None:
+            raise OddLogError
         if first_offset > next_offset:
             self.holes.append((next_offset, first_offset, batch.position))
         offset_index, time_index = self._offset_index, self._time_index

@@ -69,6 +69,7 @@ from core.log.file_names import (
     locate_partition,
     parse_offset_file_name,
 )
+from core.log.hole import FULL_SIZE_UNIT, TailKind
 from core.log.leader_epoch_cache import parse_leader_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.meta_properties import parse_meta_properties
@@ -116,11 +117,36 @@ def size_to_check(path: Path) -> int:
 
 
 def find_unchecked(path: Path) -> list[Path]:
-    """Finds the folders of a data directory that `verify` passes over, as their names are no partition's."""
+    """Finds what `verify` passes over without a finding: in a data directory folders that are no partition's, and files
+    that only end like a segment's; and last segments with zeros up to the size that `preallocate=true` gave them.
+    """
     try:
-        return find_foreign_folders(path) if path.is_dir() and not holds_segments(path) else []
-    except OSError:  # which verify reported
+        if not path.is_dir():
+            return []
+        if holds_segments(path):
+            return list(filter(None, [_find_preallocated(path)]))
+        others = [path / entry.name for entry in _entries(path) if _is_anothers(entry)]
+        preallocated = filter(None, map(_find_preallocated, find_partition_folders(path).values()))
+        return [*find_foreign_folders(path), *others, *preallocated]
+    except (AccessError, OSError):  # which verify reported
         return []
+
+
+def _find_preallocated(folder: Path) -> Path | None:
+    from core.log.partition_reader import PartitionReader
+
+    logs = find_offset_files(folder, LOG_SUFFIX)
+    if not logs or logs[-1][1].stat().st_size < FULL_SIZE_UNIT:
+        return None
+    with contextlib.closing(PartitionReader(folder)) as reader:
+        tail = reader.reading.tail
+        return tail.path if tail is not None and tail.kind is TailKind.PREALLOCATED else None
+
+
+def _is_anothers(entry: os.DirEntry[str]) -> bool:
+    """Says whether what lies beside partitions only ends like a file of Kafka's: `serve.log` is no segment."""
+    path = Path(entry.path)
+    return kind_of(path) is not None and not is_named_by_kafka(path) and not is_folder(entry)
 
 
 def _is_partition(directory: Path) -> bool:
@@ -145,7 +171,7 @@ def _verify_directory(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> 
         if entry.name in folders:
             is_empty = False
             yield from _verify_folder(*folders[entry.name], surroundings, topic_ids, on_bytes, options)
-        else:
+        elif not _is_anothers(entry):
             is_empty &= kind_of(inner) is None
             yield from _verify_beside(inner, entry)
             if is_misnamed_partition(entry):

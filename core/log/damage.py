@@ -19,11 +19,12 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.log.bit_flip import ByteFix
 from core.log.file_records import FileRecords
-from core.records.batches import CURRENT_MAGIC, Batch, entry_size, read_batch
+from core.records.batches import CURRENT_MAGIC, Batch, entry_size, inner_offsets, read_batch
 from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_POSITION,
@@ -85,17 +86,27 @@ class DamagedRange(NamedTuple):
 
 
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
-    """Says whether a cleaner was at some of these files: only it takes records from within a batch. That holds whatever
-    the topic's settings have become since. A hole between batches alone proves nothing.
+    """Says whether a cleaner was at some of a log's files: only it takes records from within a batch; and in logs of
+    messages of magic 0 and 1, of which it makes no empty batches, it leaves empty files. That holds whatever the
+    topic's settings have become since. A hole between batches alone proves nothing.
     """
+    segments = list(segments)
+    has_empty = any(not records.size_bytes for records in segments[:-1])
     for records in segments:
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
-                if isinstance(batch, RecordBatch) and is_thinned(
-                    batch.count, batch.last_offset_delta, batch.attributes
-                ):
+                if isinstance(batch, RecordBatch):
+                    if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
+                        return True
+                elif has_empty or (batch.attributes & CODEC_MASK and lacks_some(records.read_batch(batch.position))):
                     return True
     return False
+
+
+def lacks_some(batch: Batch) -> bool:
+    """Says whether a message of magic 0 or 1 has fewer records than offsets."""
+    offsets = inner_offsets(batch) if isinstance(batch, LegacyRecordBatch) else []
+    return bool(offsets) and len(offsets) <= offsets[-1] - offsets[0]
 
 
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:

@@ -61,6 +61,10 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(\d+)")
 _RENAMED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 _KAFKAS_DIRECTORY = re.compile(r".+-\d+|\S+-\S+\.\S+-(delete|future|stray)|remote-log-index-cache")
 _MAX_NAME_LENGTH = 255
+_OF_PARTITION = re.compile(
+    r"\d{20}\..*|leader-epoch-checkpoint|partition\.metadata|damaged-ranges|recovery-journal|.*\.before-recovery-\d+.*"
+)
+"""Names of files in a partition's folder, by Kafka or plog."""
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
@@ -193,10 +197,34 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
     found = {}
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         partition = parse_partition_directory_name(entry.name)
+        if partition is None:
+            continue
         is_dangling = entry.is_symlink() and not is_file(entry) and SET_ASIDE not in entry.name
-        if partition is not None and (is_folder(entry) or is_dangling):
+        if is_dangling or (is_folder(entry) and _is_of_partition(entry, partition)):
             found[partition] = Path(entry.path)
     return found
+
+
+def _is_of_partition(folder: os.DirEntry[str], partition: TopicPartition) -> bool:
+    """Says whether a folder of such a name has a partition's files, or may have had: `.Trash-1000` is none. One that
+    can't be read may be one, and an empty one has lost them if a checkpoint knows it.
+    """
+    try:
+        names = [entry.name for entry in os.scandir(folder.path)]
+    except OSError:
+        return True
+    if names:
+        return any(map(_OF_PARTITION.fullmatch, names))
+    root = Path(folder.path).parent
+    return any(_lists(root / name, partition) for name in OFFSET_CHECKPOINTS)
+
+
+def _lists(checkpoint: Path, partition: TopicPartition) -> bool:
+    try:
+        lines = checkpoint.read_bytes().splitlines()
+    except OSError:
+        return False
+    return any(line.startswith(b"%s %d " % (partition.topic.encode(), partition.partition)) for line in lines)
 
 
 def is_cluster(directory: Path) -> bool:
@@ -223,13 +251,18 @@ def ensure_no_cluster(directory: Path) -> None:
 def find_foreign_folders(directory: Path) -> list[Path]:
     """Gives the folders of a data directory whose names are none that Kafka gives: it refuses to start while one is
     there (UnifiedLog.parseTopicPartitionName). Those with segments are not among them (`is_misnamed_partition`), nor
-    any of a folder that is no data directory.
+    any of a folder that is no data directory. So are folders with the name of a partition's, and nothing of one in
+    them: Kafka takes such a folder for a new partition, or sets it aside.
     """
     if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
         return []
-    entries = (entry for entry in os.scandir(directory) if is_folder(entry))
-    folders = (entry.name for entry in entries if not is_misnamed_partition(entry))
-    return [directory / name for name in sorted(folders) if _KAFKAS_DIRECTORY.fullmatch(name) is None]
+    found = []
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        partition = parse_partition_directory_name(entry.name)
+        is_foreign = not _KAFKAS_DIRECTORY.fullmatch(entry.name) and not is_misnamed_partition(entry)
+        if is_folder(entry) and (is_foreign or (partition is not None and not _is_of_partition(entry, partition))):
+            found.append(Path(entry.path))
+    return found
 
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:

@@ -79,6 +79,10 @@ class TailKind(StrEnum):
 
     TORN = "torn"
     """What a crash leaves: a batch that was being written, or zeros."""
+    PREALLOCATED = "preallocated"
+    """Zeros up to the size that a file got when it was made (`preallocate=true`): a broker that is killed, or a copy of
+    a running one's disk, leaves them. There never was anything.
+    """
     WRONG = "wrong"
     """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
 
@@ -207,7 +211,15 @@ def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_o
     """
     is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
     was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
-    return TailKind.TORN if is_crash and not was_stopped and evidence.known_end <= sound_end else TailKind.WRONG
+    if not is_crash or was_stopped or evidence.known_end > sound_end:
+        return TailKind.WRONG
+    is_full = damage.kind is DamageKind.ZEROED and not all(damage.end_position % unit for unit in _FULL_SIZES)
+    return TailKind.PREALLOCATED if is_full else TailKind.TORN
+
+
+FULL_SIZE_UNIT = 1_000_000
+_FULL_SIZES = (1 << 20, FULL_SIZE_UNIT)
+"""Of one of these `segment.bytes` is a multiple, and what a crash leaves hardly ever."""
 
 
 def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:

@@ -122,7 +122,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     """
     if evidence.lone_indexes:  # what is missing of a segment may lie in no hole between headers
         return False
-    limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]
+    limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]  # the map looks at any beyond
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:

@@ -17,7 +17,7 @@ from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
 from core.log.cut_off import cut_off_path, lost_end_path
 from core.log.file_names import SNAPSHOT_SUFFIX, offset_file_name
-from core.log.hole import Tail, tail_kind
+from core.log.hole import Tail, TailKind, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import copy_bytes
 from core.log.log_segment import LogSegment
@@ -52,8 +52,9 @@ class LogCutter:
         self._keeps_bytes = keeps_bytes
         self._cuts_sound_records = cuts_sound_records
 
-    def cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes) -> None:
-        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it.
+    def cut(self, known: LogEvidence, segment: LogSegment, damaged: DamagedBytes) -> bool:
+        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it. Returns
+        whether that may cost records: not if there were none, in a file of its full size.
 
         Raises CorruptRecordError, and cuts nothing, if there are sound records after them and those may not be cut.
         """
@@ -64,11 +65,13 @@ class LogCutter:
             cause = f"{damaged.cause}, and {lost} sound record{'s' * (lost > 1)} after it"
             raise CorruptRecordError(cause, position=position, path=str(segment.records.path))
         cut_bytes = segment.size_bytes - position + sum(one.size_bytes for one in later)
-        if self._keeps_bytes and position < segment.size_bytes:
+        kind = None if later else _tail_kind(known, segment, damaged)
+        keeps_bytes = self._keeps_bytes and kind is not TailKind.PREALLOCATED
+        if keeps_bytes and position < segment.size_bytes:
             beside = self._copy_beside(segment, position, segment.size_bytes)
             self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
             self._filesystem.sync_directory(self._directory)  # before the log loses them: a power cut may take the name
-        what = _describe(known, segment, damaged, is_last=not later)
+        what = _describe(segment, damaged, kind)
         if segment.records.path.lstat().st_nlink > 1:
             self._detach(segment, position)
         segment.truncate_position(position)
@@ -77,15 +80,17 @@ class LogCutter:
             if offset > segment.base_offset:
                 self.take_index_away(path)
         self._filesystem.sync_directory(self._directory)
-        _log.warning(
+        _log.log(
+            logging.INFO if kind is TailKind.PREALLOCATED else logging.WARNING,
             "%s: %s; the log ends there now, at offset %d; the %d bytes after it, %d sound records among them, are %s",
             self._partition,
             what,
             segment.next_offset(),
             cut_bytes,
             lost,
-            f"kept aside in *.cut-at-* in {self._directory}" if self._keeps_bytes else "passed over",
+            f"kept aside in *.cut-at-* in {self._directory}" if keeps_bytes else "passed over",
         )
+        return kind is not TailKind.PREALLOCATED
 
     def remove_all(self, log_start_offset: int) -> None:
         """Takes all segments out of a log that ends below where it should begin, so that it begins again, empty, there.
@@ -156,11 +161,17 @@ class LogCutter:
         return beside
 
 
-def _describe(known: LogEvidence, segment: LogSegment, damaged: DamagedBytes, *, is_last: bool) -> str:
+def _tail_kind(known: LogEvidence, segment: LogSegment, damaged: DamagedBytes) -> TailKind | None:
+    """Gives that of damage up to the end of the last segment; None if more follows it."""
+    if damaged.damage is None or damaged.range.end_position < segment.size_bytes:
+        return None
+    return tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
+
+
+def _describe(segment: LogSegment, damaged: DamagedBytes, kind: TailKind | None) -> str:
     """Says whether it is a tail that a crash left, or one that is wrong, or damage with more of the log after it."""
-    if damaged.damage is None or not is_last or damaged.range.end_position < segment.size_bytes:
+    if damaged.damage is None or kind is None:
         return f"damage: {segment.records.path} position {damaged.range.position}: {damaged.cause}"
-    kind = tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
     return f"{kind} tail: {Tail(kind, segment.records.path, damaged.damage)}"
 
 

@@ -453,8 +453,7 @@ class _Loader:
             if damaged is None and later:
                 damaged = self._find_hole(known, segment, later[0], recovery_point)
             if damaged is not None:
-                self._cutter.cut(known, segment, damaged)
-                self._was_cut = True
+                self._was_cut = self._cutter.cut(known, segment, damaged)
                 return
 
     def _find_hole(

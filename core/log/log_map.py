@@ -18,13 +18,14 @@ from typing import NamedTuple
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import ByteFix
-from core.log.damage import Damage, DamageKind
+from core.log.damage import Damage, DamageKind, lacks_some
 from core.log.file_names import LOG_SUFFIX, offset_file_name
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, offsets_text, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
-from core.records.batches import Batch, count_records, first_offset_of, stated_offset
+from core.records.batches import Batch, count_records, first_offset_of, inner_offsets, stated_offset
+from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
@@ -77,6 +78,7 @@ class LogMap:
         self.files = files
         self.evidence = evidence
         self._given_up = given_up
+        self._has_legacy = False
         self.damage: list[FileDamage] = []
         """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
         builder = PieceBuilder()
@@ -84,7 +86,14 @@ class LogMap:
             self._walk_file(number, builder)
             builder.end_piece()
         bases = [file.base_offset for file in files]
-        placement = place(builder.pieces, bases, evidence.known_end, self._batches_of, own_end=own_end)
+        placement = place(
+            builder.pieces,
+            bases,
+            evidence.known_end,
+            self._batches_of,
+            own_end=own_end,
+            cleaned_below=evidence.cleaned_below,
+        )
         self.log = placement.log
         """The batches of the log, in order of offsets."""
         self.displaced = placement.displaced
@@ -126,6 +135,11 @@ class LogMap:
                 run = run._replace(starts=run.starts[1:])
             if isinstance(run, SoundRun):
                 self._add_run(number, run, builder)
+                continue
+            self._has_legacy = True
+            if (damage := _misstated(run)) is not None:
+                builder.end_piece()
+                self.damage.append(FileDamage(number, damage))
             else:
                 builder.add(_piece_of(number, run))
 
@@ -192,7 +206,8 @@ class LogMap:
             )
         first, end = one.right_base_offset, one.right_base_offset + piece.span
         fix = _fix_of(piece, first)
-        message = f"{offsets}, expected {offsets_text(first, end)}: {fix} (in the base offset)"
+        message = f"{offsets}, expected {offsets_text(first, end)}"
+        message += "" if fix is None else f": {fix} (in the base offset)"
         records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
         return Damage(
             kind=kind,
@@ -281,8 +296,11 @@ class LogMap:
 
     @cached_property
     def is_thinned(self) -> bool:
-        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch."""
-        return any(piece.is_thinned for piece in self.log)
+        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
+        of messages of magic 0 and 1 it leaves empty files as well.
+        """
+        has_empty = self._has_legacy and any(not file.file.size() for file in self.files[:-1])
+        return has_empty or any(piece.is_thinned for piece in self.log)
 
     @cached_property
     def compacted_below(self) -> int:
@@ -484,7 +502,7 @@ class LogMap:
 
 
 def _piece_of(number: int, batch: Batch) -> Piece:
-    base_offset = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
+    base_offset = first_offset_of(batch, batch.last_offset)
     end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
     span = end_offset - base_offset
     piece = Piece(
@@ -497,17 +515,48 @@ def _piece_of(number: int, batch: Batch) -> Piece:
         first_end_offset=end_offset,
         batches=1,
         crc=batch.crc,
+        shift=stated_offset(batch) - base_offset,
     )
-    if isinstance(batch, RecordBatch) and is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
-        return replace(piece, is_thinned=True)
-    return piece
+    if isinstance(batch, RecordBatch):
+        is_of_cleaner = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
+    else:
+        is_of_cleaner = lacks_some(batch)
+    return replace(piece, is_thinned=True) if is_of_cleaner else piece
 
 
-def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix:
-    stored = piece.base_offset.to_bytes(8, "big", signed=True)
-    right = right_base_offset.to_bytes(8, "big", signed=True)
-    at = next(number for number in range(8) if stored[number] != right[number])
-    return ByteFix(piece.position + at, stored[at], right[at])
+def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
+    stored = (piece.base_offset + piece.shift).to_bytes(8, "big", signed=True)
+    right = (right_base_offset + piece.shift).to_bytes(8, "big", signed=True)
+    return _byte_fix(piece.position, stored, right)
+
+
+def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
+    """Gives the one byte in which they differ; None if more do."""
+    others = [at for at in range(len(stored)) if stored[at] != right[at]]
+    return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+
+
+def _misstated(batch: Batch) -> Damage | None:
+    """Names a compressed message of magic 0 whose offset is not that of the last one inside, which its checksum covers;
+    None if it is, or does not show.
+    """
+    offsets = inner_offsets(batch) if isinstance(batch, LegacyRecordBatch) and batch.magic == 0 else []
+    if not isinstance(batch, LegacyRecordBatch) or not offsets or offsets[-1] == batch.last_offset:
+        return None
+    stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
+    fix, inside = _byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
+    return Damage(
+        kind=DamageKind.OFFSETS_NOT_RISING,
+        message=f"offset {batch.last_offset} of a compressed message with {inside} in it"
+        + ("" if fix is None else f": {fix}"),
+        position=batch.position,
+        end_position=batch.position + batch.size_bytes,
+        offset=offsets[0],
+        end_offset=offsets[-1] + 1,
+        records=len(offsets),
+        batch=batch,
+        fix=fix,
+    )
 
 
 def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:

@@ -625,7 +625,9 @@ class PartitionLog:
             for segment in old:
                 self._take_out(segment)
             paths = [path for segment in old for path in segment.paths]
-            paths += self.producers.snapshot_paths(set(replaced) - {base_offset})
+            following = self.segments.higher(replaced[-1])
+            assert following is not None
+            paths += self.producers.snapshot_paths(range(base_offset + 1, following.base_offset))  # those of stops, too
             deleted = [self._rename_deleted(path) for path in paths if path.exists()]
             for swap, path in swap_files(self.directory, base_offset):
                 self._filesystem.link(swap, path)

@@ -306,9 +306,11 @@ class PartitionReader:
         tail = self.reading.lone_tail
         if tail is None:
             return
-        if tail.kind is TailKind.TORN:
+        if tail.kind is not TailKind.WRONG:
+            is_torn = tail.kind is TailKind.TORN
+            why = "what a crash left of a write" if is_torn else "as preallocate=true leaves it"
             if on_note is not None:
-                on_note(f"{tail}: what a crash left of a write; the next start of a broker cuts it off")
+                on_note(f"{tail}: {why}; the next start of a broker cuts it off")
         elif on_hole is not None:
             on_hole(tail.as_hole(self.reading.end_offset))
         else:

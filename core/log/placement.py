@@ -31,8 +31,9 @@ class Piece:
     """Sound batches, one after the other in bytes [position, end_position) of a file, whose offsets rise.
 
     `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
-    the first batch ends below `first_end_offset`. `crc` is the first batch's. `is_thinned`: a batch shows that a
-    cleaner took records of it.
+    the first batch ends below `first_end_offset`. `crc` is the first batch's; its header states an offset `shift` above
+    its first one, as that of a compressed message of magic 0 or 1 does. `is_thinned`: a batch shows that a cleaner took
+    records of it.
     """
 
     file: int
@@ -44,7 +45,16 @@ class Piece:
     first_end_offset: int
     batches: int
     crc: int
+    shift: int = 0
     is_thinned: bool = False
+
+    def is_one_bit_from(self, base_offset: int, *, fits: bool = False) -> bool:
+        """Says whether one bit of its header stands between it and that base offset. If it `fits` there, which nothing
+        else explains, old messages may have any other offset: not only disks, but brokers and tools wrote them anew.
+        """
+        if fits and self.shift:
+            return self.base_offset != base_offset
+        return one_bit_apart(self.base_offset + self.shift, base_offset + self.shift)
 
     def then(self, other: Piece) -> Piece:
         """Joins this piece and the one that follows it in the file."""
@@ -137,30 +147,60 @@ def place(
     find_batches: FindBatches,
     *,
     own_end: int | None = None,
+    cleaned_below: int = 0,
 ) -> Placement:
     """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
-    to have reached to `known_end`. `own_end` is where the last file ends soundly by itself, if it does: what stands
-    elsewhere goes after it only up to `known_end`.
+    to have reached to `known_end`, and a cleaner worked on what lies below `cleaned_below`. `own_end` is where the last
+    file ends soundly by itself, if it does: what stands elsewhere goes after it only up to `known_end`.
     """
-    if _is_in_order(pieces, base_offsets):
+    reached = max(known_end, cleaned_below)
+    if _is_in_order(pieces, base_offsets, reached):
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
             return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
-    return _Placer(apart, base_offsets, known_end, find_batches, own_end).place()
+    return _Placer(apart, base_offsets, known_end, reached, find_batches, own_end).place()
 
 
-def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> bool:
+def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reached: int) -> bool:
     following = [*base_offsets[1:], 1 << 63]
     return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
-        _may_stand(piece, base_offsets) and piece.end_offset <= following[piece.file] for piece in pieces
+        _may_stand(pieces, number, base_offsets, reached) and piece.end_offset <= following[piece.file]
+        for number, piece in enumerate(pieces)
     )
 
 
-def _may_stand(piece: Piece, base_offsets: Sequence[int]) -> bool:
-    """Says whether offsets as these can be in a file of that name."""
+def _may_stand(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reached: int) -> bool:
+    """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
+    can name (KAFKA-5413), and the batches after one such bear it out; the last batch of the last file may rather have a
+    flipped bit.
+    """
+    piece = pieces[number]
     base_offset = base_offsets[piece.file]
-    return base_offset <= piece.base_offset and piece.end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET
+    if not _is_beyond_reach(piece, base_offset):
+        return base_offset <= piece.base_offset
+    after = pieces[number + 1] if number + 1 < len(pieces) else None
+    if after is not None and after.file == piece.file:
+        return after.base_offset >= piece.end_offset
+    end_before = _end_before(pieces, number, base_offsets)
+    if piece.file + 1 < len(base_offsets) or piece.batches > 1 or piece.base_offset == end_before:
+        return True
+    if reached:
+        return piece.end_offset <= reached
+    without_a_bit = (piece.base_offset & ~(1 << bit) for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
+    return not any(end_before <= right <= base_offset + MAX_RELATIVE_OFFSET for right in without_a_bit)
+
+
+def _is_beyond_reach(piece: Piece, base_offset: int) -> bool:
+    """Says whether no index of a file of that name can name its offsets."""
+    return piece.end_offset - 1 - base_offset > MAX_RELATIVE_OFFSET
+
+
+def _end_before(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int]) -> int:
+    """Gives where the batch before it in the file ends; the file's base offset if there is none."""
+    file = pieces[number].file
+    before = pieces[number - 1] if number else None
+    return base_offsets[file] if before is None or before.file != file else before.end_offset
 
 
 def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
@@ -242,6 +282,7 @@ class _Placer:
         pieces: Sequence[Piece],
         base_offsets: Sequence[int],
         known_end: int,
+        reached: int,
         find_batches: FindBatches,
         own_end: int | None,
     ) -> None:
@@ -250,11 +291,12 @@ class _Placer:
         self._known_end = known_end
         self._own_end = own_end
         self._find_batches = find_batches
+        self._may_stand = [_may_stand(pieces, number, base_offsets, reached) for number in range(len(pieces))]
         self._may_be_accepted = [
-            _may_stand(piece, base_offsets)
-            and not self._is_flipped(number, self._end_before(number))
+            may_stand
+            and not self._is_flipped(number, _end_before(pieces, number, base_offsets))
             and not self._is_flipped_upwards(number)
-            for number, piece in enumerate(pieces)
+            for number, may_stand in enumerate(self._may_stand)
         ]
         self._weights, self._successors = self._weigh()
 
@@ -266,7 +308,7 @@ class _Placer:
         flips: dict[int, int] = {}
         for number, piece in enumerate(self._pieces):
             is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
-            if is_in_turn and _may_stand(piece, self._base_offsets):
+            if is_in_turn and self._may_stand[number]:
                 accepted.append(number)
                 next_offset, heaviest = piece.end_offset, self._successors[number]
             elif self._is_flipped(number, next_offset):
@@ -311,12 +353,6 @@ class _Placer:
 
     # --- flipped bits
 
-    def _end_before(self, number: int) -> int:
-        """Gives where the batch before it in the file ends; the file's base offset if there is none."""
-        file = self._pieces[number].file
-        before = self._pieces[number - 1] if number else None
-        return self._base_offsets[file] if before is None or before.file != file else before.end_offset
-
     def _is_flipped(self, number: int, due: int) -> bool:
         """Says whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if
         the bit were right.
@@ -324,8 +360,8 @@ class _Placer:
         piece = self._pieces[number]
         if (
             piece.batches > 1
-            or self._end_before(number) == piece.base_offset
-            or not one_bit_apart(piece.base_offset, due)
+            or _end_before(self._pieces, number, self._base_offsets) == piece.base_offset
+            or not piece.is_one_bit_from(due, fits=True)
         ):
             return False
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
@@ -345,7 +381,8 @@ class _Placer:
         if piece.batches > 1 or after is None or after.file != piece.file or piece.end_offset <= after.base_offset:
             return False
         right = after.base_offset - piece.span
-        return self._end_before(number) != piece.base_offset and one_bit_apart(piece.base_offset, right)
+        end_before = _end_before(self._pieces, number, self._base_offsets)
+        return end_before != piece.base_offset and piece.is_one_bit_from(right)
 
     # --- the heaviest chain
 
@@ -460,7 +497,7 @@ class _Fitting:
     def _find_room(self, piece: Piece) -> _Room:
         """Says whether the piece lies in a hole of the log."""
         start, end = piece.base_offset, piece.end_offset
-        is_possible = self._base_offsets[0] <= start and end - 1 - self._base_offsets[piece.file] <= MAX_RELATIVE_OFFSET
+        is_possible = self._base_offsets[0] <= start and not _is_beyond_reach(piece, self._base_offsets[piece.file])
         if not is_possible or not self._is_free(start, end):
             return _Room.NONE
         at = bisect_right(self._log, start, key=_base_offset)
@@ -502,7 +539,7 @@ class _Fitting:
         for right in (before, None if after is None else after - batch.span):
             if (
                 right is not None
-                and one_bit_apart(batch.base_offset, right)
+                and batch.is_one_bit_from(right)
                 and max(before or 0, self._base_offsets[batch.file]) <= right
                 and (after is None or right + batch.span <= after)
                 and self._is_free(right, right + batch.span)

@@ -25,7 +25,7 @@ from core.log.file_records import FileRecords
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
-from core.records.batches import Batch, first_offset_of, stated_offset
+from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -264,6 +264,8 @@ class LogReading:
         limit = self._limit(number)
         for batch in found:
             base_offset, end_offset = _offsets_of(batch)
+            if not isinstance(batch, RecordBatch) and contradicts(batch, expected):
+                return False, expected, next_offset
             if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
                 page.append(batch)
                 expected = next_offset = end_offset

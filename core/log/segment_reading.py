@@ -22,7 +22,7 @@ from core.log.damage import Damage, DamagedRange
 from core.log.file_records import FileRecords
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
-from core.records.batches import Batch, first_offset_of, stated_offset
+from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class SegmentReading:
         self.path = records.path
         self._base_offset = base_offset
         self.end = end
-        self._limit = min(end.offset, base_offset + MAX_RELATIVE_OFFSET + 1)
+        self._limit = end.offset
         self._rises_from = LONG_MAX
         """The position from which on the headers' offsets are known to rise."""
 
@@ -83,9 +83,13 @@ class SegmentReading:
         """Says whether a batch may follow one that ended at the expected offset."""
         if batch.last_offset >= self._limit:
             return False
+        if batch.last_offset - self._base_offset > MAX_RELATIVE_OFFSET and self.end.offset == LONG_MAX:
+            return False  # of all batches the map knows whether a bit of it has flipped
         first = stated_offset(batch)
         if isinstance(batch, RecordBatch) and first == expected:
             return True
+        if contradicts(batch, expected):
+            return False
         return first >= expected and self._do_offsets_rise(batch.position)
 
     def _do_offsets_rise(self, position: int) -> bool:

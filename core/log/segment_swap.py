@@ -115,12 +115,15 @@ def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 def _replace(directory: Path, base_offset: int, end_offset: int, filesystem: FileSystem) -> None:
     """Replaces all segments of its offsets by the swapped-in segment."""
-    for offset, path in find_offset_files(directory, LOG_SUFFIX):
+    logs = find_offset_files(directory, LOG_SUFFIX)
+    following = min((offset for offset, _ in logs if offset >= end_offset), default=end_offset)
+    for offset, path in logs:
         if base_offset <= offset < end_offset:
             for suffix in _LOG_LAST:
                 filesystem.unlink(path.with_suffix(suffix))
-            if offset > base_offset:
-                filesystem.unlink(path.with_suffix(SNAPSHOT_SUFFIX))
+    for offset, path in find_offset_files(directory, SNAPSHOT_SUFFIX):
+        if base_offset < offset < following:
+            filesystem.unlink(path)
     filesystem.sync_directory(directory)
     for swap, path in reversed(swap_files(directory, base_offset)):
         filesystem.rename(swap, path)

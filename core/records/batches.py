@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from core.common.errors import CorruptRecordError
 from core.records.compression import CompressionType, refused_by_kafka
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
-from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 Batch = RecordBatch | LegacyRecordBatch
 
@@ -46,10 +46,28 @@ def first_offset_of(batch: Batch, next_offset: int) -> int:
     """
     if isinstance(batch, RecordBatch):
         return batch.base_offset
+    offsets = inner_offsets(batch)
+    return offsets[0] if offsets else min(next_offset, batch.last_offset)
+
+
+def inner_offsets(batch: LegacyRecordBatch) -> list[int]:
+    """Gives the offsets of the records of a message of magic 0 or 1; none if it can't be opened."""
+    if not batch.attributes & CODEC_MASK:
+        return [batch.last_offset]
     try:
-        return batch.last_offset if batch.compression is CompressionType.NONE else batch.base_offset
+        return batch.offsets()
     except (CorruptRecordError, IndexError):
-        return min(next_offset, batch.last_offset)
+        return []
+
+
+def contradicts(batch: Batch, next_offset: int) -> bool:
+    """Says whether a compressed message of magic 0 or 1 does not follow a batch that ended at `next_offset` (-1 for
+    none), by the offsets inside, or states another offset than the last one there.
+    """
+    if isinstance(batch, RecordBatch) or not batch.attributes & CODEC_MASK:
+        return False
+    offsets = inner_offsets(batch)
+    return bool(offsets) and (offsets[0] < next_offset or offsets[-1] != batch.last_offset)
 
 
 def refused_frame(batch: Batch) -> str | None:

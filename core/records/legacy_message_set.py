@@ -11,8 +11,9 @@
     ..        int32   value length    -1 is null, then the value
 
 A compressed message is a wrapper: its value is a whole message set, its offset that of the last message inside. Inner
-offsets are absolute in magic 0 and relative in magic 1, where the last of them equals the wrapper's; the inner messages
-of a LogAppendTime wrapper take its timestamp.
+offsets are absolute in a wrapper of magic 0 and relative in one of magic 1, where the last of them equals the
+wrapper's; the inner messages of a LogAppendTime wrapper take its timestamp. A message inside may have the other magic
+(KAFKA-4298).
 Source: org.apache.kafka.common.record.LegacyRecord, AbstractLegacyRecordBatch, KIP-31, KIP-32.
 """
 
@@ -157,7 +158,7 @@ class LegacyRecordBatch:
             raise self.corrupt("a compressed message has no value")
         try:
             data = memoryview(decompress(codec, value, limit=limit, magic=self.magic))
-            inner = list(_walk(data, self.magic))
+            inner = list(_walk(data))
         except CorruptRecordError as error:
             raise self.corrupt(error.cause) from error
         if not inner:
@@ -170,15 +171,33 @@ class LegacyRecordBatch:
         """
         messages = self.messages(limit=limit)
         is_wrapper = messages[0] is not self
-        shift = self.last_offset - messages[-1].last_offset if self.magic == 1 and is_wrapper else 0
+        shift = self._shift(messages)
         records = []
         for message in messages:
             if is_wrapper and is_checked and message.computed_crc() != message.crc:
                 raise self.corrupt(f"the message of offset {message.last_offset + shift} inside has a wrong crc")
             key, value = message.key_and_value()
-            timestamp = self.max_timestamp if self.is_log_append_time else message.max_timestamp
+            is_append_time = self.is_log_append_time and message.magic == 1
+            timestamp = self.max_timestamp if is_append_time else message.max_timestamp
             records.append(Record(message.last_offset + shift, timestamp, key, value))
         return records
+
+    def offsets(self) -> list[int]:
+        """Gives those of the records, which of a wrapper costs decompressing it, without a look at their checksums."""
+        messages = self.messages()
+        shift = self._shift(messages)
+        return [message.last_offset + shift for message in messages]
+
+    def _shift(self, messages: Sequence[LegacyRecordBatch]) -> int:
+        """Gives what is added to the messages' own offsets. Raises CorruptRecordError if that makes them negative."""
+        last_offset = messages[-1].last_offset
+        if messages[0] is self or self.magic == 0:
+            return 0
+        if self.last_offset < last_offset:
+            raise self.corrupt(
+                f"offset {self.last_offset} of a compressed message whose last one inside has {last_offset}"
+            )
+        return self.last_offset - last_offset
 
     def corrupt(self, cause: str) -> CorruptRecordError:
         return CorruptRecordError(cause, position=self.position, offset=self.last_offset)
@@ -204,16 +223,18 @@ def build_wrapper(records: Sequence[Record], magic: int, attributes: int) -> byt
     return build_message(Record(records[-1].offset, newest, None, compress(codec, inner)), magic, attributes)
 
 
-def _walk(data: memoryview, magic: int) -> Iterator[LegacyRecordBatch]:
+def _walk(data: memoryview) -> Iterator[LegacyRecordBatch]:
     position = 0
     while position < len(data):
         if len(data) - position < LOG_OVERHEAD + MIN_MESSAGE_SIZE:
             raise CorruptRecordError(f"{len(data) - position} bytes inside a compressed message are no message")
         (length,) = _INT32.unpack_from(data, position + 8)
-        if not MIN_MESSAGE_SIZE <= length <= len(data) - position - LOG_OVERHEAD:
+        magic = data[position + LOG_OVERHEAD + 4]
+        smallest = MIN_MESSAGE_SIZE + (_INT64.size if magic == 1 else 0)
+        if not smallest <= length <= len(data) - position - LOG_OVERHEAD:
             raise CorruptRecordError(f"a message inside a compressed one claims {length} bytes")
         message = LegacyRecordBatch(data, position)
-        if message.magic != magic or message.compression is not CompressionType.NONE:
-            raise CorruptRecordError("a message inside a compressed one has another magic or a codec")
+        if magic > 1 or message.compression is not CompressionType.NONE:
+            raise CorruptRecordError("a message inside a compressed one has a magic above 1 or a codec")
         yield message
         position += message.size_bytes

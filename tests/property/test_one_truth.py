@@ -37,7 +37,7 @@ from core.inspector.findings import Code
 from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
 from core.log.gap_ledger import LOSING_REASONS, GapReason
-from tests.support import doors
+from tests.support import crafted, doors
 from tests.support.damage import write_log
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases
@@ -439,6 +439,25 @@ def delete_records(directory: Path, random: Random) -> int:
         entries = [*before, *((epoch, first) for epoch, first in entries if first > start)]
         epochs.write_text("\n".join(["0", str(len(entries)), *(f"{one} {first}" for one, first in entries), ""]))
     return start
+
+
+def make_of_others(memory: Path, seed: int) -> Wrecked:
+    """The case of a seed: a log that others wrote, in a data directory or alone; half of them are damaged."""
+    random = Random(seed)
+    segments, what = crafted.random_log(random)
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    if random.random() < 0.3:
+        _add_root(memory / "data", "t")
+    crcs = _crcs(LogModel(directory))
+    what += f"; {wreck(directory, random)}" if seed % 2 else ""
+    wrecked = Wrecked(directory, f"seed {seed}: {what}", LogModel(directory))
+    return wrecked if _is_decidable(wrecked.model, crcs) else make_of_others(memory, seed + _ANOTHER)
+
+
+@for_each("seed", range(FIRST, FIRST + COUNT), first=12)
+def test_all_doors_say_the_same_of_what_others_wrote(memory: Path, seed: int) -> None:
+    """Messages of all formats in each position, other encoders' frames, offsets beyond an index, lone folders."""
+    judge(make_of_others(memory, seed), with_broker=seed % 5 == 0)
 
 
 UNDECODABLE = [

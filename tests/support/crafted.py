@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 
 import lz4.frame
 import snappy
@@ -148,3 +149,54 @@ def write_partition(directory: Path, segments: Mapping[int, bytes]) -> Path:
     for base_offset, data in segments.items():
         (directory / f"{base_offset:020}.log").write_bytes(data)
     return directory
+
+
+def random_log(random: Random) -> tuple[dict[int, bytes], str]:
+    """The segments of a log that several brokers, cleaners and clients wrote, and in words what is odd of it: messages
+    of all formats in any position, frames of other encoders, holes of a cleaner, and with luck offsets that are further
+    from their segment's name than an index can name.
+    """
+    said = list[str]()
+    segments = dict[int, bytes]()
+    next_offset = random.choice((0, 0, 17))
+    is_compacted, is_old = random.random() < 0.4, random.random() < 0.6
+    for _ in range(random.randint(1, 3)):
+        base, data = next_offset, b""
+        for _ in range(random.randint(0 if is_compacted and is_old else 1, 4)):
+            if is_compacted and random.random() < 0.5:
+                next_offset += random.randint(1, 9)
+            if random.random() < 0.06:
+                next_offset += random.choice((2**31 - 2, 2**31 + 5, 2**33))
+                said.append(f"offsets go on at {next_offset}")
+            entry, next_offset = _random_entry(random, next_offset, said, is_compacted=is_compacted, is_old=is_old)
+            data += entry
+        segments[base] = data
+        next_offset = max(next_offset, base + 1)
+    return segments, ", ".join(said)
+
+
+def _random_entry(
+    random: Random, offset: int, said: list[str], *, is_compacted: bool, is_old: bool
+) -> tuple[bytes, int]:
+    count = random.randint(1, 4)
+    step = [random.choice((1, 1, 3)) if is_compacted else 1 for _ in range(count)]
+    offsets = [offset + sum(step[:number]) for number in range(count)]
+    records: list[Record] = [
+        (random.choice((b"a", b"b", b"key-%d" % offset, None)), random.choice((b"v", b"value" * 30, None)))
+        for _ in offsets
+    ]
+    if not is_old or random.random() < 0.3:
+        kind = random.choice((None, *ODD_FRAMES, *REFUSED_FRAMES)) if random.random() < 0.6 else None
+        said += [kind] if kind else []
+        codec, compress = (ODD_FRAMES | REFUSED_FRAMES)[kind] if kind else (0, bytes)  # type: ignore[operator]
+        deltas = [one - offset for one in offsets]
+        return batch(offset, records, deltas=deltas, codec=codec, compress=compress), offsets[-1] + 1
+    magic = random.choice((0, 1))
+    if random.random() < 0.4:
+        said.append(f"a message of magic {magic}")
+        return message(offset, *records[0], magic), offset + 1
+    inner, codec = random.choice((magic, magic, 1 - magic)), random.choice((GZIP, SNAPPY, LZ4))
+    said.append(f"a wrapper of magic {magic}, codec {codec}, with {count} of magic {inner}")
+    own = offsets[-1] + random.choice((-1, 1, 5)) if random.random() < 0.1 and offsets[-1] else None
+    said += [] if own is None else [f"which states {own} instead of {offsets[-1]}"]
+    return wrapper(offsets, records, magic, codec=codec, inner_magic=inner, offset=own), offsets[-1] + 1

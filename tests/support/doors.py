@@ -196,12 +196,22 @@ def inspected(directory: Path, back: int = 61) -> tuple[Records, Account]:
             assert before, f"nothing is found before offset {end}"
             backwards[:0] = before
         _ensure_neighbours(backwards, rows.start_offset, rows.end_offset)
-        same = [[(row.kind, row.reason, row.fate, o) for row in some for o in range(row.offset, row.end)]
-                for some in (found, backwards)]  # fmt: skip
-        assert same[0] == same[1], "the rows are others when they are read backwards"
+        assert _merged_rows(found) == _merged_rows(backwards), "the rows are others when they are read backwards"
     records = {row.offset: (row.key, row.value) for row in found if row.kind is RowKind.RECORD}
     gaps = [Gap(row.offset, row.end, reason, row.text) for row in found if (reason := _reason(row)) is not None]
     return records, Account(rows.start_offset, rows.end_offset, gaps)
+
+
+def _merged_rows(rows: list[LogRow]) -> list[tuple[object, int, int]]:
+    """What the rows say, and of which offsets: a gap may be one row or several."""
+    found: list[tuple[object, int, int]] = []
+    for row in rows:
+        said = row.kind, row.reason, row.fate
+        if found and found[-1][0] == said and found[-1][2] == row.offset:
+            found[-1] = said, found[-1][1], row.end
+        else:
+            found.append((said, row.offset, row.end))
+    return found
 
 
 def _ensure_neighbours(rows: list[LogRow], start: int, end: int) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import crcmod.predefined
 
-from tests.support.record_decoder import LEAST_LENGTH
+from tests.support.record_decoder import CODEC_MASK, LEAST_LENGTH, inner_offsets
 
 crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
@@ -40,7 +40,9 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 @dataclass(frozen=True)
 class Frame:
-    """A sound one: bytes [position, end) of a file, offsets [base, end_offset)."""
+    """A sound one: bytes [position, end) of a file, offsets [base, end_offset); it states its base, or as a wrapper of
+    magic 0 or 1 its last offset.
+    """
 
     path: Path
     file_base: int
@@ -51,6 +53,7 @@ class Frame:
     crc: int
     magic: int
     data: bytes = field(repr=False, compare=False)
+    stated: int
 
     @property
     def span(self) -> int:
@@ -73,14 +76,21 @@ class Frame:
         return int(struct.unpack_from(">q", self.data, 43)[0]) if self.magic == 2 else -1
 
     @property
-    def may_be_accepted(self) -> bool:
+    def may_be_moved(self) -> bool:
         """By its file: an index holds 31 bits of offsets after the base offset."""
-        return self.may_be_moved and self.file_base <= self.base
+        return self.base >= 0 and not self.is_beyond_reach
 
     @property
-    def may_be_moved(self) -> bool:
-        """The same, where it may be another file's."""
-        return self.base >= 0 and self.end_offset - 1 - self.file_base <= _MOST_RELATIVE_OFFSET
+    def is_beyond_reach(self) -> bool:
+        return self.end_offset - 1 - self.file_base > _MOST_RELATIVE_OFFSET
+
+    def is_one_bit_from(self, base: int, *, fits: bool = False) -> bool:
+        """Whether one bit of the offset that it states stands between it and that base; where it fits, a wrapper may
+        state any other.
+        """
+        if fits and self.stated != self.base:
+            return self.base != base
+        return ((self.stated ^ (base + self.stated - self.base)) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
 
     def __str__(self) -> str:
         return f"{self.path.name}@{self.position} offsets {self.base}-{self.end_offset - 1}"
@@ -110,8 +120,10 @@ class FileWalk:
         while position < len(self._data):
             frame = self._sound(position)
             if frame is not None:
-                if frame.base == 0 and position == damaged_end and self._data[position - 1] == 0:
+                if frame.stated == 0 and position == damaged_end and self._data[position - 1] == 0:
                     self.damage.append(Damage(path, position, frame.end))  # its base offset may be a part of them
+                elif frame.magic < 2 and frame.stated != frame.end_offset - 1:
+                    self.damage.append(Damage(path, position, frame.end))  # a wrapper of magic 0 that states another
                 else:
                     self.frames.append(frame)
                 position = frame.end
@@ -147,8 +159,10 @@ class FileWalk:
             (crc,) = struct.unpack_from(">I", data, 12)
             if zlib.crc32(data[16:]) != crc:
                 return None
-            end_offset = offset + 1
-        return Frame(self._path, self._base, position, position + size, offset, end_offset, crc, magic, data)
+            inside = inner_offsets(data) if data[17] & CODEC_MASK else []
+            base, end_offset = (inside[0], inside[-1] + 1) if inside else (offset, offset + 1)
+            return Frame(self._path, self._base, position, position + size, base, end_offset, crc, magic, data, offset)
+        return Frame(self._path, self._base, position, position + size, offset, end_offset, crc, magic, data, offset)
 
     def _end_of_damage(self, position: int) -> int:
         """Rule b comes first: where one bit of the length makes the batch sound, none within it does."""
@@ -196,7 +210,7 @@ class FileWalk:
         for start in range(position + 1, len(self._data) - _HEADER_BYTES + 1):
             if self._data[start + 16] in magics:
                 frame = self._sound(start)
-                fits = frame is not None and any(one <= frame.base and frame.end_offset <= end for one, end in ranges)
+                fits = frame is not None and any(one <= frame.stated and frame.end_offset <= end for one, end in ranges)
                 if frame is not None and fits and _counts_fit(frame):
                     return start
         return None

@@ -98,7 +98,8 @@ class LogModel:
             self.frames_by_file[path] = walk.frames
             self.damage += walk.damage
 
-        placement = _Placement(self.files, self.frames_by_file, proven_end, reading)
+        cleaned_below = _checkpointed(directory, "cleaner-offset-checkpoint")
+        placement = _Placement(self.files, self.frames_by_file, proven_end, cleaned_below, reading)
         self.accepted = placement.accepted
         self.placed = placement.placed
         self.repeated = placement.repeated
@@ -397,6 +398,7 @@ class _Placement:
         files: list[tuple[int, Path]],
         frames_by_file: dict[Path, list[Frame]],
         proven_end: int,
+        cleaned_below: int,
         reading: Reading,
     ) -> None:
         self.accepted: list[Frame] = []
@@ -408,6 +410,7 @@ class _Placement:
         self._by_file = frames_by_file
         self._first_base = files[0][0] if files else 0
         self._proven_end = max(proven_end, files[-1][0] if files else 0)
+        self._reached = max(proven_end, cleaned_below)
         self._last_end = max(self._proven_end, _own_end(*files[-1], frames_by_file)) if files else 0
         """What stands elsewhere goes after the log's last frame up to there at most."""
         self._next_bases = {
@@ -428,7 +431,7 @@ class _Placement:
         for number, frame in enumerate(self._order):
             next_base = self._next_bases[frame.path]
             is_in_turn = frame.base == next_offset and (next_base is None or frame.end_offset <= next_base)
-            if is_in_turn and frame.may_be_accepted:
+            if is_in_turn and self._may_be_accepted(frame):
                 self.accepted.append(frame)
                 next_offset = frame.end_offset
             elif self._is_flip(frame, next_offset):
@@ -439,6 +442,25 @@ class _Placement:
                 next_offset = frame.end_offset
             else:
                 self._displaced.append(frame)
+
+    def _may_be_accepted(self, frame: Frame) -> bool:
+        """By its file. Beyond what an index can name, old cleaners left batches: those are followed by others of higher
+        offsets, or follow one without a hole, or other files know of them; or no bit that its file's last batch is ill
+        served by brings it within reach.
+        """
+        if frame.base < frame.file_base or not frame.is_beyond_reach:
+            return frame.base >= max(frame.file_base, 0)
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        if number + 1 < len(of_file):
+            return of_file[number + 1].base >= frame.end_offset
+        before = of_file[number - 1].end_offset if number else frame.file_base
+        if self._next_bases[frame.path] is not None or frame.base == before:
+            return True
+        if self._reached:
+            return frame.end_offset <= self._reached
+        mended = (frame.base & ~(1 << bit) for bit in range(31, 63))
+        return not any(before <= base < frame.file_base + 2**31 for base in mended)
 
     def _is_flip(self, frame: Frame, next_offset: int) -> bool:
         """Whether one bit of its base offset stands between the frame and the place where offset `next_offset` is due,
@@ -454,7 +476,7 @@ class _Placement:
             at_the_end = self._proven_end if self._reading.flips_at_the_end else None
             next_base = self._next_bases[frame.path]
             following = at_the_end if next_base is None else next_base
-        return _is_one_bit(frame.base, next_offset) and following == next_offset + frame.span
+        return frame.is_one_bit_from(next_offset, fits=True) and following == next_offset + frame.span
 
     def _is_flip_alone(self, frame: Frame) -> bool:
         """The same, where nothing is known of the log before: the frame before in the file says what is due, or else
@@ -472,7 +494,7 @@ class _Placement:
         if number + 1 == len(of_file) or due == frame.base:
             return False
         following = of_file[number + 1].base
-        return frame.end_offset > following and _is_one_bit(frame.base, following - frame.span)
+        return frame.end_offset > following and frame.is_one_bit_from(following - frame.span)
 
     def _begins_heaviest_chain(self, number: int, next_offset: int) -> bool:
         if self._weights is None:
@@ -487,7 +509,8 @@ class _Placement:
         weights: dict[int, int] = {}
         for number in reversed(range(len(self._order))):
             frame = self._order[number]
-            if frame.may_be_accepted and not self._is_flip_alone(frame) and not self._is_flip_upwards(frame):
+            is_flip = self._is_flip_alone(frame) or self._is_flip_upwards(frame)
+            if self._may_be_accepted(frame) and not is_flip:
                 after = [weight for i, weight in weights.items() if self._order[i].base >= frame.end_offset]
                 weights[number] = frame.span + max(after, default=0)
         return weights
@@ -541,7 +564,7 @@ class _Placement:
 
     def _fits(self, run: list[Frame]) -> bool:
         moves = self._reading.moves_between_files
-        may_be = all(frame.may_be_moved if moves else frame.may_be_accepted for frame in run)
+        may_be = all(frame.may_be_moved if moves else self._may_be_accepted(frame) for frame in run)
         return may_be and self._first_base <= run[0].base and self._is_free(run[0].base, run[-1].end_offset)
 
     def _is_free(self, start: int, end: int) -> bool:
@@ -580,7 +603,7 @@ class _Placement:
             due.append(after.base - frame.span)
         for base in due:
             if (
-                _is_one_bit(frame.base, base)
+                frame.is_one_bit_from(base)
                 and base >= frame.file_base
                 and (before is None or before.end_offset <= base)
                 and (after is None or base + frame.span <= after.base)

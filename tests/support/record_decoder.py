@@ -6,12 +6,12 @@ The other half of tests/support/log_model.py. Magic 2, after the header of 61 by
     varint value length, value, varint header count, and of each header varint name length, name, varint value length,
     value; all varints zig-zag
 
-Magic 0 and 1: the key and value of the message itself, or of the messages of which its value is the compressed set.
+Magic 0 and 1: the key and value of the message itself, or of the messages of which its value is the compressed set;
+those may be of either magic.
 """
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 
@@ -73,21 +73,45 @@ def _decode_message(wrapper: bytes) -> dict[int, Record]:
     record = _key_and_value(wrapper)
     if not codec:
         return {last_offset: record}
-    _ensure(codec != _ZSTD and record[1] is not None, "a wrapper of no codec that magic 0 and 1 know, or without value")
-    inner: list[tuple[int, Record]] = []
-    data = _decompress(codec, record[1] or b"", magic)
+    inner = _inner_messages(wrapper)
+    shift = last_offset - inner[-1][0] if magic == 1 else 0  # magic 1: relative, the last is the wrapper's
+    return {offset + shift: _key_and_value(message) for offset, message in inner}
+
+
+def inner_offsets(wrapper: bytes) -> list[int]:
+    """Those of the messages in a compressed message; none of one that can't be opened."""
+    try:
+        inner = _inner_messages(wrapper)
+    except (ValueError, IndexError, struct.error, RuntimeError, OSError, EOFError, zlib.error):
+        return []
+    except (zstandard.ZstdError, snappy.UncompressError):
+        return []
+    (last_offset,) = struct.unpack_from(">q", wrapper)
+    shift = last_offset - inner[-1][0] if wrapper[16] == 1 else 0
+    return [offset + shift for offset, _ in inner]
+
+
+def _inner_messages(wrapper: bytes) -> list[tuple[int, bytes]]:
+    """With the offsets that they state."""
+    magic, codec = wrapper[16], wrapper[17] & CODEC_MASK
+    _, value = _key_and_value(wrapper)
+    _ensure(codec != _ZSTD and value is not None, "a wrapper of no codec that magic 0 and 1 know, or without value")
+    inner: list[tuple[int, bytes]] = []
+    data = _decompress(codec, value or b"", magic)
     position = 0
     while position < len(data):
         offset, length = struct.unpack_from(">qi", data, position)
         end = position + 12 + length
-        _ensure(length >= LEAST_LENGTH[magic] and end <= len(data), "a message inside a wrapper is cut")
+        least = LEAST_LENGTH.get(data[position + 16], 0)
+        _ensure(length >= least and end <= len(data), "a message inside a wrapper is cut")
         message = data[position:end]
-        _ensure(message[16] == magic and not message[17] & CODEC_MASK, "no plain message inside a wrapper")
-        inner.append((offset, _key_and_value(message)))
+        _ensure(message[16] < 2 and not message[17] & CODEC_MASK, "no plain message inside a wrapper")
+        inner.append((offset, message))
         position = end
     _ensure(bool(inner), "a wrapper without messages")
-    shift = last_offset - inner[-1][0] if magic == 1 else 0  # magic 1: relative, the last is the wrapper's
-    return {offset + shift: record for offset, record in inner}
+    (last_offset,) = struct.unpack_from(">q", wrapper)
+    _ensure(magic == 0 or last_offset >= inner[-1][0], "a wrapper's offset is below that of its last message")
+    return inner
 
 
 def _key_and_value(message: bytes) -> Record:
@@ -142,11 +166,11 @@ def _ensure(condition: bool, cause: str) -> None:
 
 def _decompress(codec: int, data: bytes, magic: int) -> bytes:
     if codec == _GZIP:
-        return gzip.decompress(data)
+        return _gunzip(data)
     if codec == _SNAPPY:
         return _unsnappy(data)
     if codec == _LZ4:
-        return bytes(lz4.frame.decompress(_with_right_lz4_header(data) if magic == 0 else data))
+        return _unlz4(data, is_header_checked=magic != 0)
     if codec == _ZSTD:
         return _unzstd(data)
     raise ValueError(f"unknown codec {codec}")
@@ -157,22 +181,53 @@ def _unsnappy(data: bytes) -> bytes:
     if not data.startswith(b"\x82SNAPPY\0"):
         return bytes(snappy.uncompress(data))
     cursor, blocks = _Cursor(data, 16), []
-    while cursor.position < len(data):
+    while len(data) - cursor.position >= 4:
+        if data[cursor.position :].startswith(b"\x82SNAPPY\0"):  # another stream
+            cursor.take(16)
+            continue
         blocks.append(bytes(snappy.uncompress(cursor.take(int.from_bytes(cursor.take(4), "big")))))
     return b"".join(blocks)
 
 
 def _unzstd(data: bytes) -> bytes:
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
-    whole = decompressor.decompress(data)
-    _ensure(decompressor.eof, "a zstd frame is cut")
+    whole = b""
+    while data:
+        magic, size = struct.unpack_from("<II", data)
+        if magic & ~0xF == 0x184D2A50:  # a skippable frame
+            _ensure(8 + size <= len(data), "a skippable frame is cut")
+            data = data[8 + size :]
+            continue
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        whole += decompressor.decompress(data)
+        _ensure(decompressor.eof, "a zstd frame is cut")
+        data = decompressor.unused_data
+    return whole
+
+
+def _gunzip(data: bytes) -> bytes:
+    """Members, and whatever follows the last; at most 18 bytes are no member."""
+    whole = b""
+    while True:
+        member = zlib.decompressobj(31)
+        whole += member.decompress(data)
+        _ensure(member.eof, "a gzip member is cut")
+        data = member.unused_data
+        if len(data) <= 18 or data[:3] != b"\x1f\x8b\x08":
+            return whole
+
+
+def _unlz4(data: bytes, *, is_header_checked: bool) -> bytes:
+    """One frame, and whatever follows it. The content's size and checksum, which Kafka passes over, are taken out, and
+    the header gets a right checksum: old Kafka computed it over the magic number too (KAFKA-3160).
+    """
+    flags, end = data[4], 14 if data[4] & 0x08 else 6
+    _ensure(data[:4] == b"\x04\x22\x4d\x18" and not flags & 0x01, "no lz4 frame, or one that needs a dictionary")
+    _ensure(not is_header_checked or data[end] == _xxh32(data[4:end]) >> 8 & 0xFF, "a wrong checksum of the header")
+    plain = bytes([flags & ~0x0C, data[5]])
+    frame = lz4.frame.LZ4FrameDecompressor()
+    whole = frame.decompress(data[:4] + plain + bytes([_xxh32(plain) >> 8 & 0xFF]) + data[end + 1 :])
+    _ensure(frame.eof and (not flags & 0x04 or len(frame.unused_data or b"") >= 4), "an lz4 frame is cut")
     return bytes(whole)
-
-
-def _with_right_lz4_header(data: bytes) -> bytes:
-    """Old Kafka computed the checksum of the frame's header over the magic number too (KAFKA-3160)."""
-    end = 14 if data[4] & 0x08 else 6
-    return data[:end] + bytes([_xxh32(data[4:end]) >> 8 & 0xFF]) + data[end + 1 :]
 
 
 def _xxh32(data: bytes) -> int:

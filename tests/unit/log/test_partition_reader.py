@@ -158,8 +158,15 @@ def test_the_partitions_of_a_directory(log: PartitionLog, directory: Path) -> No
     root = directory.parent
     for name in ("a-b-1", "a-b-0", "__cluster_metadata-0", "t-0.0123456789abcdef0123456789abcdef-delete", "lost+found"):
         (root / name).mkdir()
+        (root / name / "leader-epoch-checkpoint").touch()
+    for name in (".Trash-1000", "backup-2024", "empty-0"):
+        (root / name).mkdir()
+        if name != "empty-0":
+            (root / name / "notes.txt").touch()
+    (root / "recovery-point-offset-checkpoint").write_text("0\n1\ngone 0 7\n")
+    (root / "gone-0").mkdir()  # its files are lost: a checkpoint knows it
     reader = DirectoryReader(root)
-    assert reader.topics == {"a-b": [0, 1], "t": [0]}
+    assert reader.topics == {"a-b": [0, 1], "gone": [0], "t": [0]}
     assert values(reader.open(TopicPartition("t", 0))) == expected(0)
     with pytest.raises(AccessError, match="no partition t-1"):
         reader.open(TopicPartition("t", 1))

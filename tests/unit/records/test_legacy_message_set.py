@@ -60,16 +60,36 @@ def test_a_log_append_time_wrapper_gives_its_time_to_all() -> None:
     assert [r.timestamp for r in legacy(data).records()] == [1001, 1001]
 
 
+def test_messages_inside_may_have_the_other_magic() -> None:
+    """The wrapper says how their offsets count (KAFKA-4298); one of magic 0 has no time, whatever the wrapper's is."""
+    mixed = message(0, b"a", magic=0) + message(1, b"b") + message(4, b"c", magic=0)
+    for attributes, time in ((0, 1001), (0x08, 1009)):
+        one = legacy(wrapper(9, mixed, CompressionType.GZIP, attributes=attributes))
+        assert [(r.offset, r.timestamp, r.value) for r in one.records()] == [
+            (5, -1, b"a"),
+            (6, time, b"b"),
+            (9, -1, b"c"),
+        ]
+        assert one.offsets() == [5, 6, 9]
+    zero = legacy(wrapper(4, mixed, CompressionType.GZIP, magic=0))
+    assert [(r.offset, r.timestamp) for r in zero.records()] == [(0, -1), (1, 1001), (4, -1)]
+
+
+def test_an_offset_below_that_of_the_last_message_inside() -> None:
+    with pytest.raises(CorruptRecordError, match="offset 3 of a compressed message whose last one inside has 4"):
+        legacy(wrapper(3, message(0, b"a") + message(4, b"b"), CompressionType.GZIP)).records()
+
+
 def test_damage_inside_and_outside() -> None:
     flipped = bytearray(message(5, b"value"))
     flipped[-1] ^= 1
     with pytest.raises(CorruptRecordError, match="crc mismatch"):
         legacy(bytes(flipped)).ensure_valid()
-    for inner in (b"", b"junk" * 5, message(0, b"a")[:-1], message(0, b"x", magic=0)):
+    for inner in (b"", b"junk" * 5, message(0, b"a")[:-1], message(0, b"x", magic=0)[:-1]):
         with pytest.raises(CorruptRecordError):
             legacy(wrapper(0, inner, CompressionType.GZIP)).records()
     nested = wrapper(0, wrapper(0, message(0, b"a"), CompressionType.GZIP), CompressionType.GZIP)
-    with pytest.raises(CorruptRecordError, match="another magic or a codec"):
+    with pytest.raises(CorruptRecordError, match="a magic above 1 or a codec"):
         legacy(nested).records()
 
 
