@@ -206,8 +206,9 @@ def _run(args: list[str] | None) -> int:
     except OSError as error:
         return _report_refused(error)
     except Exception as error:  # noqa: BLE001 - the door of the command line
-        if isinstance(error, ValueError) and _DIGITS in str(error):
-            return _report(UsageError("a number has more digits than anything here counts", hint="the most are 19"))
+        mistake = _find_mistake(error)
+        if mistake is not None:
+            return _report(mistake)
         loop = _find_loop(error)
         return _report_our_bug(error) if loop is None else _report_refused(loop)
 
@@ -221,6 +222,17 @@ def _report(error: PlogError) -> int:
     if hint:
         say(f"hint: {hint}")
     return error.exit_code
+
+
+def _find_mistake(error: Exception) -> UsageError | None:
+    """Finds what a user gave that Python itself refuses, in whatever the command was doing with it."""
+    if isinstance(error, ValueError) and _DIGITS in str(error):
+        return UsageError("a number has more digits than anything here counts", hint="the most are 19")
+    if isinstance(error, RecursionError):
+        return UsageError("a pattern, an expression or a file is nested deeper than plog can follow")
+    if isinstance(error, UnicodeEncodeError):
+        return UsageError(f"{error.object[error.start : error.end]!r} is no text that UTF-8 can have")
+    return None
 
 
 def _find_loop(error: Exception) -> OSError | None:

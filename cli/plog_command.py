@@ -37,6 +37,7 @@ class PlogCommand(TyperCommand):
             rest = super().parse_args(ctx, args)
         except NoSuchOption as error:
             raise _no_such_option(ctx, error.option_name) from error
+        _ensure_text(ctx)
         _choose_apply(ctx)
         return rest
 
@@ -45,7 +46,9 @@ class PlogGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            _ensure_text(ctx)
+            return rest
         except NoSuchOption as error:
             meant = next((word for word in words if word.startswith("--") and word[2:] in self.commands), None)
             if meant is None:
@@ -59,6 +62,25 @@ class PlogGroup(TyperGroup):
         if args and not args[0].startswith("-") and args[0] not in known:
             raise _no_such_command(ctx, args[0], known)
         return super().resolve_command(ctx, args)
+
+
+def _ensure_text(ctx: Any) -> None:
+    """Raises UsageError for a word that is no UTF-8: only paths, and keys, may be any bytes."""
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name)
+        if parameter.name == "key" or str(parameter.metavar or "").startswith(("PATH", "FILE")):
+            continue
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and not text.isascii() and _SURROGATE.search(text):
+                is_option = parameter.param_type_name == "option"
+                name = parameter.opts[0] if is_option else argument_title(parameter)
+                raise UsageError(
+                    f"{name} {text!r}: it is no UTF-8", hint="LC_ALL=C.UTF-8, in a terminal that is set to it"
+                )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What Python makes of a byte of the command line that is no UTF-8."""
 
 
 def _no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:

@@ -4,6 +4,7 @@
   get its number, and what is meant for the terminal would be written into the log. Whoever reads a stdin or writes to a
   stdout that was closed gets an error.
 - An error of stdin or stdout names the stream, as one of a file names the file; `cli/main.py` makes a message of it.
+- A character that a stream's encoding does not have is written as `\\u2588`; bytes of records pass as they are.
 - Talk on stderr that nobody can read is dropped: the work goes on, and the exit code is what it would have been.
 """
 
@@ -78,7 +79,7 @@ def _writer(raw: io.RawIOBase, before: Any, *, is_messages: bool = False) -> io.
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,
-        errors="backslashreplace" if before is None else before.errors,
+        errors="backslashreplace",
         newline="\n",
         line_buffering=is_messages or raw.isatty(),
     )

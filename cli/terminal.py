@@ -70,6 +70,15 @@ def find_width(stream: TextIO) -> int | None:
         return _USUAL_WIDTH
 
 
+def can_show(text: str, stream: TextIO) -> bool:
+    """Says whether the stream's encoding has all these characters."""
+    try:
+        text.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def text_width(text: str) -> int:
     """Counts the columns that the text takes; too many if terminals differ (an emoji that is joined from several)."""
     return len(text) if text.isascii() else sum(map(_character_width, text))

@@ -20,7 +20,7 @@ from core.pipeline.log_places import split_offset
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
-_DROPS = ["partition", "count"]
+_DROPS = ["count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
 

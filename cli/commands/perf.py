@@ -14,6 +14,7 @@ from cli.session import session_of
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from core.client.kafka_client import KafkaClient
     from core.client.perf import Measured
 
 app = typer.Typer(
@@ -27,6 +28,10 @@ app = typer.Typer(
 
 TopicArgument = Annotated[str, typer.Argument(help="Which topic. It is created if it does not exist.")]
 RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="The size of a value.", min=1)]
+_MOST_PAYLOADS, _MOST_PAYLOAD_BYTES = 1000, 64 << 20
+_AROUND_A_RECORD = 70
+"""At least so many bytes a batch takes beside the value of its only record."""
+
 AcksOption = Annotated[Acks, typer.Option("--acks", help="Which acknowledgement to wait for.")]
 HistogramOption = Annotated[bool, typer.Option("--histogram", help="Print on stderr how many records took how long.")]
 
@@ -75,8 +80,14 @@ def produce(
     if throughput <= 0 and throughput != -1:
         raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 is as many as can be")
     random = np.random.default_rng(0)
-    payloads = _payloads(payload_file) if payload_file else [random_payload(record_size, random) for _ in range(1000)]
+    given = _payloads(payload_file) if payload_file else []
     with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
+        partitions = len(client.topic(topic, may_create=True).partitions)
+        _ensure_taken(
+            client, topic, max(map(len, given), default=record_size), is_compressed=compression is not Codec.none
+        )
+        count = min(num_records + warmup_records, _MOST_PAYLOADS, max(_MOST_PAYLOAD_BYTES // record_size, 1))
+        payloads = given or [random_payload(record_size, random) for _ in range(count)]
         measured = measure_produce(
             lambda on_acknowledged: Producer(
                 client,
@@ -86,7 +97,7 @@ def produce(
                 batch_bytes=batch_size,
                 on_acknowledged=on_acknowledged,
             ),
-            len(client.topic(topic, may_create=True).partitions),
+            partitions,
             payloads,
             records=num_records,
             per_second=throughput if throughput > 0 else None,
@@ -150,6 +161,7 @@ def latency(
         raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
     with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
         client.topic(topic, may_create=True)
+        _ensure_taken(client, topic, record_size, is_compressed=False)
         measured = measure_latency(
             client,
             topic,
@@ -158,6 +170,26 @@ def latency(
             size_bytes=record_size,
         )
     _print("there and back", measured, output, histogram=histogram)
+
+
+def _ensure_taken(client: KafkaClient, topic: str, size_bytes: int, *, is_compressed: bool) -> None:
+    """Raises UsageError for values that the topic does not take, or, compressed, that are larger than all payloads may
+    be; before any is made.
+    """
+    from core.client.admin import Admin
+    from core.common.config_def import ConfigResourceType
+
+    configs = Admin(client).find_configs(ConfigResourceType.TOPIC, topic)
+    limit = next((int(one.value) for one in configs if one.name == _MAX_BYTES and one.value), _MOST_PAYLOAD_BYTES)
+    most = _MOST_PAYLOAD_BYTES if is_compressed else limit - _AROUND_A_RECORD
+    if size_bytes > most:
+        raise UsageError(
+            f"a record of {size_bytes:,} bytes: {topic} takes batches of {limit:,} bytes ({_MAX_BYTES})",
+            hint=f"plog topic alter {topic} --set {_MAX_BYTES}={size_bytes + 2 * _AROUND_A_RECORD}, or smaller records",
+        )
+
+
+_MAX_BYTES = "max.message.bytes"
 
 
 def _payloads(path: Path) -> list[bytes]:

@@ -14,14 +14,14 @@ from cli.options import PLACES_HELP, BootstrapServerOption, DataDirOption, say, 
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.session import session_of
 from cli.table import Row
-from cli.terminal import find_width, text_width
+from cli.terminal import can_show, find_width, text_width
 from core.common.errors import UsageError
 from core.common.printable import printable
 from core.pipeline.log_places import split_offset
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-_BLOCKS = " ▁▂▃▄▅▆▇█"
+_BLOCKS, _ASCII_BLOCKS = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 _BAR_WIDTH = 40
 _LEAST_BAR = 8
 _SPARK_WIDTH = 60
@@ -142,7 +142,13 @@ def _sparkline(values: list[int]) -> str:
     step = -(-len(values) // (_SPARK_WIDTH if width is None else min(_SPARK_WIDTH, width - len("  records "))))
     sums = [sum(values[start : start + step]) for start in range(0, len(values), max(step, 1))]
     most = max(sums, default=0) or 1
-    return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // most)] for value in sums)
+    blocks = _blocks()
+    return "".join(blocks[-(-value * (len(blocks) - 1) // most)] for value in sums)
+
+
+def _blocks() -> str:
+    """Gives characters for nothing up to everything, which stdout's encoding has."""
+    return _BLOCKS if can_show(_BLOCKS, sys.stdout) else _ASCII_BLOCKS
 
 
 def _bars(title: str, rows: list[tuple[str, int, str]]) -> None:
@@ -156,7 +162,7 @@ def _bars(title: str, rows: list[tuple[str, int, str]]) -> None:
     width = find_width(sys.stdout)
     room = _BAR_WIDTH if width is None else width - name_width - max(len(note) for _, _, note in listed) - 6
     for name, value, note in listed:
-        bar = "█" * max(round(value / most * min(room, _BAR_WIDTH)), 1 if value else 0) + " "
+        bar = _blocks()[-1] * max(round(value / most * min(room, _BAR_WIDTH)), 1 if value else 0) + " "
         show(f"    {name}{' ' * (name_width - text_width(name))} {bar if room >= _LEAST_BAR else ''}{note}")
     if len(rows) > _LISTED:
         show(f"    and {len(rows) - _LISTED} more")

@@ -19,9 +19,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import re
 import os
 import pkgutil
+import re
 import struct
 import sys
 import time

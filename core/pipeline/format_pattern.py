@@ -222,7 +222,7 @@ _TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex(
 def _unpack(format_: str) -> Callable[[bytes], bytes]:
     try:
         reader = struct.Struct(format_)
-    except struct.error as error:
+    except (struct.error, UnicodeEncodeError) as error:
         raise UsageError(f"--format: unpack[{format_}]: {error}", hint="as of Python's struct: unpack[>qi]") from error
 
     def unpack(data: bytes) -> bytes:
@@ -285,11 +285,20 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The bounds of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
 
 
+_ZONE = re.compile(r"%%|%[EO]?[zZ]")
+_OF_UTC = {"z": "+0000", "Z": "UTC"}
+"""What Arrow has no answer for without a time zone."""
+
+
 def _strftime(piece: PatternPiece) -> _Token:
     match = _MODIFIER.fullmatch(piece.modifier or "")
     if match is None or match[1] != "strftime" or not match[2]:
         raise _no_such(piece, "strftime[%F %T]")
-    format_ = match[2]
+    format_ = _ZONE.sub(lambda letter: _OF_UTC.get(letter[0][-1], letter[0]), match[2])
+    try:
+        pc.strftime(pa.array([0], pa.timestamp("s")), format=format_)
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"--format: strftime[{match[2]}] has a letter that is none", hint="strftime[%F %T]") from error
 
     def write(rows: _Rows) -> Any:
         seconds = rows.columns.timestamps // 1000

@@ -35,6 +35,29 @@ def test_perf_produce_and_consume(where: list[str], tmp_path: Path) -> None:
     assert ok("consume", "q", *where).split() == b"one two three one two three one".split()
 
 
+def test_perf_makes_few_large_payloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def payload(size: int, _random: object) -> bytes:
+        made.append(size)
+        return b"x" * size
+
+    monkeypatch.setattr("core.client.perf.random_payload", payload)
+    where = ["--data-dir", str(tmp_path / "data")]
+    for size, count, records in ((1_000_000, 3, 3), (900_000, 2, 2), (10, 1000, 5000)):
+        ok("perf", "produce", "p", "--num-records", str(records), "--record-size", str(size), *where)
+        assert made == [size] * count
+        made.clear()
+    ok("topic", "alter", "p", "--set", "max.message.bytes=20000000", *where)
+    ok("perf", "produce", "p", "--num-records", "8", "--record-size", "12000000", *where)
+    assert sum(made) <= 64 << 20
+    made.clear()
+    for command in ("produce", "latency"):
+        done = call_plog("perf", command, "p", "--num-records", "1", "--record-size", "20000000", *where)
+        assert (done.returncode, made) == (2, [])
+        assert b"p takes batches of 20,000,000 bytes (max.message.bytes)" in done.stderr
+
+
 def test_perf_at_a_pace(where: list[str]) -> None:
     started = time.monotonic()
     ok("perf", "produce", "p", "--num-records", "300", "--throughput", "1000", *where)
