@@ -102,7 +102,10 @@ def look_for_wheels() -> int:
                 "--platform",
                 platform.replace("13_0", "11_0"),
             ]
-            arguments += ["--constraint", str(ROOT / "requirements.lock"), "--dest", target, *wanted]
+            versions = Path(target, "versions")  # without hashes, which pip would ask of everything then
+            locked = (ROOT / "requirements.lock").read_text().splitlines()
+            versions.write_text("\n".join(line.removesuffix(" \\") for line in locked if "--hash" not in line))
+            arguments += ["--constraint", str(versions), "--dest", target, *wanted]
             done = subprocess.run(
                 [sys.executable, "-m", "pip", *arguments], capture_output=True, text=True, check=False
             )

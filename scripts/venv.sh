@@ -20,6 +20,11 @@ find_python() {
   return 3
 }
 
+# The versions alone: with hashes, pip would refuse a folder, which has none.
+versions() {
+  sed '/--hash/d; s/ \\$//' requirements.lock
+}
+
 make_venv() {
   install_plog "$1" .venv --editable "$(cat pyproject.toml requirements.lock | cksum)"
 }
@@ -39,13 +44,13 @@ install_plog() {
     echo "Installing plog with its extra '$extra' into $venv with uv ..." >&2
     [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
     [ "$how" = --editable ] || how=--reinstall-package=plog-kafka
-    uv pip install --python "$venv/bin/python" --constraint requirements.lock $how ".[$extra]"
+    uv pip install --python "$venv/bin/python" --constraint <(versions) $how ".[$extra]"
   else
     echo "Installing plog with its extra '$extra' into $venv with pip (the first time takes some minutes) ..." >&2
     [ -x "$venv/bin/python" ] || "$(find_python)" -m venv "$venv"
     [ "$how" = --editable ] || "$venv/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check plog-kafka
     [ "$how" = --editable ] || how=
-    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --constraint requirements.lock \
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --constraint <(versions) \
       $how ".[$extra]" | show_progress
   fi
   echo "$want" >"$stamp"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -25,7 +24,8 @@ pytestmark = pytest.mark.longer
 @pytest.fixture(scope="module")
 def dockerfile() -> list[tuple[str, str]]:
     """Its instructions, in order."""
-    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line and not line.startswith("#")]
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines]
 
 
@@ -41,7 +41,7 @@ def test_what_the_build_of_the_image_sees_is_enough(tmp_path: Path, dockerfile: 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["cp", "-r", ROOT / name, tmp_path / name], check=True)
     assert ("COPY", ". /src") in dockerfile
-    assert any("--constraint /src/requirements.lock /src" in rest for name, rest in dockerfile if name == "RUN")
+    assert (tmp_path / "requirements-image.lock").exists()
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tmp_path]
     subprocess.run(command, check=True, capture_output=True)
 
@@ -84,6 +84,8 @@ class Runner:
     def __init__(self, installed: Installed, folder: Path) -> None:
         self._installed = installed
         self._folder = folder
+        self.temp = folder / "runner's own"
+        self.temp.mkdir()
         self._action = yaml.safe_load((ROOT / "action.yml").read_text())
         self.uploaded: dict[str, Any] | None = None
 
@@ -93,17 +95,24 @@ class Runner:
         inputs = {
             name: given.get(name.replace("-", "_"), str(one["default"])) for name, one in self._action["inputs"].items()
         }
-        variables, path = self._folder / "env", self._folder / "path"
+        variables, path, outputs = (self._folder / name for name in ("env", "path", "outputs"))
         variables.write_text("")
+        outputs.write_text("")
         for step in self._action["runs"]["steps"]:
             wanted = {"== 'true'": "true", "!= 'true'": "false"}[step["if"].removeprefix("inputs.report ")]
             if inputs["report"] != wanted:
                 continue
             if "uses" in step:
-                self.uploaded = {key: self._filled(value, inputs) for key, value in step["with"].items()}
+                known = inputs | dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+                self.uploaded = {key: self._filled(value, known) for key, value in step["with"].items()}
             elif "pip" not in step["run"]:
                 environment = {key: self._filled(value, inputs) for key, value in step["env"].items()}
-                files = {"GITHUB_ENV": str(variables), "GITHUB_PATH": str(path)}
+                files = {
+                    "GITHUB_ENV": variables,
+                    "GITHUB_PATH": path,
+                    "GITHUB_OUTPUT": outputs,
+                    "RUNNER_TEMP": self.temp,
+                }
                 with (self._folder / "output").open("ab") as output:
                     done = subprocess.run(
                         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], check=False,
@@ -114,27 +123,36 @@ class Runner:
 
     @staticmethod
     def _filled(value: str, inputs: dict[str, str]) -> str:
-        return re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: inputs[found[1]], value)
+        return re.sub(r"\$\{\{ (?:inputs|steps\.report\.outputs)\.([\w-]+) \}\}", lambda found: inputs[found[1]], value)
 
 
-def test_the_action_starts_seeds_and_reports(installed: Installed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_named", [False, True], ids=["runner.temp", "data-dir"])
+def test_the_action_starts_seeds_and_reports(installed: Installed, tmp_path: Path, *, is_named: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     seed = tmp_path / "orders.ndjson"
     seed.write_text("one\ntwo\n")
-    runner, data = Runner(installed, tmp_path), str(tmp_path / "data")
+    runner = Runner(installed, tmp_path)
+    data = tmp_path / "data" if is_named else runner.temp / "plog-data"
+    named = {"data_dir": str(data)} if is_named else {}
     variables = runner.use(
-        port=port, data_dir=data, topics="orders:2 customers:1", seed=f"orders={seed}", settings="num.partitions=3"
+        port=port, topics="orders:2 customers:1", seed=f"orders={seed}", settings="num.partitions=3", **named
     )
     address = variables["KAFKA_BOOTSTRAP_SERVERS"]
     try:
         read = installed.run("plog", "consume", "orders", "--bootstrap-server", address).stdout
         assert sorted(read.split()) == [b"one", b"two"]
     finally:
-        runner.use(data_dir=data, report="true")
+        runner.use(report="true", **named)
     assert installed.run("plog", "topic", "list", "--bootstrap-server", address, expect=3)
     assert runner.uploaded is not None
-    for path in shlex.split(runner.uploaded["path"]):
+    for path in runner.uploaded["path"].splitlines():
         assert Path(path).exists()
-    assert (tmp_path / "data" / "orders-1").is_dir()
-    assert not Path("/proc", Path(data + ".pid").read_text().strip()).exists()
+    assert (data / "orders-1").is_dir()
+    (noted,) = runner.temp.glob("*.pid")
+    assert not Path("/proc", noted.read_text().strip()).exists()
+    with subprocess.Popen(["sleep", "600"]) as another:  # which has that id by now
+        noted.write_text(f"{another.pid}\n")
+        runner.use(report="true", **named)
+        assert another.poll() is None
+        another.kill()
