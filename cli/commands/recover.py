@@ -126,6 +126,7 @@ def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
     from core.common.out_file import OutFile
     from core.inspector.salvage import salvage, salvaged_from
 
+    plans = list({plan.directory.resolve(): plan for plan in plans}.values())  # a folder may be named twice
     steps = [step for plan in plans for step in salvaged_from(plan)]
     if not steps:
         return

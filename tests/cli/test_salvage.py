@@ -112,7 +112,9 @@ def test_a_sound_log_gives_no_file(root: Path) -> None:
 def test_records_are_read_before_the_recovery_takes_them_out(root: Path) -> None:
     path = write_batches(root, [b"%d" % n * 20 for n in range(50)], [b"after"])
     overwrite(path, 300, b"#!?" * 5)
+    named_twice, _ = salvage(root, str(path.parent))
     envelopes, _ = salvage(root, "--apply", code=0)
+    assert named_twice == envelopes
     assert len(envelopes) >= 48
     assert {one["offset"] for one in envelopes} <= set(range(50))
     assert salvage(root, code=0)[0] == []
