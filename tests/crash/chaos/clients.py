@@ -334,20 +334,23 @@ def tell_in_transactions(client: Client) -> None:
         name = ""
         try:
             producer.init_transactions(_TRANSACTION_S)
-            while not client.is_over.wait(0.02):
+            may_go_on = True
+            while may_go_on and not client.is_over.wait(0.02):
                 number += 1
                 name = f"{client.name} {number}"
-                _tell(client, producer, name)
+                may_go_on = _tell(client, producer, name)
         except KafkaException as error:
             client.complain(f"{name}: {error.args[0]}")
 
 
-def _tell(client: Client, producer: Producer, name: str) -> None:
-    """KafkaException where the producer can't go on."""
+def _tell(client: Client, producer: Producer, name: str) -> bool:
+    """Whether the producer may go on: docs/transactions.md says what librdkafka loses after it aborted records that
+    were not answered. KafkaException where it can't go on.
+    """
     counts = {partition: client.random.randint(1, 3) for partition in range(PARTITIONS)}
     client.notes.note("begun", name=name, counts=counts)
     producer.begin_transaction()
-    is_commit_asked = False
+    is_commit_asked = may_go_on = False
     try:
         for partition, count in counts.items():
             for _ in range(count):
@@ -356,7 +359,8 @@ def _tell(client: Client, producer: Producer, name: str) -> None:
             is_commit_asked = True
             persistently(lambda: producer.commit_transaction(_TRANSACTION_S), client)
             client.notes.note("ended", name=name, outcome="committed")
-            return
+            return True
+        may_go_on = producer.flush(FLUSH_SECONDS) == 0
     except KafkaException as error:
         if not error.args[0].txn_requires_abort():
             if not is_commit_asked:
@@ -364,6 +368,7 @@ def _tell(client: Client, producer: Producer, name: str) -> None:
             raise
     persistently(lambda: producer.abort_transaction(_TRANSACTION_S), client)
     client.notes.note("ended", name=name, outcome="aborted")
+    return may_go_on
 
 
 def copy_exactly_once(client: Client) -> None:

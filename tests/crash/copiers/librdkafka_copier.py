@@ -71,7 +71,9 @@ class LibrdkafkaCopier:
                 consumer.close()
 
     def _copy(self, producer: Producer, consumer: Consumer, messages: Sequence[Message]) -> None:
-        """KafkaException if the producer is of no use any more."""
+        """KafkaException if the producer is of no use any more. It is not after an abort of records that were not
+        answered, either: docs/transactions.md says what librdkafka loses then.
+        """
         producer.begin_transaction()
         try:
             for one in messages:
@@ -84,9 +86,11 @@ class LibrdkafkaCopier:
                 self._again(lambda: producer.commit_transaction(_TRANSACTION_S))
                 return
         except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-            _tell(f"aborts after {error.args[0]}")
+            if error.args[0].txn_requires_abort():
+                _tell(f"aborts after {error.args[0]}")
+                self._again(lambda: producer.abort_transaction(_TRANSACTION_S))
+            raise
+        assert producer.flush(FLUSH_SECONDS) == 0
         self._again(lambda: producer.abort_transaction(_TRANSACTION_S))
         self._rewind(consumer)
 
