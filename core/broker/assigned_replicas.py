@@ -66,8 +66,7 @@ class AssignedReplicas:
         for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one whose topic id is another topic's,
         KAFKA_STORAGE_ERROR for one whose log is offline, INVALID_TOPIC_EXCEPTION for a name that is no folder's.
         """
-        if replaced := list(self._replaced_topics(request)):
-            self._apply(replaced)
+        self._forget_replaced(request)
         errors: Errors = {}
         taken: dict[TopicPartition, PartitionRecord] = {}
         for topic in request.topic_states:
@@ -90,15 +89,17 @@ class AssignedReplicas:
         offline = self._services.log_manager.offline.keys() | self._unfit.keys()
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
-    def _replaced_topics(self, request: LeaderAndIsrRequest) -> Iterator[MetadataRecord]:
-        """Forgets topics whose names belong to others now. They were deleted without our being told: a controller tells
-        nobody who is no replica any more, and a broker that was away may not know that it is none. Kafka's brokers
-        refuse the new topic until they are started again (INCONSISTENT_TOPIC_ID).
+    def _forget_replaced(self, request: LeaderAndIsrRequest) -> None:
+        """Forgets topics whose names belong to others now, and sets their folders aside. They were deleted without our
+        being told: a controller tells nobody who is no replica any more, and a broker that was away may not know that
+        it is none. Kafka's brokers refuse the new topic until they are started again (INCONSISTENT_TOPIC_ID).
         """
         for topic in request.topic_states:
             known = self._image.topics.get(topic.topic_name)
             if known and known.topic_id != topic.topic_id and self._image.find_name(topic.topic_id) is None:
-                yield RemoveTopicRecord(known.topic_id)
+                self._apply([RemoveTopicRecord(known.topic_id)])
+                for number in known.partitions:
+                    self._why_unusable(TopicPartition(known.name, number), topic.topic_id)
 
     def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
         node_id, topic_id = self._services.node.node_id, registration.topic_id

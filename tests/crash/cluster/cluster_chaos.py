@@ -231,7 +231,7 @@ class ClusterChaos:
             self._verify(broker, was_killed=True)
 
     def _verify(self, broker: Broker, *, was_killed: bool = False) -> None:
-        if wrong := find_unsound(broker.data_dir, was_killed=was_killed, may_be=_may_be_copied):
+        if wrong := find_unsound(broker.data_dir, was_killed=was_killed, may_be=_may_be):
             self._problem(f"verify of plog {broker.node_id} {wrong}")
 
     def _stop_plogs(self) -> None:
@@ -290,10 +290,12 @@ class ClusterChaos:
             self._problem(difference)
 
 
-def _may_be_copied(finding: dict[str, Any]) -> bool:
-    """Says whether it is a hole that a follower copied from a leader whose cleaner had made it. In the last segment,
-    which no cleaner touches, nothing proves that.
+def _may_be(finding: dict[str, Any]) -> bool:
+    """Says whether it is a folder that was left behind (`_note_left`), or a hole that a follower copied from a leader
+    whose cleaner had made it. In the last segment, which no cleaner touches, nothing proves that.
     """
+    if finding["code"] == "topic-id-mismatch":
+        return True
     if finding["code"] != "offsets-missing":
         return False
     log = Path(finding["path"])
