@@ -14,6 +14,9 @@ from core.common.endpoint import Endpoint, address_error
 SILENCE_SECONDS = 3.0
 """How long a port may be silent before the user hears of it."""
 
+_ACCEPT_SECONDS = 7.0
+"""How long a connection may take to be accepted: nobody has dropped the first packet three times by chance."""
+
 SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kafka broker, and is the broker well?"
 
 _logger = logging.getLogger("plog.client")
@@ -62,7 +65,7 @@ class FirstAnswer:
             if is_hasty:
                 raise
             self._warn(address, "has not accepted the connection yet")
-            plain = open_socket(address, timeout_s - SILENCE_SECONDS)
+            plain = open_socket(address, min(timeout_s, _ACCEPT_SECONDS) - SILENCE_SECONDS)
         plain.settimeout(timeout_s)
         return plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from core.client.connector import Connector
 from core.common.did_you_mean import did_you_mean
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError, UnreachableAddressError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -98,13 +98,14 @@ class KafkaClient:
         addresses answers.
         """
         self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
-        self._bootstrap = bootstrap
+        self._bootstrap = self._named = bootstrap
         self._find_metadata = find_metadata
         self._connect = connect
         self._connector = connector or Connector(security)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, ClientConnection] = {}
         self._any: ClientConnection | None = None
+        self._reached: set[Address] = set()
         self._topics: dict[str, TopicInfo] = {}
         self._once_known: set[str] = set()
         self.controller_id = -1
@@ -116,13 +117,15 @@ class KafkaClient:
         of the bootstrap addresses answers, the brokers do that are known from here.
         """
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
-        return KafkaClient(
+        made = KafkaClient(
             list(dict.fromkeys([*self._bootstrap, *self._brokers.values()])),
             self._connect,
             connector=connector,
             place=self.place,
             find_metadata=self._find_metadata,
         )
+        made._named, made._reached = self._named, set(self._reached)
+        return made
 
     # --- connections
 
@@ -197,8 +200,35 @@ class KafkaClient:
             address = self._brokers.get(node_id)
             if address is None:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
-            connection = self._connections[node_id] = self._open(address)
+            try:
+                connection = self._connections[node_id] = self._open(address)
+            except ConnectionFailedError as error:
+                self._ensure_may_come(address, error)
+                raise
+            self._reached.add(address)
         return connection
+
+    def _ensure_may_come(self, address: Address, error: ConnectionFailedError) -> None:
+        """Raises UnreachableAddressError if servers answer here, and no address that they name for their clients can be
+        reached: trying again does not help. If others can be, this one may be of a broker that is down.
+        """
+        if address in self._named or self._reached or not self._answers(self._named):
+            return
+        if not self._answers([one for one in self._brokers.values() if one != address]):
+            raise UnreachableAddressError(
+                f"{error.message}; the server {self.place} answers, and names that address for its clients",
+                where=error.where,
+                hint="advertised.listeners has to name an address that is reached from here: plog serve --advertise "
+                "HOST:PORT; plog cluster status shows what is named",
+            ) from error
+
+    def _answers(self, addresses: Iterable[Address]) -> bool:
+        """Says whether a broker answers at one of them."""
+        for address in addresses:
+            with suppress(PlogError):
+                self._open(address, is_hasty=True).close()
+                return True
+        return False
 
     @contextmanager
     def connection_at(self, address: str, *, timeout_s: float) -> Iterator[ClientConnection]:

@@ -91,6 +91,10 @@ class UnansweredError(ConnectionFailedError):
     """A broker did not answer in time. What it was asked to change may be done all the same."""
 
 
+class UnreachableAddressError(AccessError):
+    """Servers answer, and none of the addresses that they name for their clients can be reached from here."""
+
+
 class AuthenticationError(AccessError):
     """A server did not prove who it is, or refused our proof in a way that has no code of Kafka's (a TLS alert, a token
     that can't be had). Trying again does not help.
