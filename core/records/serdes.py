@@ -101,7 +101,7 @@ def _json(data: bytes) -> bytes:
     try:
         read_json(data)
     except ValueError as error:
-        raise ValueError(f"not JSON: {describe_error(error)}") from error
+        raise ValueError(describe_error(error)) from error
     try:
         return data.decode("utf-8").removeprefix("\ufeff").encode() if b"\0" not in data[:4] else _utf8(data)
     except UnicodeDecodeError:
