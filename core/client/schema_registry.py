@@ -169,6 +169,10 @@ class SchemaRegistry:
             text = path.read_text()
         except OSError as error:
             raise UsageError(f"schema {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"schema {path} is no UTF-8") from error
+        if not text.strip():
+            raise UsageError(f"schema {path} is empty")
         return int(self._ask(lambda: self._client.register_schema(subject, Schema(text, type_))))
 
     # --- schemas

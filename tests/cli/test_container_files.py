@@ -8,12 +8,18 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from core.client.client_connection import ClientConnection, SocketTransport
+from core.common.endpoint import Endpoint
+from core.processes.free_port import ensure_free
+from core.protocol.schema.metadata import METADATA, MetadataRequest
+from plog.testing import running_broker
 from tests.support.installed import ROOT, Installed
 from tests.support.server import Server
 from tests.support.waiting import wait_for_exit
@@ -72,10 +78,34 @@ def test_the_services_of_compose_are_commands_of_ours(installed: Installed) -> N
     for service in compose["services"].values():
         words = service["command"]
         verbs = words[: next(i for i, word in enumerate(words) if word.startswith("--"))]
-        options = {word for word in words if word.startswith("--")}
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
         command = verbs[:2] if verbs[0] == "topic" else verbs[:1]
         listed = installed.run("plog", *command, "--help").stdout.decode()
         assert options <= set(re.findall(r"--[a-z-]+", listed))
+
+
+def test_compose_tells_each_client_what_it_can_reach() -> None:
+    """Inside, the name of the service; on the host, the port that is published. No container is run: the broker listens
+    on this machine's own ports instead.
+    """
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    words = [word.split("=", 1) for word in services["plog"]["command"] if "://" in word]
+    listeners = {word.partition("://")[0]: word.partition("://")[2] for option, word in words if option == "--listener"}
+    advertised = [word for option, word in words if option == "--advertise"]
+    assert listeners == {"INSIDE": "0.0.0.0:29092", "OUTSIDE": "0.0.0.0:9092"}
+    assert services["plog"]["ports"] == ["127.0.0.1:9092:9092"]
+    ports = {name: ensure_free(Endpoint("127.0.0.1", 0)).port for name in listeners}
+    with running_broker(
+        listeners=",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
+        advertised_listeners=",".join(advertised),
+        listener_security_protocol_map=",".join(f"{name}:PLAINTEXT" for name in ports),
+    ):
+        for name, told in (("INSIDE", ("plog", 29092)), ("OUTSIDE", ("localhost", 9092))):
+            with closing(ClientConnection(SocketTransport("127.0.0.1", ports[name]))) as connection:
+                (broker,) = connection.call(METADATA, MetadataRequest([])).brokers
+            assert (broker.host, broker.port) == told
+    command = services["topics"]["command"]
+    assert command[command.index("--bootstrap-server") + 1] == "plog:29092"
 
 
 class Runner:
