@@ -152,3 +152,12 @@ def test_a_topic_that_is_not_there_keeps_no_other_from_being_deleted(where: list
     done = call_plog("topic", "delete", "a", "nosuch", "b", *where)
     assert (done.returncode, ok("topic", "list", "--output", "csv", *where).split()) == (1, [b"topic,partitions"])
     assert b"error: UNKNOWN_TOPIC_OR_PARTITION: nosuch: " in done.stderr
+
+
+def test_more_partitions_come_with_a_word_about_keys(tmp_path: Path) -> None:
+    where = ["--data-dir", str(tmp_path)]
+    ok("topic", "create", "keyed", *where)
+    for words, warnings in ((["--partitions", "6"], 1), (["--set", "retention.ms=-1"], 0)):
+        done = call_plog("topic", "alter", "keyed", *words, *where)
+        assert done.returncode == 0
+        assert done.stderr.count(b"warning: a key's partition depends on how many there are") == warnings
