@@ -172,6 +172,7 @@ _OFFSET_COLUMNS = [
     "end_offset",
     "lag",
     "lag_ms",
+    "note",
     "read_per_s",
     "metadata",
     "member_id",

@@ -143,7 +143,7 @@ class _Replay:
 
     def take_up(self, read: ReadRecord) -> None:
         if read.key:
-            self._read.replay(read.key, read.value, read.producer_id)
+            self._read.replay(read.key, read.value, read.producer_id, at=(self._number, read.offset))
         else:
             self._read.replay_end_of_transaction(self._number, read.producer_id, is_commit=read.is_commit)
 

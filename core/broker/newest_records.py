@@ -25,9 +25,10 @@ class ReadRecord(NamedTuple):
     value: bytes | None
     producer_id: int
     is_commit: bool = False
+    offset: int = -1
 
 
-Fields = tuple[bytes, bytes | None, int, bool]
+Fields = tuple[bytes, bytes | None, int, bool, int]
 """A `ReadRecord` as a plain tuple, which the collector of cycles does not look through: hundreds of thousands may wait
 to be taken up, and nobody is served meanwhile.
 """
@@ -46,7 +47,7 @@ def newest_records(
     for group in group_batches(batches):
         for run in _runs(group):
             for read in _records(run, on_undecodable):
-                name, value, producer_id, _ = read
+                name, value, producer_id = read[:3]
                 key = name if name and producer_id == NO_PRODUCER_ID else object()
                 earlier = found.pop(key, None)  # for the order, which is that of the last ones
                 if value is None and earlier is not None and earlier[1] is not None:
@@ -99,8 +100,9 @@ def _newest_by_columns(
             kept = np.flatnonzero(keyed.value_lengths >= 0)
             last[1, codes[kept]] = kept
             newest = keyed.select(np.unique(last[last >= 0]))
-            for key, value in zip(newest.keys().to_pylist(), newest.values().to_pylist(), strict=True):
-                yield key, value, NO_PRODUCER_ID, False
+            fields = newest.keys().to_pylist(), newest.values().to_pylist(), newest.offsets.tolist()
+            for key, value, offset in zip(*fields, strict=True):
+                yield key, value, NO_PRODUCER_ID, False, offset
 
 
 def _of_batch(batch: Batch) -> Iterator[Fields]:
@@ -108,9 +110,9 @@ def _of_batch(batch: Batch) -> Iterator[Fields]:
     if isinstance(batch, RecordBatch) and batch.is_control:
         marker = read_end_transaction_marker(records[0]) if records else None
         if marker is not None:
-            yield b"", None, batch.producer_id, marker.is_commit
+            yield b"", None, batch.producer_id, marker.is_commit, batch.base_offset
         return
     is_open = isinstance(batch, RecordBatch) and batch.is_transactional
     for record in records:
         if record.key:
-            yield record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID, False
+            yield record.key, record.value, batch.producer_id if is_open else NO_PRODUCER_ID, False, record.offset

@@ -259,7 +259,7 @@ class _Replay:
         self._read = TransactionCoordinator(log)
 
     def take_up(self, read: ReadRecord) -> None:
-        self._read.replay(read.key, read.value)
+        self._read.replay(read.key, read.value, at=(self._number, read.offset))
 
     def finish(self) -> None:
         self._log.take_over(self._number, self._read)

@@ -54,14 +54,18 @@ class Reset:
 
 def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
     """Gives a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: how
-    long the first record that the group has not read has been there, by its timestamp; 0 if it has read all.
+    long the first record that the group has not read has been there, by its timestamp; 0 if it has read all. The lag of
+    an offset above the log's end is negative, as in Kafka's tool; `note` says so in words, and what was deleted unread.
     """
     readers = {p: member for member in group.members for p in member.partitions or ()}
     partitions = sorted({*committed, *readers})
     known = client.refresh({p.topic for p in partitions}) if partitions else {}
     present = [p for p in partitions if p.topic in known and p.partition in known[p.topic].partitions]
-    ends = Admin(client).list_offsets(dict.fromkeys(present, LATEST))
-    waiting = {p: committed[p].offset for p in present if p in committed and committed[p].offset < ends[p]}
+    admin = Admin(client)
+    starts = admin.list_offsets({p: EARLIEST for p in present if p in committed})
+    ends = admin.list_offsets(dict.fromkeys(present, LATEST))
+    behind = [p for p in present if p in committed and committed[p].offset < ends[p]]
+    waiting = {p: max(committed[p].offset, starts[p]) for p in behind}
     oldest = _timestamps_at(client, waiting)
     now_ms = time.time_ns() // 1_000_000
     rows = []
@@ -76,8 +80,9 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
                 "partition": partition.partition,
                 "offset": offset,
                 "end_offset": end,
-                "lag": None if offset is None or end is None else max(end - offset, 0),
+                "lag": None if offset is None or end is None else end - offset,
                 "lag_ms": _lag_ms(partition, offset, end, oldest, now_ms),
+                "note": None if offset is None else outside_text(offset, starts.get(partition), end),
                 "metadata": (committed[partition].metadata or None) if partition in committed else None,
                 "member_id": reader and reader.member_id,
                 "client_id": reader and reader.client_id,
@@ -87,6 +92,15 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
     return rows
 
 
+def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
+    """Says how a committed offset lies outside a log of offsets [start, end]; None if it does not, or nobody knows."""
+    if end is not None and offset > end:
+        return f"{offset - end} above the log's end: the next fetch is out of range"
+    if start is not None and end is not None and offset < start:
+        return f"{start - offset} below the log's start: deleted before they were read; {end - start} can still be read"
+    return None
+
+
 def _lag_ms(
     partition: TopicPartition, offset: int | None, end: int | None, oldest: Mapping[TopicPartition, int], now_ms: int
 ) -> int | None:
@@ -94,7 +108,7 @@ def _lag_ms(
     if offset is None or end is None:
         return None
     if offset >= end:
-        return 0
+        return 0 if offset == end else None
     return max(now_ms - oldest[partition], 0) if partition in oldest else None
 
 
@@ -188,6 +202,8 @@ def new_offsets(
         before_1970 = timestamp < 0  # to ListOffsets negative numbers are words: -1 is the end
         at = starts if before_1970 else admin.list_offsets(dict.fromkeys(partitions, timestamp))
         wanted = {p: offset if offset >= 0 else ends[p] for p, offset in at.items()}
+        for partition in (p for p, offset in at.items() if offset < 0):
+            say(f"warning: {partition} has no record of that time or later; taking its end, {ends[partition]}")
     moved = {}
     for partition, offset in wanted.items():
         moved[partition] = min(max(offset, starts[partition]), ends[partition])

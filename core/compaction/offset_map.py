@@ -4,7 +4,7 @@ An open-addressing table of three columns; a slot takes 24 bytes, and 8 more are
 `latest` gives:
 
     high, low   uint64   the two halves of the key's digest; high is 0 if the slot is free, and never else
-    entry       int64    2 * offset, and 1 more if the record there is a tombstone
+    entry       uint64   2 * offset, and 1 more if the record there is a tombstone
 
 The table grows with its keys, up to the memory it is given. Many keys are put or looked up by one call: each round of
 probing is a few operations on whole columns. Kafka's takes one key at a time
@@ -27,6 +27,7 @@ NO_LIMIT_BYTES = 1 << 36
 """Enough for a table that may grow with its keys: 2 billion slots."""
 
 _HALF = np.uint64(32)
+_ONE = np.uint64(1)
 _FIRST_SLOTS = 1 << 14
 _GROWTH = 4
 _GROWS_AT = 0.5
@@ -62,7 +63,7 @@ class OffsetMap:
         self._slots = np.uint64(slots)
         self._high = np.zeros(slots, np.uint64)
         self._low = np.zeros(slots, np.uint64)
-        self._entries = np.zeros(slots, np.int64)
+        self._entries = np.zeros(slots, np.uint64)
         self._size = 0
         self._grows_at = self.capacity if slots == self._most_slots else int(slots * _GROWS_AT)
 
@@ -75,7 +76,7 @@ class OffsetMap:
 
     def put(self, digests: Digests, offsets: Int64s, is_tombstone: npt.NDArray[np.bool_]) -> int:
         """Takes keys in, their offsets rising; how many it took before it was full: others are not in the map."""
-        entries = 2 * offsets + is_tombstone
+        entries = (offsets.astype(np.uint64) << _ONE) + is_tombstone
         taken = 0
         while taken < len(offsets) and not self.is_full:
             if self._size >= self._grows_at:
@@ -107,7 +108,7 @@ class OffsetMap:
         for digests, entries in kept:
             self._put(digests, entries)
 
-    def _put(self, digests: Digests, entries: Int64s) -> None:
+    def _put(self, digests: Digests, entries: npt.NDArray[np.uint64]) -> None:
         high, low = digests
         slots = self._slots_of(high)
         attempt = 0
@@ -115,7 +116,7 @@ class OffsetMap:
             there = self._high.take(slots)
             free_rows = np.flatnonzero(there == 0)
             if len(free_rows):
-                free, marks = slots.take(free_rows), np.arange(len(free_rows))
+                free, marks = slots.take(free_rows), np.arange(len(free_rows), dtype=np.uint64)
                 # of several rows that take one slot the last one gets it, in each column
                 self._high[free], self._low[free], self._entries[free] = (
                     high.take(free_rows),
@@ -158,7 +159,7 @@ class OffsetMap:
             there = self._high.take(slots)
             is_found = (there == high) & (self._low.take(slots) == low)
             hits = np.flatnonzero(is_found)
-            found[rows.take(hits)] = self._entries.take(slots.take(hits)) >> 1
+            found[rows.take(hits)] = self._entries.take(slots.take(hits)) >> _ONE
             left = np.flatnonzero((there != 0) & ~is_found)
             attempt += 1
             rows, high, low = rows.take(left), high.take(left), low.take(left)
@@ -169,8 +170,8 @@ class OffsetMap:
         entries = self._entries[self._high != 0]
         entries.sort()
         tombstones = np.flatnonzero(entries.astype(np.int8) & 1).astype(np.int32)
-        entries >>= 1
-        return LatestOffsets(entries, tombstones)
+        entries >>= _ONE
+        return LatestOffsets(entries.view(np.int64), tombstones)
 
     def advance(self, offset: int) -> None:
         """Notes that the log is in the map up to that offset: what lies there has no keys."""

@@ -59,6 +59,7 @@ def _pages(offsets: Int64s) -> Iterator[tuple[int, slice]]:
     start = 0
     while start < len(offsets):
         page = int(offsets[start]) >> _PAGE_SHIFT
-        stop = int(np.searchsorted(offsets, (page + 1) << _PAGE_SHIFT))
+        last = (page << _PAGE_SHIFT) + _PAGE_OFFSETS - 1  # the next page's first may be no int64
+        stop = int(np.searchsorted(offsets, last, side="right"))
         yield page, slice(start, stop)
         start = stop

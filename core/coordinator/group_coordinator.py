@@ -113,15 +113,19 @@ class GroupCoordinator:
 
     # --- what the log says
 
-    def replay(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> str:
+    def replay(
+        self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID, *, at: tuple[int, int] | None = None
+    ) -> str:
         """Takes up a record of __consumer_offsets, and gives the group that it is about, "" if that is not known.
 
-        `producer_id`: that of the transaction which it belongs to, whose end is still to come.
+        `producer_id`: that of the transaction which it belongs to, whose end is still to come. `at`: the partition and
+        the offset where it stands.
         """
         try:
             read = read_record(key, value)
         except CorruptRecordError as error:
-            _log.error("a record of __consumer_offsets is passed over: %s", error)
+            where = "" if at is None else f"-{at[0]}, offset {at[1]}"
+            _log.error("__consumer_offsets%s: a record is passed over: %s", where, error)
             return ""
         if read is None:
             return ""

@@ -60,12 +60,15 @@ class TransactionCoordinator:
 
     # --- what the log says
 
-    def replay(self, key: bytes, value: bytes | None) -> str:
-        """Takes up a record of __transaction_state, and gives the id that it is about, "" if that is not known."""
+    def replay(self, key: bytes, value: bytes | None, *, at: tuple[int, int] | None = None) -> str:
+        """Takes up a record of __transaction_state, and gives the id that it is about, "" if that is not known. `at`:
+        the partition and the offset where it stands.
+        """
         try:
             read = read_transaction(key, value)
         except CorruptRecordError as error:
-            _log.error("a record of __transaction_state is passed over: %s", error)
+            where = "" if at is None else f"-{at[0]}, offset {at[1]}"
+            _log.error("__transaction_state%s: a record is passed over: %s", where, error)
             return ""
         if read is None:
             return ""

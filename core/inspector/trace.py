@@ -76,6 +76,8 @@ class Trace:
     sequence: int | None = None
     transaction: Transaction | None = None
     groups: list[GroupProgress] = field(default_factory=list)
+    bounds: tuple[int | None, int | None] = (None, None)
+    """Where the log begins and ends; None if that is not known."""
     doubts: list[str] = field(default_factory=list)
     """Why what is reported of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
@@ -99,7 +101,8 @@ class Tracer:
     def trace(self, partition: TopicPartition, offset: int) -> Trace:
         """Traces it; raises AccessError without such a partition, CorruptRecordError if the batch is damaged."""
         log = self._reader.open(partition)
-        trace = Trace(partition, offset, wrong_start=log.wrong_start)
+        bounds = log.start_offset, log.end_offset
+        trace = Trace(partition, offset, bounds=bounds, wrong_start=log.wrong_start)
         try:
             found = _find(partition, log, offset)
             if found is not None:

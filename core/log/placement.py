@@ -172,18 +172,20 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reached: 
 
 def _may_stand(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reached: int) -> bool:
     """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
-    can name (KAFKA-5413), and the batches after one such bear it out; the last batch of the last file may rather have a
-    flipped bit.
+    can name (KAFKA-5413), and the batches beside one such bear it out; one that stands alone may rather have a flipped
+    bit, if lower offsets follow it, or nothing does.
     """
     piece = pieces[number]
     base_offset = base_offsets[piece.file]
     if not _is_beyond_reach(piece, base_offset):
         return base_offset <= piece.base_offset
+    end_before = _end_before(pieces, number, base_offsets)
+    if piece.batches > 1 or piece.base_offset == end_before:
+        return True
     after = pieces[number + 1] if number + 1 < len(pieces) else None
     if after is not None and after.file == piece.file:
         return after.base_offset >= piece.end_offset
-    end_before = _end_before(pieces, number, base_offsets)
-    if piece.file + 1 < len(base_offsets) or piece.batches > 1 or piece.base_offset == end_before:
+    if piece.file + 1 < len(base_offsets):
         return True
     if reached:
         return piece.end_offset <= reached

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.client.admin import EARLIEST, LATEST, Admin
+from core.client.group_offsets import outside_text
+from core.client.kafka_client import KafkaClient
 from core.common.each_of import each_of
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.inspector.segment_dump import batch_row
@@ -47,6 +50,7 @@ class TraceAccount:
                 for one in each_of([partition], look_at, self.failures):
                     if place.client is not None:
                         one.groups = server_groups(place.client, partition, one.offset, one.doubts)
+                        one.bounds = _bounds(place.client, partition)
                         one.file = None
                         if one.gap is not None:
                             one.gap = one.gap._replace(evidence=without_file(one.gap.evidence))
@@ -114,12 +118,22 @@ def trace_figures(trace: Trace) -> dict[str, Any]:
                 "committed_timestamp": group.committed_timestamp,
                 "passed_offset": group.passed_offset,
                 "passed_timestamp": group.passed_timestamp,
+                "note": outside_text(group.committed_offset, *trace.bounds),
             }
             for group in trace.groups
         ],
         "doubts": trace.doubts,
         "fate": trace.fate,
     }
+
+
+def _bounds(client: KafkaClient, partition: TopicPartition) -> tuple[int | None, int | None]:
+    """Gives where a server's log begins and ends, as far as it says so."""
+    admin = Admin(client)
+    try:
+        return admin.list_offsets({partition: EARLIEST})[partition], admin.list_offsets({partition: LATEST})[partition]
+    except KafkaError:
+        return None, None
 
 
 def _batch_json(batch: Batch, file: Path | None) -> dict[str, Any]:
@@ -154,7 +168,11 @@ def life_lines(trace: Trace) -> list[tuple[str, Any]]:
         passed = "has not read it" if group.passed_offset is None else "has read it"
         if group.passed_timestamp is not None:
             passed = f"read it by {time_text(group.passed_timestamp)}"
-        lines.append((f"group {group.group}", f"{passed}; committed offset {group.committed_offset}"))
+        note = outside_text(group.committed_offset, *trace.bounds)
+        if note is not None and group.passed_offset is not None:
+            passed = "has read it or not can't be told"
+        committed = f"committed offset {group.committed_offset}" + (f", {note}" if note is not None else "")
+        lines.append((f"group {group.group}", f"{passed}; {committed}"))
     lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]
     lines += [("fate", text) for text in trace.fate]
     return lines

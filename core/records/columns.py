@@ -25,7 +25,7 @@ from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import Batch
+from core.records.batches import Batch, stated_offset
 from core.records.byte_strings import ByteStrings
 from core.records.record import Headers, encode_headers, read_headers
 from core.records.record_batch import TIMESTAMP_TYPE_FLAG, RecordBatch
@@ -376,10 +376,10 @@ def _or_null(lengths: Int64s) -> Int64s:
 
 
 def _delta_bases(batches: Sequence[Batch]) -> Int64s:
-    """Gives what offset deltas are relative to; legacy records were encoded with absolute offsets."""
+    """Gives what offset deltas are relative to; legacy records were encoded with those to their batch's last one."""
     if are_current(batches):
         return fields_of(batches, "base_offset")
-    return np.fromiter((b.base_offset if isinstance(b, RecordBatch) else 0 for b in batches), np.int64, len(batches))
+    return np.fromiter(map(stated_offset, batches), np.int64, len(batches))
 
 
 def _timestamp_bases(batches: Sequence[Batch]) -> Int64s:

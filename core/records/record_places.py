@@ -117,7 +117,7 @@ def _opened_sections(batches: Sequence[Batch], limit: int) -> Sequence[bytes | m
 def _section(batch: Batch, limit: int) -> bytes | memoryview:
     if isinstance(batch, RecordBatch):
         return batch.records_section(limit=limit)
-    return encode_records(batch.records(limit=limit), 0, 0)
+    return encode_records(batch.records(limit=limit), batch.last_offset, 0)  # a delta takes 32 bits
 
 
 _WORTH_ABREAST = 32

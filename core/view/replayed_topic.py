@@ -114,5 +114,5 @@ class ReplayedTopic(Generic[R]):
             try:
                 part.replay.take_up(ReadRecord(*fields))
             except CorruptRecordError as error:
-                part.note(f"a record is passed over: {error}")
+                part.note(f"offset {fields[-1]}: a record is passed over: {error}")
         part.next_offset = end_offset

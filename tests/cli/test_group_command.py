@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
@@ -25,6 +25,25 @@ def topic(where: list[str]) -> list[str]:
         lines = [json.dumps({"value": str(n), "timestamp": EARLY + n * HOUR_MS}) for n in range(10)]
         ok("produce", "t", "--partition", partition, "--format", "envelope", *where, stdin="\n".join(lines).encode())
     return where
+
+
+@pytest.mark.parametrize("where", ["server"], indirect=True)
+def test_a_commit_outside_the_log_is_told_in_words(topic: list[str]) -> None:
+    """Kafka's tool gives the same numbers, and no word."""
+    consumer = Consumer({"bootstrap.servers": topic[1], "group.id": "outside"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 5), TopicPartition("t", 1, 25)], asynchronous=False)
+    consumer.close()
+    ok("topic", "delete-records", "t", "--before", "8", "--partition", "0", *topic)
+    rows = json.loads(ok("group", "describe", "outside", "--output", "json", *topic))
+    below = "3 below the log's start: deleted before they were read; 2 can still be read"
+    above = "15 above the log's end: the next fetch is out of range"
+    assert [(row["lag"], row["lag_ms"] is None, row["note"]) for row in rows] == [(5, False, below), (-15, True, above)]
+    (life,) = json.loads(ok("trace", "t:1@9", "--output", "json", *topic))
+    assert [group["note"] for group in life["groups"] if group["group"] == "outside"] == [above]
+    reset = call_plog(
+        "group", "reset-offsets", "outside", "--topic", "t", "--to-datetime", "2099-01-01T00:00:00Z", *topic
+    )
+    assert "warning: t-1 has no record of that time or later; taking its end, 10" in reset.stderr.decode()
 
 
 def reset(where: list[str], *options: str, group: str = "g") -> dict[str, int]:

@@ -240,6 +240,8 @@ class LogModel:
                 length = stop - position - 12
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (count,) = struct.unpack_from(">i", data, position + 57)
+            if count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop]):
+                count = delta + 1  # a cleaner was at it, and the header is right
             delta, count = _mended_header(data[position:stop]) or (delta, count)
             if base == end and position + 12 + length == stop and count == delta + 1 > 0:
                 end += count
@@ -444,18 +446,20 @@ class _Placement:
                 self._displaced.append(frame)
 
     def _may_be_accepted(self, frame: Frame) -> bool:
-        """By its file. Beyond what an index can name, old cleaners left batches: those are followed by others of higher
-        offsets, or follow one without a hole, or other files know of them; or no bit that its file's last batch is ill
-        served by brings it within reach.
+        """By its file. Beyond what an index can name, old cleaners left batches: those stand beside another without a
+        hole, or are followed by one of higher offsets, or other files know of them; or no bit brings the last batch of
+        the last file within reach.
         """
         if frame.base < frame.file_base or not frame.is_beyond_reach:
             return frame.base >= max(frame.file_base, 0)
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
+        before = of_file[number - 1].end_offset if number else frame.file_base
+        if frame.base == before:
+            return True
         if number + 1 < len(of_file):
             return of_file[number + 1].base >= frame.end_offset
-        before = of_file[number - 1].end_offset if number else frame.file_base
-        if self._next_bases[frame.path] is not None or frame.base == before:
+        if self._next_bases[frame.path] is not None:
             return True
         if self._reached:
             return frame.end_offset <= self._reached
@@ -670,6 +674,17 @@ def _mended_header(frame: bytes) -> tuple[int, int] | None:
         if crc32c(bytes(fixed[21:])) == int.from_bytes(fixed[17:21], "big"):
             return struct.unpack_from(">i", fixed, 23)[0], struct.unpack_from(">i", fixed, 57)[0]
     return None
+
+
+def _has_flipped_bit(frame: bytes) -> bool:
+    """Whether one flipped bit of its records explains the checksum."""
+    right = int.from_bytes(frame[17:21], "big")
+    for bit in range(61 * 8, len(frame) * 8):
+        fixed = bytearray(frame)
+        fixed[bit // 8] ^= 1 << bit % 8
+        if crc32c(bytes(fixed[21:])) == right:
+            return True
+    return False
 
 
 # --- what other files say

@@ -29,7 +29,7 @@ def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) ->
         kind, producer = random.random(), random.randint(1, 3)
         if kind < 0.05:
             batches.append(make_marker(producer, is_commit=kind < 0.03))
-            expected.append(ReadRecord(b"", None, producer, kind < 0.03))
+            expected.append(ReadRecord(b"", None, producer, kind < 0.03, offset=0))
             continue
         is_open = kind < 0.1
         fields = {"is_transactional": True, "producer_id": producer, "producer_epoch": 0} if is_open else {}
@@ -40,7 +40,7 @@ def test_the_newest_records_are_those_that_the_cleaner_would_leave(seed: int) ->
         codec = random.choice([CompressionType.NONE, CompressionType.ZSTD])
         batches.append(RecordBatch(memoryview(bytearray(batch_of(records, compression=codec, **fields)))))
         for record in records:
-            read = ReadRecord(record.key or b"", record.value, producer if is_open else -1)
+            read = ReadRecord(record.key or b"", record.value, producer if is_open else -1, offset=record.offset)
             if record.key and not is_open and read.key in newest:
                 earlier = newest[read.key]
                 expected = [r for r in expected if r is not earlier]

@@ -34,7 +34,7 @@ def columns_of(records: list[Record], sizes: int) -> list[RecordColumns]:
 def test_rounds(seed: int) -> None:
     random = Random(seed)
     keys = random.choice([1, 10, 300])
-    offset, records = 0, []
+    offset, records = (0, 2**62 - 1000, 2**63 - 20_000)[seed % 3], []
     for number in range(300):
         offset += random.choice([1, 1, 1, 2, 50])
         key = None if random.random() < 0.1 else b"key %d" % random.randrange(keys)

@@ -259,8 +259,8 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(world: GroupWorld, 
 @for_each("key", [b"", b"\0", b"\0\2\0\5g", b"\0\1\0\1g"])
 def test_a_record_that_is_none_is_passed_over(client: Client, caplog: pytest.LogCaptureFixture, key: bytes) -> None:
     caplog.clear()
-    assert client.coordinator.replay(key, b"") == ""
-    assert "is passed over" in caplog.text
+    assert client.coordinator.replay(key, b"", at=(3, 17)) == ""
+    assert "__consumer_offsets-3, offset 17: a record is passed over" in caplog.text
     assert client.coordinator.replay(b"\0\77\0\1g", b"\0\0") == "", "of an unknown type"
     assert client.coordinator.groups == {}
 

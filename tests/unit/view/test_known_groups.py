@@ -255,7 +255,8 @@ def test_a_record_that_is_none_of_a_coordinators_is_told(tmp_path: Path) -> None
     write_group(tmp_path, "g", [GroupRecord(b"\x00\x01\x00\x7f", b"x")])
     listing = KnownGroups(inspected(tmp_path)).list_groups()
     assert [group.group_id for group in listing.groups] == ["g"]
-    assert listing.problems[0].startswith("__consumer_offsets-0: a record is passed over: no record of a coordinator")
+    told = "__consumer_offsets-0: offset 1: a record is passed over: no record of a coordinator"
+    assert listing.problems[0].startswith(told)
 
 
 def test_a_damaged_metadata_log_leaves_the_groups(tmp_path: Path) -> None:
