@@ -50,7 +50,7 @@ class Piece:
 
     def is_one_bit_from(self, base_offset: int, *, fits: bool = False) -> bool:
         """Says whether one bit of its header stands between it and that base offset. If it `fits` there, which nothing
-        else explains, old messages may have any other offset: not only disks, but brokers and tools wrote them anew.
+        else explains, old messages may have any other offset: not only disks, but brokers and tools wrote them again.
         """
         if fits and self.shift:
             return self.base_offset != base_offset
