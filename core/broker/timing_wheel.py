@@ -61,6 +61,11 @@ class TimingWheel:
                 del self._ticks[heapq.heappop(self._heap)]
             self._set_timer()
 
+    def check_invariants(self) -> None:
+        assert sorted(self._heap) == sorted(self._ticks), "each tick is in the heap once"
+        first = self._heap[0] * _TICK_MS / 1000 if self._heap else None
+        assert (self._timer.when() if self._timer is not None else None) == first, "the timer is set for another tick"
+
 
 class _Task:
     __slots__ = ("_tick", "function")

@@ -30,7 +30,6 @@ import contextlib
 import hashlib
 import re
 import time
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +44,7 @@ from core.client.transactional_producer import TransactionalProducer, add_offset
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
+from core.records.checksum import continue_crc32c
 from core.spark.records_to_send import RecordCutter
 
 _OPEN = "Ongoing"
@@ -110,7 +110,7 @@ def write_attempt(
         cutter = RecordCutter(topic, producer.partitions)
         last_topic, digest = "", 0
         for batch in batches:
-            digest = zlib.crc32(batch.serialize(), digest)
+            digest = continue_crc32c(memoryview(batch.serialize()), digest)
             for last_topic, records in cutter.cut(batch):
                 producer.send(last_topic, records)
         if not producer.is_open:

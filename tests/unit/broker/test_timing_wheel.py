@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -56,8 +56,11 @@ def loop() -> ManualLoop:
 
 
 @pytest.fixture
-def wheel(loop: ManualLoop) -> TimingWheel:
-    return TimingWheel(loop)
+def wheel(loop: ManualLoop) -> Iterator[TimingWheel]:
+    wheel = TimingWheel(loop)
+    wheel.check_invariants()
+    yield wheel
+    wheel.check_invariants()
 
 
 @pytest.mark.parametrize("delay_ms", [1, 99, 100, 105, 500, 30_000])
