@@ -55,6 +55,14 @@ NEVER_OPTIONS = {"--bootstrap-server", "--zookeeper", "--follow", "--watch", "--
 """They wait, or write files wherever the word says."""
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A directory with one record."""
+    directory = str(tmp_path_factory.mktemp("data"))
+    ok("produce", "t", "--data-dir", directory, stdin=b'{"a": 1}\n')
+    return directory
+
+
 @cache
 def commands() -> list[tuple[str, Any]]:
     return [(path, command) for path, command in all_commands().items() if path not in NEVER]
@@ -77,7 +85,7 @@ def draw(rng: random.Random, data: Path) -> list[str]:
     return [*line, *(["--data-dir", str(data)] if has_place and "--data-dir" not in line else [])]
 
 
-@for_each("seed", range(500), first=12)
+@for_each("seed", range(500), first=5)
 def test_words_and_environments(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     line = draw(rng, tmp_path / "data")
@@ -90,17 +98,17 @@ def test_words_and_environments(seed: int, tmp_path: Path, monkeypatch: pytest.M
     assert done.returncode in range(4), (line, done.stderr[-500:])
 
 
-@for_each("option, words", [("--format", PATTERNS), ("--filter", FILTERS), ("--grep", WORDS), ("--from", WORDS)])
-def test_patterns_filters_and_places(option: str, words: list[str], tmp_path: Path) -> None:
-    ok("produce", "t", "--data-dir", str(tmp_path), stdin=b'{"a": 1}\n')
-    for word in words:
-        done = call_plog("consume", "t", option, word, "--data-dir", str(tmp_path))
-        assert done.returncode in range(4), (word[:50], done.stderr[-300:])
+HARD = {"--format": PATTERNS, "--filter": FILTERS, "--grep": WORDS, "--from": WORDS}
 
 
-def test_the_letters_of_a_zone(tmp_path: Path) -> None:
-    ok("produce", "t", "--data-dir", str(tmp_path), stdin=b"a\n")
-    assert ok("consume", "t", "--format", "%T{strftime[%z %Z %%]}", "--data-dir", str(tmp_path)) == b"+0000 UTC %"
+@for_each("option, word", [(option, word) for option, words in HARD.items() for word in words], first=8)
+def test_patterns_filters_and_places(option: str, word: str, data: str) -> None:
+    done = call_plog("consume", "t", option, word, "--data-dir", data)
+    assert done.returncode in range(4), (word[:50], done.stderr[-300:])
+
+
+def test_the_letters_of_a_zone(data: str) -> None:
+    assert ok("consume", "t", "--format", "%T{strftime[%z %Z %%]}", "--data-dir", data) == b"+0000 UTC %"
 
 
 @for_each("words", [["topic", "create"], ["consume"], ["produce"], ["group", "describe"], ["transaction", "describe"]])
@@ -110,7 +118,8 @@ def test_what_is_no_utf_8_is_named(words: list[str], tmp_path: Path) -> None:
     assert b"it is no UTF-8" in done.stderr
 
 
-@for_each("encoding", ["ascii", "latin-1"], first=1)
+@pytest.mark.longer
+@for_each("encoding", ["ascii", "latin-1"])
 def test_terminals_of_other_encodings(encoding: str) -> None:
     environment = {"PYTHONIOENCODING": encoding}
     stats = run_plog("stats", str(SAMPLE_DATA / "partition"), environment=environment)
@@ -133,7 +142,7 @@ SCHEMAS = {
 }  # fmt: skip
 
 
-@for_each("suffix, text", [(suffix, text) for suffix, texts in SCHEMAS.items() for text in texts], first=8)
+@for_each("suffix, text", [(suffix, text) for suffix, texts in SCHEMAS.items() for text in texts], first=3)
 def test_schema_files(suffix: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / f"schema{suffix}"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
