@@ -76,6 +76,7 @@ from core.log.meta_properties import parse_meta_properties
 from core.log.partition_metadata_file import parse_partition_metadata, read_partition_metadata
 from core.log.producer_snapshot import iter_producer_snapshot
 from core.log.recovery_journal import read_lost_offsets
+from core.records.record_batch import HEADER_SIZE
 
 if TYPE_CHECKING:
     from core.log.log_map import LogMap
@@ -133,14 +134,24 @@ def find_unchecked(path: Path) -> list[Path]:
 
 
 def _find_preallocated(folder: Path) -> Path | None:
-    from core.log.partition_reader import PartitionReader
-
     logs = find_offset_files(folder, LOG_SUFFIX)
-    if not logs or logs[-1][1].stat().st_size < FULL_SIZE_UNIT:
+    if not logs or not _ends_in_zeros(logs[-1][1]):
         return None
+    from core.log.partition_reader import PartitionReader  # which most directories don't need
+
     with contextlib.closing(PartitionReader(folder)) as reader:
         tail = reader.reading.tail
         return tail.path if tail is not None and tail.kind is TailKind.PREALLOCATED else None
+
+
+def _ends_in_zeros(log: Path) -> bool:
+    """Says so of all the bytes that a batch's header would have there."""
+    size = log.stat().st_size
+    if size < FULL_SIZE_UNIT:
+        return False
+    with log.open("rb") as file:
+        file.seek(size - HEADER_SIZE)
+        return not any(file.read())
 
 
 def _is_anothers(entry: os.DirEntry[str]) -> bool:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from core.client.record_source import Offsets, RecordSource
-from core.common.errors import UsageError
+from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition
+from core.records.record_batch import RecordBatch
 
 _FIRST_TIME = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973), below it they are offsets; with @ in front, always a time.
 """
+
+_MOST_COUNTED = 10_000
+"""More records are not counted, as they would be read twice."""
 
 _LAST_N = re.compile(r"-(\d+)")
 
@@ -55,8 +60,7 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
         return {tp: ends[tp] for tp in partitions}
     last = _LAST_N.fullmatch(text)
     if last:
-        starts = source.starts(partitions)
-        return {tp: max(starts[tp], ends[tp] - int(last[1])) for tp in partitions}
+        return _find_last(int(last[1]), source, partitions, ends)
     if text.isdecimal() and int(text) < _FIRST_TIME:
         return dict.fromkeys(partitions, int(text))
     timestamp = _find_timestamp(text, time.time_ns() // 1_000_000)
@@ -66,6 +70,52 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
             hint="an offset, -10 for the last ten, beginning, end, 2013-01-15T00:00:00Z, -2h, or @EPOCH_MS",
         )
     return source.offsets_at(partitions, timestamp)
+
+
+def _find_last(count: int, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
+    """Finds where the last records begin that the source reads: markers, aborted records and holes count for nothing.
+    Of more than `_MOST_COUNTED`, and of a log that is damaged there, it finds as many offsets.
+    """
+    starts = source.starts(partitions)
+    found = {tp: max(starts[tp], ends[tp] - count) for tp in partitions}
+    left = {tp: found[tp] for tp in partitions if starts[tp] < ends[tp]} if 0 < count <= _MOST_COUNTED else {}
+    span = count
+    while left:
+        try:
+            offsets = _read_last_offsets(count, source, left, ends)
+        except CorruptRecordError:
+            return found
+        span *= 2
+        for tp, last in offsets.items():
+            if len(last) == count or left[tp] == starts[tp]:
+                found[tp] = last[0] if last else starts[tp]
+                del left[tp]
+            else:
+                left[tp] = max(starts[tp], ends[tp] - span)
+    return found
+
+
+def _read_last_offsets(
+    count: int, source: RecordSource, starts: Offsets, ends: Offsets
+) -> dict[TopicPartition, deque[int]]:
+    """Gives the offsets of the last `count` records in [start, end) of each partition."""
+    from core.records.columns import decode_whole_batches
+
+    found = {tp: deque[int](maxlen=count) for tp in starts}
+    unread = set(starts)
+    for tp, batches in source.read(starts, ends):
+        for batch in batches:
+            if isinstance(batch, RecordBatch) and batch.count == batch.last_offset + 1 - batch.base_offset:
+                offsets: Iterable[int] = range(batch.base_offset, batch.last_offset + 1)
+            else:
+                decoded = decode_whole_batches([batch], lambda *_: None)
+                offsets = (offset for columns in decoded for offset in columns.offsets.tolist())
+            found[tp].extend(offset for offset in offsets if starts[tp] <= offset < ends[tp])
+        if not batches:
+            unread.discard(tp)
+        if not unread:  # what the source notes after that is for the reading proper
+            break
+    return found
 
 
 def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", "--until")) -> None:

@@ -98,6 +98,19 @@ def test_more_than_there_is_from_the_end_is_all_and_nothing_is_said(where: list[
     assert b"warning" not in done.stderr
 
 
+def test_the_last_ones_are_records_that_count(where: list[str]) -> None:
+    """Neither markers nor what was aborted: the log ends with a marker, two records and another marker."""
+    for name, lines in ("one", b'{"n": 0}\n{"n": 1}\n'), ("two", b'{"n": 2}\n'):
+        ok("produce", "tx", "--transactional-id", name, *where, stdin=lines)
+    bad = ["--transactional-id", "bad", "--key-field", "n", *where]
+    assert call_plog("produce", "tx", *bad, stdin=b'{"n": 7}\n{"n": 8}\nbad\n').returncode == 1
+    for count in range(1, 5):
+        assert numbers(ok("consume", "tx", "--from", f"-{count}", *where)) == [0, 1, 2][-count:]
+    assert numbers(ok("consume", "tx", "--from", "-3", "--until", "-1", *where)) == [0, 1]
+    both = ok("consume", "tx", "--from", "-1", "--isolation-level", "read_uncommitted", *where)
+    assert numbers(both) == [8]
+
+
 def test_places_by_partition(where: list[str]) -> None:
     options = ["--from", "0=-1,2=98", "--from", "0=-1,2=98,95", "--until", "0=end,97", "--format", r"%p %o\n"]
     printed = ok("consume", "a", *options[2:], *where).split(b"\n")[:-1]
