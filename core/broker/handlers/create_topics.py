@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 
@@ -27,6 +28,8 @@ from core.protocol.schema.create_topics import (
     CreateTopicsResponse,
 )
 
+_log = logging.getLogger("plog.broker")
+
 Wanted = dict[str, NewTopic | KafkaError]
 Made = dict[str, TopicImage | KafkaError]
 
@@ -37,10 +40,10 @@ def handle(
     wanted = _wanted(request)
     control = find_control(services)
     if control is None:
-        return services.stepped_answers.answer(_create(services, request, wanted), is_owed=True)
+        return services.stepped_answers.answer(_create(services, request, context, wanted), is_owed=True)
     topics = ClusterTopics(services, control)
     made = topics.create(_new(wanted), validate_only=request.validate_only, timeout_ms=request.timeout_ms)
-    return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, wanted, made)))
+    return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, context, wanted, made)))
 
 
 def _wanted(request: CreateTopicsRequest) -> Wanted:
@@ -58,18 +61,20 @@ def _new(wanted: Wanted) -> list[NewTopic]:
     return [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
 
 
-def _create(services: Services, request: CreateTopicsRequest, wanted: Wanted) -> Steps[CreateTopicsResponse]:
+def _create(
+    services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted
+) -> Steps[CreateTopicsResponse]:
     new_topics = _new(wanted)
     made: Made
     try:
         made = yield from services.topics.create_all(new_topics, validate_only=request.validate_only)
     except KafkaError as error:  # then none was made
         made = {topic.name: error for topic in new_topics}
-    return (yield from _answer(services, request, wanted, made))
+    return (yield from _answer(services, request, context, wanted, made))
 
 
 def _answer(
-    services: Services, request: CreateTopicsRequest, wanted: Wanted, made: Made
+    services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted, made: Made
 ) -> Steps[CreateTopicsResponse]:
     results = []
     for name, new in wanted.items():
@@ -78,6 +83,7 @@ def _answer(
             results.append(_described(services, outcome, new.configs))
             if not request.validate_only:
                 services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
+                _log.info("created topic %s for %s", name, context.sender)
         elif isinstance(outcome, KafkaError):
             results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import count
 
@@ -26,6 +27,8 @@ from core.protocol.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+
+_log = logging.getLogger("plog.broker")
 
 _MOST_AT_ONCE = 50
 """Topics and partitions that are described in a step: that takes some 0.2 ms."""
@@ -62,7 +65,7 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
         found = list(services.image.topics.values())
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
-        found = (_find(services, wanted, request, version) for wanted in once.values())
+        found = (_find(services, wanted, request, context) for wanted in once.values())
     known = KnownBrokers(services, context)
     topics = []
     described = count(1)
@@ -93,9 +96,10 @@ def _wants_all(request: MetadataRequest, version: int) -> bool:
 
 
 def _find(
-    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, version: int
+    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
 ) -> TopicImage | MetadataResponseTopic:
     """Gives the topic, or the answer that there is none."""
+    version = context.api_version
     try:
         if wanted.topic_id != ZERO_UUID:
             topic = services.image.topics_by_id.get(wanted.topic_id)
@@ -107,7 +111,7 @@ def _find(
             topic = services.image.topics.get(wanted.name)
             if topic is None:
                 may_create = request.allow_auto_topic_creation or version < _FIRST_VERSION_WITH_CREATION
-                topic = _auto_create(services, wanted.name, may_create=may_create)
+                topic = _auto_create(services, wanted.name, context, may_create=may_create)
     except KafkaError as error:
         name = None if wanted.topic_id != ZERO_UUID and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
         return MetadataResponseTopic(
@@ -120,12 +124,14 @@ def _find(
     return topic
 
 
-def _auto_create(services: Services, name: str, *, may_create: bool) -> TopicImage:
+def _auto_create(services: Services, name: str, context: RequestContext, *, may_create: bool) -> TopicImage:
     is_allowed = services.config.auto_create_topics_enable and not services.node.is_read_only
     ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return services.topics.create(NewTopic(name))
+    topic = services.topics.create(NewTopic(name))
+    _log.info("created topic %s for %s, which asked for its metadata", name, context.sender)
+    return topic
 
 
 def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
