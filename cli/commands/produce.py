@@ -90,14 +90,14 @@ def produce(
         ),
     ] = None,
     partitioner: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--partitioner",
             metavar="NAME",
             help="murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
-            "round_robin, sticky, or module:function.",
+            "round_robin, sticky, or module:function. Default: murmur2, of records that name no partition.",
         ),
-    ] = "murmur2",
+    ] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option("--header", "-H", metavar="K=V", help="A header for every record; may be repeated."),

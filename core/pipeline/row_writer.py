@@ -41,12 +41,16 @@ FindPartitioner = Callable[[str, int, int], Partitioner]
 """Called with (name, number of partitions, bytes of a batch)."""
 
 
+_PARTITIONER = "murmur2"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
     """Says how records are written; immutable."""
 
     partition: int | None = None
-    partitioner: str = "murmur2"
+    partitioner: str | None = None
+    """None for murmur2, of the records that name no partition; another decides for all."""
     acks: int = -1
     compression: CompressionType = CompressionType.NONE
     batch_bytes: int = 512 * 1024
@@ -119,7 +123,7 @@ class RowWriter:
         self._is_new = False  # the topic was made for this, and is empty still
         self._partitions = len(self._find_topic().partitions)
         self._ensure_partition(options.partition)
-        self._partitioner = find_partitioner(options.partitioner, self._partitions, options.batch_bytes)
+        self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_bytes)
         self._started_s = time.monotonic()
         self._sent = 0
         self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
@@ -190,7 +194,7 @@ class RowWriter:
                     self._write(rows)
                 if bad is not None:
                     self._flush()
-                    before = self._written_of_it(" before it, none after")
+                    before = self._written_of_it(" before it, and none after it")
                     raise BadLineError(bad.row, f"{bad.problem}; {before}", thing=bad.thing)
                 with self._undivided():
                     if batch.quiet is Quiet.LONG or tee is not None:
@@ -225,12 +229,13 @@ class RowWriter:
         if self._options.partition is not None:
             return np.full(len(rows), self._options.partition, np.int64)
         assigned = self._partitioner.assign(rows.keys, rows.values)
-        if rows.partitions is not None:
+        if rows.partitions is not None and self._options.partitioner is None:
             assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
         for row in np.flatnonzero((assigned < 0) | (assigned >= self._partitions)).tolist():
             raise BadLineError(
                 int(rows.numbers[row]),
-                f"partition {assigned[row]}, topic {self._topic} has {self._which_partitions()}",
+                f"partition {assigned[row]}, topic {self._topic} has {self._which_partitions()}"
+                + " (--partitioner NAME passes over the partition of a record)" * (self._options.partitioner is None),
             )
         return assigned
 
@@ -253,7 +258,7 @@ class RowWriter:
         except ConnectionFailedError as error:
             self._progress.done()
             if isinstance(self._out, Producer):
-                self._say(f"{self._beside()}; of those some may be")
+                self._say(self._beside(are_known=False))
             raise error
         except KeyboardInterrupt:
             self._progress.done()
@@ -281,12 +286,16 @@ class RowWriter:
                     self._out.flush()
             raise
 
-    def _beside(self) -> str:
-        """Says, if not all was written, what was, and what was not."""
+    def _beside(self, *, are_known: bool = True) -> str:
+        """Says, if not all was written, what was, and what was not; `are_known`: or may be."""
         if not isinstance(self._out, Producer):
-            return self._written_of_it(" beside it")
+            return self._written_of_it()
         missing = np.concatenate([self._unsent, self._out.unacknowledged_rows()])
-        return f"{self._written_of_it(' beside it')}, not {ranges_text(missing)}, nor any after"
+        if not len(missing):
+            return f"{self._written()}; none that follow are"
+        if are_known:
+            return f"{self._written()}; {ranges_text(missing)} and all that follow are not"
+        return f"{self._written()}; some of {ranges_text(missing)} may be, too, and none that follow"
 
     @contextmanager
     def _transacting(self) -> Iterator[None]:
@@ -434,8 +443,6 @@ _HINTS = {
 def ranges_text(rows: Int64s) -> str:
     """Writes numbers of rows, from 0 and in order, as those of lines: `lines 3-10, 12 and 15-20`."""
     lines = np.unique(rows) + 1
-    if not len(lines):
-        return "any other line"
     starts = np.flatnonzero(np.diff(lines, prepend=lines[0] - 2) != 1)
     ends = np.append(starts[1:], len(lines)) - 1
     texts = [

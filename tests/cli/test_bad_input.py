@@ -109,7 +109,7 @@ def test_an_envelope_that_is_none(where: list[str]) -> None:
         assert done.returncode == 1
         assert done.stderr.startswith(b"error: line 2: ")
         assert problem in done.stderr.decode()
-        assert b"; 1 record written to t before it, none after" in done.stderr
+        assert b"; 1 record written to t before it, and none after it" in done.stderr
         assert values(where) == [b"good"] * (number + 1)
 
 
@@ -126,7 +126,7 @@ def test_what_the_message_says_was_written_is_what_was_written(where: list[str])
     lines = [b"%d" % n for n in range(50)]
     message = refused("produce", "t", *where, stdin=b"\n".join([*lines[:25], oversize, *lines[25:]]), code=1)
     assert "line 26: " in message
-    assert f"; {len(values(where))} records written to t beside it" in message
+    assert f"; {len(values(where))} records written to t; line" in message
 
 
 def test_a_file_that_is_not_there(where: list[str], tmp_path: Path) -> None:

@@ -137,6 +137,25 @@ def test_a_report(where: list[str]) -> None:
     ]
 
 
+def test_an_envelope_goes_where_its_key_belongs_or_stays(where: list[str]) -> None:
+    ok("topic", "create", "wide", "--partitions", "4", *where)
+    ok("topic", "create", "narrow", *where)
+    ok("produce", "wide", "-K", ":", *where, stdin=b"".join(b"k%d:%d\n" % (n, n) for n in range(40)))
+    lines = ok("consume", "wide", "--format", "envelope", *where)
+    done = call_plog("produce", "narrow", "--format", "envelope", *where, stdin=lines)
+    assert done.returncode == 1
+    assert b"(--partitioner NAME passes over the partition of a record)" in done.stderr
+    ok("produce", "all", "--format", "envelope", "--partitioner", "murmur2", *where, stdin=lines)
+    assert sorted(map(int, ok("consume", "all", *where).split())) == list(range(40))
+    ok("topic", "create", "again", "--partitions", "4", *where)
+    moved = b"".join(line.replace(b'"partition": ', b'"partition": 9') + b"\n" for line in lines.splitlines())
+    ok("produce", "again", "--format", "envelope", "--partitioner", "murmur2", *where, stdin=moved)
+    pattern = ["--format", r"%p %k\n"]
+    assert sorted(ok("consume", "again", *pattern, *where).splitlines()) == sorted(
+        ok("consume", "wide", *pattern, *where).splitlines()
+    )
+
+
 def test_what_was_not_written_is_named(where: list[str]) -> None:
     ok("topic", "create", "small", "--partitions", "2", "--set", "max.message.bytes=1000", *where)
     lines = [b"0 ok", b"1 ok", b"0 " + b"x" * 2000, b"1 fine", b"0 behind"]
@@ -144,7 +163,7 @@ def test_what_was_not_written_is_named(where: list[str]) -> None:
     done = call_plog("produce", "small", *options, *where, stdin=b"\n".join([*lines, b""]))
     assert done.returncode == 1
     assert b"line 3: " in done.stderr
-    assert b"3 records written to small beside it, not lines 3 and 5, nor any after" in done.stderr
+    assert b"3 records written to small; lines 3 and 5 and all that follow are not\n" in done.stderr
     written = ok("consume", "small", *where).splitlines()
     assert sorted(written) == [b"fine", b"ok", b"ok"]
 
