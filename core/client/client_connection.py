@@ -41,6 +41,7 @@ _PIECE_BYTES = 256 * 1024
 """So much of an answer must come within the timeout, else a server that sends a byte now and then would never end."""
 
 _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
+_LAST_API_VERSIONS_OF_ANY_BROKER = 4  # from version 5 on a client names the broker that it means (KIP-1242)
 _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
@@ -282,7 +283,7 @@ class ClientConnection:
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(CLIENT_NAME, "1")
         malformed = None
-        for version in (API_VERSIONS.versions.last, _FIRST_API_VERSIONS_WITH_FEATURES, 0):
+        for version in (_LAST_API_VERSIONS_OF_ANY_BROKER, _FIRST_API_VERSIONS_WITH_FEATURES, 0):
             self._send(API_VERSIONS, version, request)
             try:
                 response = self.receive()

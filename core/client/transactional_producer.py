@@ -43,6 +43,7 @@ TRANSACTION_TIMEOUT_MS = 60_000
 _LAST_ADD_PARTITIONS = 3
 _LAST_END_TXN = 4
 _LAST_TXN_OFFSET_COMMIT = 4
+_LAST_TXN_OFFSET_COMMIT_BY_NAME = 5
 """The last versions that clients of transaction.version 1 send (KIP-890)."""
 
 _NEWEST = 2
@@ -212,11 +213,11 @@ def add_offsets(
     for partition, offset in offsets.items():
         entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
         topics.setdefault(partition.topic, []).append(entry)
-    wanted = [TxnOffsetCommitRequestTopic(name, partitions) for name, partitions in topics.items()]
+    wanted = [TxnOffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in topics.items()]
     commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
 
     def ask(connection: ClientConnection) -> None:
-        last = MAX_VERSION if version >= _NEWEST else _LAST_TXN_OFFSET_COMMIT
+        last = _LAST_TXN_OFFSET_COMMIT_BY_NAME if version >= _NEWEST else _LAST_TXN_OFFSET_COMMIT
         answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=last)
         for topic in answer.topics:
             for result in topic.partitions:

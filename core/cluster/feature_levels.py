@@ -22,8 +22,8 @@ Feature = tuple[str, int]
 GROUPS_OF_CONSUMERS: Feature = (GROUP_VERSION, 1)
 """What brings groups of the consumer protocol (KIP-848)."""
 
-METADATA_VERSION = 30
-"""`metadata.version` of the records that a lone broker writes: Kafka 4.3's."""
+METADATA_VERSION = 33
+"""`metadata.version` of the records that a lone broker writes: Kafka 4.4's."""
 
 Levels = Mapping[str, tuple[int, int]]
 """Feature -> (lowest, highest level) that a broker can work at."""

@@ -9,7 +9,7 @@ METADATA_VERSION_FEATURE = "metadata.version"
 
 _FIRST_LEVELS = (
     (1, "3.0"), (2, "3.1"), (3, "3.2"), (4, "3.3"), (8, "3.4"), (9, "3.5"), (12, "3.6"), (15, "3.7"), (20, "3.8"),
-    (21, "3.9"), (22, "4.0"), (26, "4.1"), (28, "4.2"), (30, "4.3"), (31, "4.4"),
+    (21, "3.9"), (22, "4.0"), (26, "4.1"), (28, "4.2"), (30, "4.3"), (31, "4.4"), (34, "4.5"),
 )  # fmt: skip
 """The first level of `metadata.version` that each release brought (org.apache.kafka.server.common.MetadataVersion)."""
 

@@ -33,6 +33,7 @@ from core.protocol.schema.metadata_records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 
 _NO_LEADER_CHANGE = -2
@@ -161,6 +162,8 @@ class MetadataDelta:
                 self.brokers[record.broker_id] = None
             case RegisterControllerRecord():
                 self.controllers[record.controller_id] = record
+            case UnregisterControllerRecord():
+                self.controllers[record.controller_id] = None
             case NoOpRecord():
                 pass
             case _ if not self.security.replay(record):

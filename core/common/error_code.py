@@ -158,3 +158,6 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, "the topology epoch is not valid"
     STREAMS_TOPOLOGY_FENCED = 132, "the topology epoch is fenced"
     SHARE_SESSION_LIMIT_REACHED = 133, "no more share sessions fit"
+    GROUP_DELETION_FAILED = 134, "the group could not be deleted"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, "the topology description could not be kept"
+    CONTROLLER_ID_NOT_REGISTERED = 136, "the controller id is not registered"

@@ -180,17 +180,9 @@ class ConsumerGroup:
         instance_id: str | None,  # noqa: ARG002 - as of classic groups
         epoch: int,
     ) -> None:
-        """Raises KafkaError (ILLEGAL_GENERATION for another epoch) unless it is a member, of its epoch; somebody
-        outside may while the group is empty.
-        """
-        if epoch < 0 and not self.members:
-            return
-        try:
+        """Raises KafkaError unless it is a member, of its epoch; somebody outside may while the group is empty."""
+        if epoch >= 0 or self.members:
             self.ensure_member(member_id, epoch)
-        except KafkaError as error:
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
-            raise
 
     # --- ConsumerGroupHeartbeat
 

@@ -423,8 +423,7 @@ class GroupCoordinator:
         if group is not None:
             self._ensure_may_commit(group, commit)
         elif commit.generation_id >= 0:
-            is_old = commit.producer is not None or not commit.knows_epochs
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND)
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION)
         longest = self._environment.config.offset_metadata_max_bytes
         kept = {p: c for p, c in commit.offsets.items() if len(c.metadata) <= longest}
         if kept:

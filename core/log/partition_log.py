@@ -240,6 +240,8 @@ class PartitionLog:
         if known is None:
             state.ensure_may_append(batch)
             self.producers.ensure_none_awaited(batch)
+            if not self.log_end_offset:  # KAFKA-15591: what its producer sent before was refused
+                state.ensure_begins_at_zero(batch)
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:

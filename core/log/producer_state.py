@@ -162,9 +162,7 @@ class ProducerState:
             )
 
     def ensure_begins_at_zero(self, batch: RecordBatch) -> None:
-        """Raises KafkaError if nothing is known of the producer, and its batch is not its first one here: what clients
-        of transaction.version 2 send late must not begin anything.
-        """
+        """Raises KafkaError if nothing is known of the producer, and its batch is not its first one."""
         if self.producer_epoch == NO_PRODUCER_EPOCH and batch.base_sequence != 0:
             raise self._out_of_order(batch, "nothing is known of it here, so that it starts at 0")
 

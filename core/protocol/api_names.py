@@ -99,5 +99,7 @@ API_NAMES = {
     90: "DescribeShareGroupOffsets",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }
 """74 was ListClientMetricsResources up to Kafka 4.0."""

@@ -14,7 +14,8 @@ A request refuses to be encoded with a field set that its version does not have,
 client asks for must not get lost. A response leaves such fields out.
 
 Decoding trusts nothing: each length is checked against the bytes that are left before it is used, an array's count
-against its elements' smallest size, so that no frame makes more objects than its bytes pay for.
+against its elements' smallest size, so that no frame makes more objects than its bytes pay for. Kafka's readers allow
+as many elements and tagged fields as `_MOST_ELEMENTS` and `_MOST_TAGS` (4.4).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _FIXED = {
     "float64": ("d", 8),
 }
 _NEVER = VersionRange.parse("none")
+_MOST_ELEMENTS = 1_000_000
+_MOST_TAGS = 10_000
 _UVARINTS = tuple(uvarint(n) for n in range(4096))
 _ENCODED_LENGTH = f"(UV[n] if n < {len(_UVARINTS)} else uvarint(n))"
 
@@ -113,6 +116,10 @@ def _short(what: str, wanted: int, left: int) -> None:
     raise ValueError(f"{what} of {wanted} bytes where {left} are left")
 
 
+def _many(what: str, count: int, most: int) -> None:
+    raise ValueError(f"{count} {what} where at most {most} are allowed")
+
+
 def _null(name: str) -> None:
     raise ValueError(f"{name} may not be null")
 
@@ -133,6 +140,7 @@ class _Source:
             "uvarint": uvarint,
             "UV": _UVARINTS,
             "short": _short,
+            "many": _many,
             "null": _null,
             "refuse": _refuse,
         }
@@ -273,7 +281,10 @@ class _Source:
 
     def _decode_array(self, field: Field, target: str, pad: str) -> list[str]:
         smallest = self._smallest_element(field)
-        lines = [f"{pad}if n * {smallest} > end - p: short('array {field.name}', n * {smallest}, end - p)"]
+        lines = [
+            f"{pad}if n * {smallest} > end - p: short('array {field.name}', n * {smallest}, end - p)",
+            f"{pad}if n > {_MOST_ELEMENTS}: many({field.name!r}, n, {_MOST_ELEMENTS})",
+        ]
         element = field.element
         if isinstance(element, type):
             return [
@@ -345,6 +356,7 @@ class _Source:
             "    if t:",
             "        if t > 127: t, p = read_uvarint(b, p - 1)",
             "        if t * 2 > end - p: short('tagged fields', t * 2, end - p)",
+            f"        if t > {_MOST_TAGS}: many('tagged fields', t, {_MOST_TAGS})",
             "        for _ in range(t):",
             "            tag, p = read_uvarint(b, p)",
             "            size, p = read_uvarint(b, p)",

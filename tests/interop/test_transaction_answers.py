@@ -141,7 +141,9 @@ class Asked:
         metadata: str = "",
     ) -> None:
         topics = [
-            TxnOffsetCommitRequestTopic(topic or self.name, [TxnOffsetCommitRequestPartition(0, offset, -1, metadata)])
+            TxnOffsetCommitRequestTopic(
+                topic or self.name, partitions=[TxnOffsetCommitRequestPartition(0, offset, -1, metadata)]
+            )
         ]
         epoch = self.epoch if epoch is None else epoch
         request = TxnOffsetCommitRequest(

@@ -22,7 +22,7 @@ import pytest
 
 from tests.support.class_archives import CACHE, kafka_options
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 KAFKA39_VERSION = "3.9.2"
 KAFKA11_VERSION = "1.1.1"
 _HERE = Path(__file__).resolve().parent / "kafka"

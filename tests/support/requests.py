@@ -31,7 +31,7 @@ def transactional_commit_of(
     transactional_id: str, group: str, producer: tuple[int, int], offset: int, topic: str = "t"
 ) -> TxnOffsetCommitRequest:
     """Of partition 0; `producer` is its id and epoch."""
-    topics = [TxnOffsetCommitRequestTopic(topic, [TxnOffsetCommitRequestPartition(0, offset)])]
+    topics = [TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, offset)])]
     return TxnOffsetCommitRequest(transactional_id, group, *producer, topics=topics)
 
 

@@ -1,4 +1,8 @@
-"""ApiVersions: what this broker speaks, and the features that its metadata has finalized."""
+"""ApiVersions: what this broker speaks, and the features that its metadata has finalized.
+
+A client that names another cluster or broker than this one has been led astray, by a load balancer or an address that
+was given away again: it must bootstrap anew (KIP-1242).
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,8 @@ from core.protocol.schema.produce import PRODUCE
 
 _FIRST_VERSION_WITH_CLIENT_SOFTWARE = 3  # KIP-511
 _FIRST_VERSION_WITH_LEVEL_0 = 4  # KAFKA-17011: clients before can't read a range of levels that begins at 0
+_ANY_NODE = -1
+_ANY_BROKER = None, _ANY_NODE
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,6 +39,10 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
         and _CLIENT_SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    meant = request.cluster_id, request.node_id
+    if meant not in (_ANY_BROKER, (services.node.cluster_id, services.node.node_id)):
+        is_whole = request.cluster_id is not None and request.node_id != _ANY_NODE
+        return ApiVersionsResponse(ErrorCode.REBOOTSTRAP_REQUIRED if is_whole else ErrorCode.INVALID_REQUEST)
     api_keys = [advertised(api, versions) for api, versions in services.served_apis.items()]
     membership = services.membership
     supported = SUPPORTED_FEATURES if membership is None else MEMBERS_FEATURES

@@ -22,7 +22,7 @@ def handle(services: Services, request: DeleteGroupsRequest, context: RequestCon
             services.node.ensure_writable()
             services.groups.delete(group_id)
         except KafkaError as error:
-            result.error_code = error.code
+            result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return DeleteGroupsResponse(results=results)
 

@@ -29,6 +29,9 @@ _log = logging.getLogger("plog.transactions")
 _FIRST_VERSION_WITH_LOADING = 2  # KAFKA-7296
 _FIRST_VERSION_WITH_ABORTABLE_ERRORS = 4  # KIP-890
 _FIRST_VERSION_WITH_IMPLICIT_ADDING = 5  # KIP-890
+_FIRST_VERSION_WITH_IDS = 6  # KIP-1319
+
+_NEW_CODES = ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH
 
 _Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
 
@@ -40,14 +43,18 @@ def handle(
     waiting: _Responses = {}
     topics = []
     now_ms = services.runtime.clock.now_ms()
+    by_id = context.api_version >= _FIRST_VERSION_WITH_IDS
     for asked in request.topics:
-        topic = services.image.topics.get(asked.name)
+        topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
         partitions = []
         for data in asked.partitions:
             response = TxnOffsetCommitResponsePartition(data.partition_index)
             partitions.append(response)
             if topic is None or data.partition_index not in topic.partitions:
-                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                is_unknown_id = by_id and topic is None
+                response.error_code = (
+                    ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
                 continue
             name = TopicPartition(topic.name, data.partition_index)
             waiting[name] = response
@@ -58,7 +65,7 @@ def handle(
                 now_ms,
                 topic_id=topic.topic_id,
             )
-        topics.append(TxnOffsetCommitResponseTopic(asked.name, partitions))
+        topics.append(TxnOffsetCommitResponseTopic(asked.name, asked.topic_id, partitions))
     answer = TxnOffsetCommitResponse(topics=topics)
     if not offsets:
         return answer
@@ -135,7 +142,7 @@ def _commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
+        request.generation_id_or_member_epoch,
         offsets,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
     )
@@ -155,9 +162,13 @@ def _client(version: int) -> ClientCapability:
 
 
 def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
-    """Gives the code; producers before 2.0 take the end of loading for something that never comes."""
+    """Gives the code; producers before 2.0 take the end of loading for something that never comes, and before KIP-1319
+    none expects that a group, or an epoch of a member, is not there.
+    """
     if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error.code in _NEW_CODES and version < _FIRST_VERSION_WITH_IDS:
+        return ErrorCode.ILLEGAL_GENERATION
     return error.code
 
 

@@ -1,4 +1,6 @@
-"""ApiVersions (API 18): what the broker speaks (KIP-35), and its features (KIP-584)."""
+"""ApiVersions (API 18): what the broker speaks (KIP-35), its features (KIP-584), and whether a client has reached the
+broker that it meant (KIP-1242).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,12 @@ from core.protocol.api import API_VERSIONS_KEY, Api
 from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
 
 
-@message(api_key=18, valid="0-4", flexible="3+")
+@message(api_key=18, valid="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
+    cluster_id: str | None = string("5+", None, nullable="5+", ignorable=True)
+    node_id: int = int32("5+", -1, ignorable=True)
 
 
 @struct
@@ -33,7 +37,7 @@ class FinalizedFeatureKey:
     min_version_level: int = int16("3+")
 
 
-@message(api_key=18, valid="0-4", flexible="3+")
+@message(api_key=18, valid="0-5", flexible="3+")
 class ApiVersionsResponse:
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

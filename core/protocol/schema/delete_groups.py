@@ -6,7 +6,7 @@ from core.protocol.api import Api
 from core.protocol.message import array, int16, int32, message, string, struct
 
 
-@message(api_key=42, valid="0-2", flexible="2+")
+@message(api_key=42, valid="0-3", flexible="2+")
 class DeleteGroupsRequest:
     groups_names: list[str] = array("string")
 
@@ -15,9 +15,10 @@ class DeleteGroupsRequest:
 class DeletableGroupResult:
     group_id: str = string()
     error_code: int = int16()
+    error_message: str | None = string("3+", None, nullable="3+", ignorable=True)
 
 
-@message(api_key=42, valid="0-2", flexible="2+")
+@message(api_key=42, valid="0-3", flexible="2+")
 class DeleteGroupsResponse:
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

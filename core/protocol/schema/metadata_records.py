@@ -263,3 +263,8 @@ class ZkMigrationStateRecord:
 @message(api_key=28, valid="0", flexible="0+")
 class ClearElrRecord:
     topic_name: str = string()
+
+
+@message(api_key=29, valid="0", flexible="0+")
+class UnregisterControllerRecord:
+    controller_id: int = int32()

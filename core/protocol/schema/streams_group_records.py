@@ -27,6 +27,8 @@ class StreamsGroupMetadataValue:
     last_assignment_configs: list[LastAssignmentConfig] | None = array(
         LastAssignmentConfig, nullable="0+", tagged="0+", tag=1
     )
+    stored_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=2)
+    failed_description_topology_epoch: int = int32("0+", -1, tagged="0+", tag=3)
 
 
 @message(api_key=19, valid="0", flexible="none")

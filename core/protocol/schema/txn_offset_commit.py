@@ -1,9 +1,11 @@
-"""TxnOffsetCommit (API 28): offsets of a group that count once the transaction is committed (KIP-98)."""
+"""TxnOffsetCommit (API 28): offsets of a group that count once the transaction is committed (KIP-98); from version 6
+topics go by id (KIP-1319).
+"""
 
 from __future__ import annotations
 
 from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, int64, message, string, struct
+from core.protocol.message import array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct
@@ -16,17 +18,18 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    name: str = string()
+    name: str = string("0-5", ignorable=True)
+    topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-@message(api_key=28, valid="0-5", flexible="3+")
+@message(api_key=28, valid="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    generation_id: int = int32("3+", -1)
+    generation_id_or_member_epoch: int = int32("3+", -1)
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", None, nullable="3+")
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
@@ -40,11 +43,12 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    name: str = string()
+    name: str = string("0-5", ignorable=True)
+    topic_id: bytes = uuid("6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-@message(api_key=28, valid="0-5", flexible="3+")
+@message(api_key=28, valid="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -158,11 +158,12 @@ def test_fetch_all_that_was_committed(broker: SteeredNode, version: int) -> None
         assert topic.topic_id == (broker.services.image.topics["t"].topic_id if version >= 10 else ID)
 
 
-@for_each("version", range(3))
+@for_each("version", range(4))
 def test_delete(broker: SteeredNode, version: int) -> None:
     commit(broker)
     results = ask(broker, DELETE_GROUPS, DeleteGroupsRequest(["g", "other"]), version).results
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
+    assert [bool(r.error_message) for r in results] == [False, version >= 3]
     assert committed(broker) == (0, -1)
 
 

@@ -231,8 +231,8 @@ def test_the_controller_names_topics_that_are_being_deleted(
     assert left == [(0, [US, DEAD], [DEAD]), (2, [DEAD], [DEAD])]
 
 
-OF_TRANSACTIONS = {PRODUCE.key: 13, END_TXN.key: 5, TXN_OFFSET_COMMIT.key: 5, WRITE_TXN_MARKERS.key: 2}
-"""The last versions of a Kafka 4.3, whatever is finalized."""
+OF_TRANSACTIONS = {PRODUCE.key: 13, END_TXN.key: 5, TXN_OFFSET_COMMIT.key: 6, WRITE_TXN_MARKERS.key: 2}
+"""The last versions of a Kafka 4.4, whatever is finalized."""
 
 
 def test_a_member_has_all_versions_before_features_are_finalized(member: SteeredNode) -> None:

@@ -176,6 +176,24 @@ def test_a_gap_and_an_old_epoch(broker: SteeredNode) -> None:
     assert values_of(fetch(broker, 0)) == [b"0"]
 
 
+def test_nothing_but_a_first_batch_begins_an_empty_log(broker: SteeredNode) -> None:
+    """KAFKA-15591: otherwise the first batch, refused before and sent again, would be out of order for ever. A log that
+    has had records may have forgotten the producer.
+    """
+    add_topic(broker)
+    producer = new_producer(broker)
+
+    def write(value: bytes, sequence: int) -> int:
+        batch = make_batch(value, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+        return produce(broker, batch).error_code
+
+    assert write(b"1", 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [write(b"0", 0), write(b"1", 1)] == [0, 0]
+    producer = new_producer(broker)
+    assert write(b"5", 5) == 0
+    assert values_of(fetch(broker, 0)) == [b"0", b"1", b"5"]
+
+
 def test_a_retry_after_a_restart(tmp_path: Path) -> None:
     """Cleanly stopped or not: sequences are in the log."""
     for is_clean in (True, False):

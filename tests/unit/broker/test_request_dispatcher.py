@@ -10,6 +10,7 @@ from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
+from core.protocol.schema.unregister_controller import UNREGISTER_CONTROLLER, UnregisterControllerRequest
 from tests.support.broker import AnyApi, SteeredNode, ask, decode, send
 from tests.support.for_each import for_each
 
@@ -30,7 +31,7 @@ def test_every_advertised_version_is_answered(broker: SteeredNode, api: AnyApi, 
 
 def test_what_is_advertised_is_what_is_served(broker: SteeredNode) -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-    for version in range(5):
+    for version in range(6):
         answer = ask(broker, API_VERSIONS, request, version)
         assert answer.error_code == 0
         advertised = {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
@@ -46,7 +47,38 @@ def test_an_api_versions_request_of_the_future_is_answered_in_version_0(broker: 
     assert isinstance(answer, list)
     response = decode(API_VERSIONS, answer, 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(18, 0, 4)]
+    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(18, 0, 5)]
+
+
+def test_a_client_is_told_if_it_meant_another_broker(broker: SteeredNode) -> None:
+    """KIP-1242, as Kafka 4.4 answers. A connection to a bootstrap server means any."""
+    right, node = broker.services.node.cluster_id, broker.services.node.node_id
+    expected = {
+        (None, -1): ErrorCode.NONE,
+        (right, node): ErrorCode.NONE,
+        ("wrong", node): ErrorCode.REBOOTSTRAP_REQUIRED,
+        (right, node + 1): ErrorCode.REBOOTSTRAP_REQUIRED,
+        ("wrong", node + 1): ErrorCode.REBOOTSTRAP_REQUIRED,
+        ("", node): ErrorCode.REBOOTSTRAP_REQUIRED,
+        (right, -1): ErrorCode.INVALID_REQUEST,
+        ("wrong", -1): ErrorCode.INVALID_REQUEST,
+        (None, node): ErrorCode.INVALID_REQUEST,
+    }
+    answers = {
+        (cluster, one): ask(broker, API_VERSIONS, ApiVersionsRequest("x", "1", cluster, one), 5)
+        for cluster, one in expected
+    }
+    assert {meant: answer.error_code for meant, answer in answers.items()} == expected
+    assert all(bool(answer.api_keys) == (not answer.error_code) for answer in answers.values())
+
+
+def test_the_only_controller_is_not_unregistered(broker: SteeredNode) -> None:
+    """KIP-1312, as Kafka 4.4 answers."""
+    node = broker.services.node.node_id
+    for controller, code in ((node, ErrorCode.INVALID_REQUEST), (99, ErrorCode.CONTROLLER_ID_NOT_REGISTERED)):
+        answer = ask(broker, UNREGISTER_CONTROLLER, UnregisterControllerRequest(controller))
+        assert answer.error_code == code
+        assert answer.error_message
 
 
 def test_a_client_that_does_not_name_its_software(broker: SteeredNode) -> None:

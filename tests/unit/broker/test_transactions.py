@@ -29,7 +29,12 @@ from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransa
 from core.protocol.schema.offset_commit import OFFSET_COMMIT
 from core.protocol.schema.offset_fetch import OFFSET_FETCH
 from core.protocol.schema.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
-from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT, TxnOffsetCommitRequest
+from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from core.protocol.schema.update_features import UPDATE_FEATURES, FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.broker import (
     Background,
@@ -115,6 +120,33 @@ class Client:
             self.producer = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
         return ErrorCode.of(answer.error_code)
+
+
+def test_offsets_of_topics_by_id(broker: SteeredNode) -> None:
+    """KIP-1319: and the errors of members and groups that are not there are told from an old generation."""
+    client = Client(broker)
+    request = client.offset_request(7)
+    (topic,) = request.topics
+    topic.name, topic.topic_id = "", broker.services.image.topics["t"].topic_id
+    topic.partitions.append(TxnOffsetCommitRequestPartition(99, 7))
+    unknown = TxnOffsetCommitRequestTopic(topic_id=bytes(15) + b"9", partitions=[TxnOffsetCommitRequestPartition(0, 7)])
+    request.topics.append(unknown)
+    answer = ask(broker, TXN_OFFSET_COMMIT, request, 6)
+    assert [(one.topic_id, [p.error_code for p in one.partitions]) for one in answer.topics] == [
+        (topic.topic_id, [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
+        (unknown.topic_id, [ErrorCode.UNKNOWN_TOPIC_ID]),
+    ]
+    assert client.end() == 0
+    assert offset_of(broker) == (7, 0)
+    by_name = client.offset_request(8, "new")
+    by_id = client.offset_request(8, "new")
+    by_id.topics[0].topic_id = topic.topic_id
+    for version, request, code in (
+        (5, by_name, ErrorCode.ILLEGAL_GENERATION),
+        (6, by_id, ErrorCode.GROUP_ID_NOT_FOUND),
+    ):
+        request.generation_id_or_member_epoch, request.member_id = 1, "m"
+        assert ask(broker, TXN_OFFSET_COMMIT, request, version).topics[0].partitions[0].error_code == code
 
 
 def committed(broker: SteeredNode, partition: int = 0) -> list[bytes | None]:

@@ -14,6 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from core.broker.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
+from core.common.varint import uvarint
 from core.protocol.message import array, default_instance, int8, int32, message, schema_of, string, struct
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
@@ -46,6 +47,8 @@ APIS = [
 ]
 MESSAGES = [cls for api in (*APIS, *BETWEEN_BROKERS) for cls in (api.request, api.response)]
 """Each test goes through all versions of one of them."""
+LAST_OF_KIO = {API_VERSIONS.key: 4}
+"""The last versions that kio has, where it has not all."""
 
 
 def versions_of(cls: type) -> range:
@@ -97,7 +100,8 @@ def test_every_message_round_trips_and_kio_agrees(cls: type) -> None:
         encoded = codec(cls, version).encode(original)
         decoded, end = codec(cls, version).decode(memoryview(encoded + b"behind"))
         assert (end, decoded) == (len(encoded), original), f"version {version}"
-        assert_same_bytes_in_kio(cls, version, encoded)
+        if version <= LAST_OF_KIO.get(schema_of(cls).api_key, version):
+            assert_same_bytes_in_kio(cls, version, encoded)
 
 
 @pytest.mark.parametrize("cls", MESSAGES)
@@ -135,6 +139,22 @@ def test_a_claimed_count_is_paid_for_in_bytes() -> None:
     claim = bytes.fromhex("7fffffff")
     with pytest.raises(MalformedMessageError, match="array topics"):
         codec(MetadataRequest, 1).decode(memoryview(claim + bytes(100)))
+
+
+def test_more_elements_and_tags_than_kafka_allows_are_malformed() -> None:
+    """Kafka 4.4 closes the connection of a client that sends them, though they are all there."""
+    topics = (1_000_001).to_bytes(4, "big") + bytes(2 * 1_000_001)
+    with pytest.raises(MalformedMessageError, match="1000001 topics where at most 1000000 are allowed"):
+        codec(MetadataRequest, 1).decode(memoryview(topics))
+    plain = codec(MetadataRequest, 12).encode(MetadataRequest(topics=None))[:-1]
+    for count, is_allowed in ((10_000, True), (10_001, False)):
+        tags = b"".join(uvarint(100 + n) + b"\0" for n in range(count))
+        tagged = memoryview(plain + uvarint(count) + tags)
+        if is_allowed:
+            assert codec(MetadataRequest, 12).decode(tagged)[1] == len(tagged)
+        else:
+            with pytest.raises(MalformedMessageError, match="10001 tagged fields where at most 10000 are allowed"):
+                codec(MetadataRequest, 12).decode(tagged)
 
 
 def test_null_where_none_may_be_is_malformed() -> None:
