@@ -406,10 +406,10 @@ def _topic_default_keys() -> list[ConfigKey]:
         server_keys = SERVER_KEYS.get(topic_key.name, ())
         for name, factor in server_keys:
             default = topic_key.default
-            if name.endswith(".hours") and isinstance(default, int):
-                default = default // factor
-            elif len(server_keys) > 1:
+            if name != server_keys[-1][0]:
                 default = None
+            elif factor > 1 and isinstance(default, int):
+                default = default // factor
             keys.append(
                 ConfigKey(
                     name,

@@ -270,16 +270,16 @@ class ConsumerGroup:
         known_id = self._static.get(request.instance_id) if request.instance_id is not None else None
         if request.instance_id is not None and known_id is None and not is_joining:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
-        if known_id is not None and known_id != member_id:
-            if not is_joining:
-                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        if known_id is not None and not is_joining and known_id != member_id:
+            raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        if known_id is not None and is_joining:
             known = self.members[known_id]
             if known.epoch != STATIC_LEAVE_EPOCH and not known.is_classic:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {known_id} with instance id {request.instance_id} was not released by its owner.",
                 )
-            return known._replace(member_id=member_id, epoch=JOIN_EPOCH), known_id
+            return known._replace(member_id=member_id, epoch=JOIN_EPOCH), None if known_id == member_id else known_id
         if member is None:
             if not is_joining:
                 raise KafkaError(
@@ -287,8 +287,6 @@ class ConsumerGroup:
                 )
             self.ensure_room()
             return ConsumerMember(member_id), None
-        if member.epoch == STATIC_LEAVE_EPOCH and is_joining:
-            return member._replace(epoch=JOIN_EPOCH), None
         _ensure_epoch(member, request)
         return member, None
 

@@ -125,9 +125,9 @@ def wishes(subscription: Subscription) -> tuple[object, ...]:
 
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """Finds what most members ask for."""
-    asked = Counter(m.subscription.server_assignor for m in members if m.subscription.server_assignor)
-    return asked.most_common(1)[0][0] if asked else next(iter(ASSIGNORS))
+    """Finds what most members ask for; of several the first of the table, as with Kafka."""
+    asked = Counter(member.subscription.server_assignor for member in members)
+    return max(ASSIGNORS, key=lambda name: asked[name])
 
 
 def regexes_of(members: Iterable[ConsumerMember]) -> set[str]:

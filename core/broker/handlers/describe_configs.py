@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from core.broker.config_resources import find_config_resource
+from core.broker.config_resources import CONFIG_RESOURCES, find_config_resource
 from core.broker.config_sources import DescribedConfig
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.steps import Steps
@@ -29,6 +30,9 @@ def handle(
 
 
 def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+    unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
+    if unknown:
+        return _refused(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))
     results = []
     made: dict[int, tuple[DescribedConfig, DescribeConfigsResourceResult]] = {}  # by identity: topics share defaults
     for resource in request.resources:
@@ -50,6 +54,16 @@ def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[Desc
         results.append(result)
         yield
     return DescribeConfigsResponse(results=results)
+
+
+def _refused(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    """Refuses every resource: Kafka takes the request as a whole."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(error.code, error.message, one.resource_type, one.resource_name)
+            for one in request.resources
+        ]
+    )
 
 
 def _look_for_missing(services: Services, topic: str) -> Steps[None]:

@@ -24,18 +24,20 @@ def handle(services: Services, request: ListTransactionsRequest, context: Reques
     code = services.transaction_log.load_all()
     if code is not None:
         return ListTransactionsResponse(error_code=code)
+    pattern = request.transactional_id_pattern
+    try:
+        if pattern:
+            matching(pattern, [])
+    except ValueError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = [_STATES[name] for name in request.state_filters if name in _STATES]
     unknown = [name for name in request.state_filters if name not in _STATES]
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
     wanted = TransactionFilter(states, request.producer_id_filters, request.duration_filter)
     found = {known.transactional_id: known for known in services.transactions.all(wanted)}
-    if request.transactional_id_pattern:
-        try:
-            matched = matching(request.transactional_id_pattern, list(found))
-        except ValueError:
-            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-        found = {transactional_id: found[transactional_id] for transactional_id in matched}
+    if pattern:
+        found = {transactional_id: found[transactional_id] for transactional_id in matching(pattern, list(found))}
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
