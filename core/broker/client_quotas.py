@@ -1,7 +1,7 @@
-"""The quotas of users, clients and addresses, as a cluster keeps them in ZooKeeper (KIP-13, KIP-546).
+"""The quotas of users, clients and addresses, as a cluster keeps them in ZooKeeper or a metadata log (KIP-13, KIP-546).
 
 plog keeps and shows them, for Kafka's brokers of the cluster, which obey them; its own clients it does not slow down.
-They lie beside the credentials of users in the same nodes: only the keys that are known here are taken up.
+In ZooKeeper they lie beside the credentials of users in the same nodes: only the keys known here are taken up.
 
 Source: kafka.server.ZkAdminManager of Kafka 3.9, org.apache.kafka.server.config.QuotaConfig.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from core.cluster.security_image import SecurityImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -83,17 +84,9 @@ class ClientQuotas:
         """How many quotas there are, of all entities."""
         return sum(map(len, self._known.values()))
 
-    def find(self, filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
-        """Finds the entities, with their quotas, of which each filter matches a name; with `is_strict` those alone that
-        have no other type.
-        """
-        found = []
+    def all(self) -> Iterator[FoundQuotas]:
         for entity, quotas in self._known.items():
-            named = _named(entity)
-            has_all = filters.keys() <= named.keys() and (not is_strict or len(named) == len(filters))
-            if has_all and all(one.matches(named[kind]) for kind, one in filters.items()):
-                found.append(FoundQuotas(named, dict(quotas)))
-        return found
+            yield FoundQuotas(_named(entity), dict(quotas))
 
     def alter(
         self, named: Named, changes: Mapping[str, float | None], *, validate_only: bool
@@ -106,6 +99,25 @@ class ClientQuotas:
         for key in texts:
             _kind_of(_keys_of(entity), key)
         return None if validate_only else self._write(entity, texts)
+
+
+def quotas_in_image(image: SecurityImage) -> list[FoundQuotas]:
+    """Reads the quotas out of the metadata log."""
+    found: dict[frozenset[tuple[str, str | None]], dict[str, float]] = {}
+    for (entity, key), record in image.client_quotas.items():
+        found.setdefault(entity, {})[key] = record.value
+    return [FoundQuotas(dict(entity), quotas) for entity, quotas in found.items()]
+
+
+def find_quotas(known: Iterable[FoundQuotas], filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
+    """Finds the entities of which each filter matches a name; with `is_strict` those alone that have no other type."""
+    return [
+        one
+        for one in known
+        if filters.keys() <= one.named.keys()
+        and (not is_strict or len(one.named) == len(filters))
+        and all(wanted.matches(one.named[kind]) for kind, wanted in filters.items())
+    ]
 
 
 def _quotas_in(keys: Mapping[str, type], settings: Mapping[str, str]) -> Iterator[tuple[str, float]]:

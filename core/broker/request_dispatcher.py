@@ -38,6 +38,7 @@ from core.broker.handlers import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -150,6 +151,7 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         controlled_shutdown,
         alter_partition_reassignments,
         describe_client_quotas,
+        describe_user_scram_credentials,
         alter_client_quotas,
     )
 }

@@ -1,8 +1,8 @@
-"""DescribeClientQuotas: the quotas that a cluster keeps."""
+"""DescribeClientQuotas: the quotas that a cluster, or the metadata log of a lone broker, keeps."""
 
 from __future__ import annotations
 
-from core.broker.client_quotas import Filter
+from core.broker.client_quotas import Filter, find_quotas, quotas_in_image
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -20,12 +20,13 @@ from core.protocol.schema.describe_client_quotas import (
 def handle(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    assert services.membership is not None, "a lone broker does not know it"
     filters = {one.entity_type: Filter(one.match_type, one.match) for one in request.components}
     if len(filters) < len(request.components):
         text = "Duplicate filter component entity type"
         return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
-    found = services.membership.quotas.find(filters, is_strict=request.strict)
+    membership = services.membership
+    known = quotas_in_image(services.image.security) if membership is None else membership.quotas.all()
+    found = find_quotas(known, filters, is_strict=request.strict)
     entries = [
         DescribedQuotas(
             [DescribedEntity(kind, name) for kind, name in named.items()],
@@ -36,4 +37,4 @@ def handle(
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
-SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle, Needs.NOTHING, is_for_controllers=True)
+SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle, Needs.NOTHING)

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from core.cluster.directory_controller import DirectoryController
 from core.common.error_code import ErrorCode
 from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from core.protocol.schema.describe_client_quotas import (
+    DESCRIBE_CLIENT_QUOTAS,
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
 from core.protocol.schema.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
 from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest, TopicRequest
 from core.protocol.schema.describe_quorum import DESCRIBE_QUORUM, DescribeQuorumRequest, PartitionData, TopicData
 from core.protocol.schema.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS, DescribeTopicPartitionsRequest
 from core.protocol.schema.describe_topic_partitions import TopicRequest as DescribedTopicRequest
+from core.protocol.schema.describe_user_scram_credentials import (
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from core.protocol.schema.elect_leaders import ELECT_LEADERS, ElectLeadersRequest, TopicPartitions
 from core.protocol.schema.list_partition_reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from core.protocol.schema.metadata_records import ClientQuotaRecord, EntityData, UserScramCredentialRecord
 from core.protocol.schema.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
     OffsetForLeaderEpochRequest,
@@ -228,3 +241,37 @@ def test_topics_page_by_page(broker: SteeredNode) -> None:
     missing, found = ask(broker, DESCRIBE_TOPIC_PARTITIONS, named).topics
     assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nope")
     assert found.topic_id == broker.services.image.topics["u"].topic_id
+
+
+# --- what user interfaces ask of every broker
+
+
+def test_quotas_and_users_are_those_of_the_metadata_log(broker: SteeredNode) -> None:
+    """None, as a rule: plog obeys neither."""
+    quotas = DescribeClientQuotasRequest([ComponentData("user", 2, None)])
+    users = DescribeUserScramCredentialsRequest(users=None)
+    assert ask(broker, DESCRIBE_CLIENT_QUOTAS, quotas).entries == []
+    assert ask(broker, DESCRIBE_USER_SCRAM_CREDENTIALS, users).results == []
+    controller = cast(DirectoryController, broker.services.controller)
+    controller._submit(
+        [
+            ClientQuotaRecord([EntityData("user", "ann")], "producer_byte_rate", 1000.0),
+            ClientQuotaRecord([EntityData("user", None), EntityData("client-id", "c")], "consumer_byte_rate", 5.0),
+            UserScramCredentialRecord("ann", 1, iterations=4096),
+        ]
+    )
+    found = ask(broker, DESCRIBE_CLIENT_QUOTAS, quotas).entries
+    assert [
+        ({one.entity_type: one.entity_name for one in entry.entity}, [(v.key, v.value) for v in entry.values])
+        for entry in found
+    ] == [
+        ({"user": "ann"}, [("producer_byte_rate", 1000.0)]),
+        ({"user": None, "client-id": "c"}, [("consumer_byte_rate", 5.0)]),
+    ]
+    quotas.strict = True
+    assert len(ask(broker, DESCRIBE_CLIENT_QUOTAS, quotas).entries) == 1
+    (ann,) = ask(broker, DESCRIBE_USER_SCRAM_CREDENTIALS, users).results
+    assert (ann.user, [(one.mechanism, one.iterations) for one in ann.credential_infos]) == ("ann", [(1, 4096)])
+    users.users = [UserName("ann"), UserName("bob"), UserName("bob")]
+    codes = [one.error_code for one in ask(broker, DESCRIBE_USER_SCRAM_CREDENTIALS, users).results]
+    assert codes == [0, ErrorCode.DUPLICATE_RESOURCE]
