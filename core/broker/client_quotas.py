@@ -109,6 +109,23 @@ def quotas_in_image(image: SecurityImage) -> list[FoundQuotas]:
     return [FoundQuotas(dict(entity), quotas) for entity, quotas in found.items()]
 
 
+def ensure_filters(filters: Mapping[str, Filter]) -> None:
+    """Raises KafkaError: UNSUPPORTED_VERSION for a type that Kafka does not know, INVALID_REQUEST for what asks for
+    nothing that there can be.
+    """
+    for kind, one in filters.items():
+        if not kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a filter has an empty entity type")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there is no entity type {kind}")
+        if one.match_type not in (MatchType.EXACT, MatchType.DEFAULT, MatchType.SPECIFIED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no match type {one.match_type}")
+        if (one.name is None) == (one.match_type == MatchType.EXACT):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match has a name, and no other one has")
+    if IP in filters and len(filters) > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "an address is of no user or client")
+
+
 def find_quotas(known: Iterable[FoundQuotas], filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
     """Finds the entities of which each filter matches a name; with `is_strict` those alone that have no other type."""
     return [

@@ -33,6 +33,8 @@ _log = logging.getLogger("plog.config")
 
 _DAY_MS = 24 * 3600 * 1000
 _MIN_SEGMENT_BYTES = 1024 * 1024
+MOST_DECOMPRESSED_BYTES = 2**31 - 9
+"""The largest array that Java allocates: a limit on the records of compressed batches that is none."""
 
 _T = ConfigType
 
@@ -108,6 +110,12 @@ class LogConfig:
         _T.LONG, LONG_MAX, "The longest a record of a compacted topic stays uncompacted, ms.", at_least(1)
     )
     max_message_bytes: int = _key(_T.INT, 1048588, "The largest record batch, after compression, bytes.", at_least(0))
+    max_decompressed_message_bytes: int = _key(
+        _T.INT,
+        MOST_DECOMPRESSED_BYTES,
+        "The largest record of a compressed batch, bytes.",
+        between(1, MOST_DECOMPRESSED_BYTES),
+    )
     message_timestamp_after_max_ms: int = _key(
         _T.LONG, 3600000, "How far a CreateTime may lie ahead of the broker's clock, ms.", at_least(0)
     )
@@ -225,6 +233,13 @@ _ACTED_ON: list[ConfigKey] = [
 
 _KEPT_ONLY = [
     ConfigKey(
+        "errors.deadletterqueue.group.enable",
+        _T.BOOLEAN,
+        False,
+        "Whether share groups may use the topic as their dead-letter queue.",
+        is_kept_only=True,
+    ),
+    ConfigKey(
         "local.retention.bytes",
         _T.LONG,
         -2,
@@ -242,6 +257,22 @@ _KEPT_ONLY = [
     ),
     ConfigKey(
         "preallocate", _T.BOOLEAN, False, "Whether a new segment's file is allocated at full size.", is_kept_only=True
+    ),
+    ConfigKey(
+        "remote.copy.lag.bytes",
+        _T.LONG,
+        -1,
+        "With tiered storage, how many bytes of the newest segments are not copied yet.",
+        at_least(-1),
+        is_kept_only=True,
+    ),
+    ConfigKey(
+        "remote.copy.lag.ms",
+        _T.LONG,
+        0,
+        "With tiered storage, how long the newest segments are not copied, ms.",
+        at_least(-1),
+        is_kept_only=True,
     ),
     ConfigKey(
         "remote.log.copy.disable",
@@ -289,6 +320,7 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
     "local.retention.ms": (("log.local.retention.ms", 1),),
     "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
     "max.message.bytes": (("message.max.bytes", 1),),
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
     "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
@@ -299,6 +331,8 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "plog.validate.records": (("plog.validate.records", 1),),
     "plog.visible.after.flush": (("plog.visible.after.flush", 1),),
     "preallocate": (("log.preallocate", 1),),
+    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
+    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (
         ("log.retention.ms", 1),

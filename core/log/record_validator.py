@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.java_numbers import LONG_MAX
-from core.common.steps import MUCH_FOLLOWS, Steps
-from core.log.log_config import LogConfig
+from core.common.steps import MUCH_FOLLOWS, Steps, finish
+from core.common.varint import read_varint
+from core.log.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
 from core.records.batches import refused_frame
 from core.records.compression import (
     FRAME_START_BYTES,
@@ -99,6 +100,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
     """
     if is_small(batch):
         return CheckedBatch(check_small(batch, config, now_ms), config)
+    yield from _record_sizes(batch, config)
     target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
     if target is not None or check.asks_anything:
@@ -118,6 +120,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
 
 def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
     """Does what `check_records` does, but at once, for a batch that is small: most batches are."""
+    finish(_record_sizes(batch, config))
     target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
     if target is None and not check.asks_anything:
@@ -125,6 +128,36 @@ def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBat
     try:
         return _check_all(batch, batch.records(), check, target, config)
     except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _record_sizes(batch: RecordBatch, config: LogConfig) -> Steps[None]:
+    """Raises KafkaError(INVALID_RECORD) for a compressed record above `max.decompressed.message.bytes`, before it is
+    decompressed.
+    """
+    most = config.max_decompressed_message_bytes
+    if most == MOST_DECOMPRESSED_BYTES or not batch.attributes & CODEC_MASK:
+        return
+    begun, position = b"", 0  # a length that the next piece completes, and where in it the next record begins
+    try:
+        for piece in batch.section_pieces():
+            data, begun = begun + piece, b""
+            while position < len(data):
+                try:
+                    length, start = read_varint(data, position)
+                except IndexError:
+                    begun, position = data[position:], 0
+                    break
+                if length > most:
+                    raise KafkaError(
+                        ErrorCode.INVALID_RECORD,
+                        f"a record of {length} bytes is compressed, max.decompressed.message.bytes is {most}",
+                    )
+                position = start + max(length, 0)
+            else:
+                position -= len(data)
+            yield
+    except (CorruptRecordError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 

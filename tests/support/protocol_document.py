@@ -107,7 +107,8 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
   controller creates the topic in the background, and clients must ask again.
 - A timeout of 0 or less in CreateTopics is ignored, because the answer is there at once. Kafka answers
   REQUEST_TIMED_OUT, and creates the topic all the same.
-- Too many partitions: a request may create 10,000, also of one topic. Kafka refuses one topic with 10,000.
+- Too many partitions: a request may create 10,000, also of one topic. Kafka refuses one topic with 10,000. Where more
+  are added to a topic the answer is INVALID_PARTITIONS, as for any number that can't be; Kafka says POLICY_VIOLATION.
 - If the names of two topics in one request collide (`a.b` and `a_b`), the second is refused, as it is in a request of
   its own. Kafka compares only with the topics that exist already.
 - DescribeTopicPartitions lists no authorized operations for a topic that does not exist; Kafka lists all of them.

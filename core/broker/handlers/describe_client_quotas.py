@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from core.broker.client_quotas import Filter, find_quotas, quotas_in_image
+from core.broker.client_quotas import Filter, ensure_filters, find_quotas, quotas_in_image
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
 from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
 from core.protocol.schema.describe_client_quotas import (
     DESCRIBE_CLIENT_QUOTAS,
     DescribeClientQuotasRequest,
@@ -21,9 +22,12 @@ def handle(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     filters = {one.entity_type: Filter(one.match_type, one.match) for one in request.components}
-    if len(filters) < len(request.components):
-        text = "Duplicate filter component entity type"
-        return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text, entries=None)
+    try:
+        if len(filters) < len(request.components):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate filter component entity type")
+        ensure_filters(filters)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     membership = services.membership
     known = quotas_in_image(services.image.security) if membership is None else membership.quotas.all()
     found = find_quotas(known, filters, is_strict=request.strict)
@@ -34,7 +38,7 @@ def handle(
         )
         for named, quotas in found
     ]
-    return DescribeClientQuotasResponse(error_message=None, entries=entries)
+    return DescribeClientQuotasResponse(error_message="" if membership is None else None, entries=entries)
 
 
 SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle, Needs.NOTHING)

@@ -34,7 +34,7 @@ def handle(
             result.error_code = ErrorCode.RESOURCE_NOT_FOUND
             result.error_message = f"user {name} has no SCRAM credentials"
         results.append(result)
-    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 SERVES = ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, handle, Needs.NOTHING, needs_quorum=True)

@@ -342,6 +342,19 @@ def test_a_small_batch_takes_one_step() -> None:
         assert steps_of(batch, cleanup_policy=frozenset({"compact"}), compression_type="gzip")[0] == 0
 
 
+@for_each("codec", list(CompressionType))
+@for_each("count", [1, 300])
+def test_the_largest_record_of_a_compressed_batch(codec: CompressionType, count: int) -> None:
+    """As Kafka 4.4 does: the limit is one of the record, and none for batches that are not compressed."""
+    few = [Record(n, NOW, None, b"v" * 900) for n in range(count)]
+    large = [*few, Record(count, NOW, None, b"v" * 5000)]
+    for records, fits in ((few, True), (large, codec is NONE)):
+        batch = of_records(records, codec)
+        found = verdict(batch, max_decompressed_message_bytes=1000)
+        assert is_as_it_was(found, batch) if fits else found is ErrorCode.INVALID_RECORD
+        assert is_as_it_was(verdict(batch), batch)
+
+
 @for_each("size", [3_000_000, 10_000])
 @for_each("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_that_is_too_large_in_the_topics_codec(

@@ -113,3 +113,37 @@ def describe_producers(broker: AskedBroker) -> None:
     }.items():
         asked = [{"Name": name, "PartitionIndexes": partitions} for name, partitions in topics]
         broker.ask(step, "DescribeProducers", Topics=asked)
+
+
+@scenario
+def quotas_and_users(broker: AskedBroker) -> None:
+    """Of a broker that has neither."""
+    filters = {
+        "users": [("user", 2, None)],
+        "one user": [("user", 0, "ann")],
+        "one user, no name": [("user", 0, None)],
+        "the default, a name": [("user", 1, "ann")],
+        "any, a name": [("user", 2, "ann")],
+        "no type": [("", 2, None)],
+        "another type": [("nope", 2, None)],
+        "one type twice": [("user", 2, None), ("user", 1, None)],
+        "an address": [("ip", 0, "127.0.0.1")],
+        "an address of a user": [("ip", 2, None), ("user", 2, None)],
+        "a match of no kind": [("user", 3, None)],
+        "a client of a user": [("user", 2, None), ("client-id", 2, None)],
+    }
+    for step, components in filters.items():
+        asked = [{"EntityType": kind, "MatchType": match, "Match": name} for kind, match, name in components]
+        broker.ask(step, "DescribeClientQuotas", Components=asked)
+    for step, users in {
+        "all": None,
+        "none": [],
+        "two": ["ann", "bob"],
+        "twice": ["ann", "ann"],
+        "no name": [""],
+    }.items():
+        asked_users = None if users is None else [{"Name": name} for name in users]
+        broker.ask(step, "DescribeUserScramCredentials", Users=asked_users)
+    for controller_id in (broker.id, -1, 99):
+        name = "itself" if controller_id == broker.id else f"{controller_id}"
+        broker.ask(f"controller {name}", "UnregisterController", ControllerId=controller_id)

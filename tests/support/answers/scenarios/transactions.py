@@ -74,7 +74,7 @@ class TransactionalProducer:
             "GroupId": group,
             "ProducerId": producer,
             "ProducerEpoch": epoch,
-            "GenerationId": options.get("generation", -1),
+            "GenerationIdOrMemberEpoch": options.get("generation", -1),
             "MemberId": options.get("member", ""),
             "Topics": [{"Name": topic, "Partitions": list(offsets)}],
         }
