@@ -27,7 +27,7 @@ def work(address: str) -> None:
     assert producer.flush(FLUSH_SECONDS) == 0
     configs = ["--bootstrap-server", address, "--alter", "--entity-type", "groups", "--entity-name", "sharers",
                "--add-config", "share.auto.offset.reset=earliest"]  # fmt: skip
-    assert run_tool("kafka.admin.ConfigCommand", *configs).returncode == 0
+    assert run_tool("org.apache.kafka.tools.ConfigCommand", *configs).returncode == 0
     command = java_command(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", address, "--topic", "shared",
         "--group", "sharers", "--max-messages", "10", "--timeout-ms", "120000",
