@@ -230,13 +230,19 @@ def _replay_to_folder(
         ensure_delta()
     replay = Replay(Path(request.where))
     asked = request.to_json()
-    plan = (replay.find_plan(asked) or make_plan()).reached_by(find_spark_access())
+    frozen = replay.find_plan(asked)
+    plan = (frozen or make_plan()).reached_by(find_spark_access())
     if _has_nothing_to_do(replay, plan, is_delta=is_delta) and _is_committed(replay, plan, group):
         _say_done(replay, plan)
         if group:
             say(_NOTHING_TO_COMMIT.format(group))
+        _say_what_came_since(str(replay.directory), plan.end_offsets, make_plan)
         return _print_left_out(replay.left_out(plan))
-    with replay.locked(take_over=take_over) as former:
+
+    def count_done() -> str:
+        return _done_of(len(plan.ranges), len(replay.missing(plan)))
+
+    with _saying_how_far(count_done), replay.locked(take_over=take_over) as former:
         if former is not None:
             say(f"taken over from {former}: its replay goes on here, and it can't write there any more")
         planned = plan
@@ -247,6 +253,8 @@ def _replay_to_folder(
             notes = replay.commit_notes(group)
             save = partial(replay.note_commits, group)
             _commit(group, session, plan.end_offsets, notes, save=save)
+    if frozen is not None:
+        _say_what_came_since(str(replay.directory), plan.end_offsets, make_plan)
     return _print_left_out(replay.left_out(plan))
 
 
@@ -422,6 +430,57 @@ def _adding_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
         ) from error
 
 
+def _done_of(ranges: int, left: int) -> str:
+    return f"{ranges - left} of {ranges} ranges are done"
+
+
+@contextmanager
+def _saying_how_far(count_done: Callable[[], str]) -> Iterator[None]:
+    """Says what was done, if the block is stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            how_far = count_done()
+        except PlogError as error:
+            how_far = f"how far it came is not known: {error}"
+        say(f"stopped; the same command again goes on from there ({how_far})")
+        raise
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Gives a folder for Spark. It stays if the block fails: its spark.log is of use then."""
+    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
+    try:
+        yield scratch
+    except KeyboardInterrupt:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_plan: Callable[[], ReplayPlan]) -> None:
+    """Says what a plan would have that is made now, after one that ends at these offsets."""
+    from core.spark.replay import find_gaps
+
+    try:
+        later = make_plan().ranges_after(ends)
+        counts = [find_gaps(range_, fails=False)[0] for range_ in later]
+    except PlogError:  # the log is not there any more, or not reached: what is done is done
+        return
+    if not later:
+        return
+    count = sum(r.end_offset - r.start_offset if n < 0 else n for r, n in zip(later, counts, strict=True))
+    firsts = {range_.topic_partition: range_.start_offset for range_ in reversed(later)}
+    names = [f"{partition}@{first}" for partition, first in sorted(firsts.items())]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    say(
+        f"note: {where} is done as of {', '.join(names[:_MOST_NAMES])}{more}; the log has {count:,} "
+        f"record{'s' * (count != 1)} more by now"
+    )
+
+
 def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
     def count_left() -> str:
         return f"{len(replay.missing(plan))} of {len(plan.ranges)} ranges"
@@ -438,26 +497,28 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
     from cli.replay_progress import ReplayProgress
     from core.spark.session import spark_session
 
-    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with spark_session(master, scratch, say) as session, ReplayProgress(todo) as progress:
+    with _scratch() as scratch, spark_session(master, scratch, say) as session, ReplayProgress(todo) as progress:
         from core.spark.replay_job import run_replay
 
-        try:
-            run_replay(session, replay, plan, progress.on_done)
-        except KeyboardInterrupt:
-            say(f"stopped; the same command again goes on from there ({len(replay.missing(plan))} ranges are left)")
-            raise
-    shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+        run_replay(session, replay, plan, progress.on_done)
 
 
 def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, group: str, session: Session) -> bool:
     """Replays; says whether nothing had to be left out."""
-    lanes, left_out = _run_to_topic(replay, replay.freeze(plan), plan, master)
+    planned = replay.freeze(plan)
+
+    def count_done() -> str:
+        now = replay.look(planned)
+        return _done_of(sum(len(lane.ranges) for lane in now), sum(len(lane.missing) for lane in now))
+
+    with _saying_how_far(count_done):
+        lanes, left_out = _run_to_topic(replay, planned, plan, master)
     if group:
         ends = {lane.partition: lane.end_offset for lane in lanes}
         notes = {lane.partition: lane.groups[group] for lane in lanes if group in lane.groups}
         save = partial(replay.note_commits, lanes, group)
         _commit(group, session, ends, notes, save=save)
+    _say_what_came_since(replay.topic, {lane.partition: lane.end_offset for lane in lanes}, lambda: plan)
     of_before = [
         f"{lane.partition}: records that its log had lost; plog gaps tells which it lacks now"
         for lane in lanes
@@ -481,15 +542,12 @@ def _run_to_topic(
         return lanes, []
     ensure_source_is_the_same(plan, todo)
     say(f"replaying {len(todo)} ranges of {len(lanes)} partitions to {topic} at {replay.servers}")
-    scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
-    with _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"), spark_session(master, scratch, say) as session:
-        try:
-            left_out = replay.run(session, lanes)
-        except KeyboardInterrupt:
-            left = sum(len(lane.missing) for lane in replay.look(lanes))
-            say(f"stopped; the same command again goes on from there ({left} ranges are left)")
-            raise
-    shutil.rmtree(scratch, ignore_errors=True)  # where it failed, its spark.log is of use
+    with (
+        _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"),
+        _scratch() as scratch,
+        spark_session(master, scratch, say) as session,
+    ):
+        left_out = replay.run(session, lanes)
     say(f"offsets of {len(lanes)} partitions are in {topic}, {time.monotonic() - started_s:.1f} s")
     return replay.look(lanes), left_out
 

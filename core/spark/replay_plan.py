@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -55,6 +55,11 @@ class ReplayPlan:
         for range_ in self.ranges:
             ends[range_.topic_partition] = max(ends.get(range_.topic_partition, 0), range_.end_offset)
         return ends
+
+    def ranges_after(self, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+        """Gives what it has of each partition from these offsets on; all of one that they do not name."""
+        later = [replace(r, start_offset=max(r.start_offset, ends.get(r.topic_partition, 0))) for r in self.ranges]
+        return [range_ for range_ in later if range_.start_offset < range_.end_offset]
 
     def to_json(self) -> dict[str, Any]:
         return {"version": _VERSION, **asdict(self)}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,9 +16,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from core.spark.replay import Replay
+from core.spark.offset_range import OffsetRange
+from core.spark.replay import Replay, write_range
+from core.spark.replay_plan import ReplayPlan
 from tests.crash.test_replay_faults import run_here
-from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 from tests.support.server import call_plog
 
 pytestmark = pytest.mark.longer
@@ -194,6 +198,47 @@ def test_files_that_delta_took_away_stay_away(data: Path, out: Path) -> None:
     replay(data, out, kind="delta")
     min(out.glob("*.parquet")).unlink()
     assert "done already" in replay(data, out, kind="delta")
+
+
+# --- a log that has grown, and a stop
+
+
+def test_a_log_that_has_grown_is_named(data: Path, out: Path) -> None:
+    replay(data, out)
+    log = open_log(data / "t-0")
+    append(log, make_batch(b"60", b"61"))
+    append(log, make_batch(b"62", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append_marker(log, 1, is_commit=True)
+    log.close()
+    said = f"note: {out} is done as of t-0@60; the log has 3 records more by now\n"
+    assert said in replay(data, out)
+    assert offsets(out) == list(range(60))
+    receipts(out)[0].unlink()  # it goes on with an old plan
+    assert said in replay(data, out)
+    assert "more by now" not in replay(data, out.with_name("whole"))
+    shutil.rmtree(data)
+    assert "more by now" not in replay(data, out)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("done", [0, 2])
+def test_a_stop_says_how_far_it_came(
+    data: Path, out: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int, done: int
+) -> None:
+    """While Spark starts, and after some ranges."""
+
+    def run_some(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
+        for range_ in todo[:done]:
+            write_range(replay.claim, range_, plan)
+        signal.raise_signal(number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cli.commands.spark_replay._run_with_spark", run_some)
+        told = replay(data, out, code=code)
+    ranges = len(json.loads((out / "_plog" / "plan.json").read_text())["ranges"])
+    assert f"stopped; the same command again goes on from there ({done} of {ranges} ranges are done)" in told
+    assert f"replaying {ranges - done} of {ranges} ranges" in replay(data, out)
+    assert "exact" in verify(out)
 
 
 # --- the proof
