@@ -47,6 +47,8 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
         brokers = list(pool.map(look, sorted(known, key=lambda broker: broker.broker_id)))
     if any(broker.failure is not None for broker in brokers):
         brokers = _without_dead(brokers, _cluster(client)[2])
+        if not any(broker.versions for broker in brokers):
+            brokers = [_named_wrongly(client, broker) for broker in brokers]
     connection = client.any_connection()
     return ClusterDescription(
         cluster_id,
@@ -79,6 +81,14 @@ def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]
     by_id = {broker.broker_id: broker for broker in now}
     living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
     return [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]
+
+
+def _named_wrongly(client: KafkaClient, broker: BrokerDescription) -> BrokerDescription:
+    """Says of a broker that no address is reached of those that are named to clients."""
+    failure = broker.failure
+    return (
+        replace(broker, failure=client.unreachable(failure)) if isinstance(failure, ConnectionFailedError) else broker
+    )
 
 
 def _brokers(brokers: Iterable[MetadataResponseBroker]) -> Iterable[BrokerDescription]:

@@ -215,12 +215,16 @@ class KafkaClient:
         if address in self._named or self._reached or not self._answers(self._named):
             return
         if not self._answers([one for one in self._brokers.values() if one != address]):
-            raise UnreachableAddressError(
-                f"{error.message}; the server {self.place} answers, and names that address for its clients",
-                where=error.where,
-                hint="advertised.listeners has to name an address that is reached from here: plog serve --advertise "
-                "HOST:PORT; plog cluster status shows what is named",
-            ) from error
+            raise self.unreachable(error) from error
+
+    def unreachable(self, error: ConnectionFailedError) -> UnreachableAddressError:
+        """Makes of an error about an address one that says who named the address."""
+        return UnreachableAddressError(
+            f"{error.message}; the server {self.place} answers, and names that address for its clients",
+            where=error.where,
+            hint="advertised.listeners has to name an address that is reached from here: plog serve --advertise "
+            "HOST:PORT; plog cluster status shows what is named",
+        )
 
     def _answers(self, addresses: Iterable[Address]) -> bool:
         """Says whether a broker answers at one of them."""

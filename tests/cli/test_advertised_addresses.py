@@ -16,6 +16,7 @@ COMMANDS = [
     "produce t --transactional-id a", "perf produce t --num-records 1", "perf consume t", "perf latency t",
     "group list", "group describe g", "group reset-offsets g --topic t --to-latest", "transaction list",
     "transaction describe a", "topic describe t", "topic delete-records t --before 1", "gaps t", "stats t", "trace t@0",
+    "cluster status", "cluster brokers", "spark-replay t --to json:never", "spark-replay t --to json:never --dry-run",
 ]  # fmt: skip
 
 
