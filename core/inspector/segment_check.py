@@ -401,7 +401,7 @@ class SegmentCheck:
                     yield replace(self._finding(Code.BAD_BATCH, refusal, batch), records=0)  # they are read here
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
-        count = batch.count if isinstance(batch, RecordBatch) else None
+        count = batch.count if isinstance(batch, RecordBatch) else 1  # nobody knows how many a compressed one holds
         return Finding(
             severity=Severity.ERROR,
             code=code,

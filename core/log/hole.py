@@ -12,6 +12,7 @@ from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.log.damage import Damage, DamageKind
 from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, offset_file_name
 from core.log.log_evidence import LogEvidence, WrongLine
+from core.records.batches import contradicts
 from core.records.record_batch import RecordBatch
 
 
@@ -227,7 +228,9 @@ def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
     it: of those that lie whole in the file, and whose offsets follow.
     """
     for one in damage:
-        batch = one.batch if one.kind is not DamageKind.OFFSETS_NOT_RISING else None
+        batch = one.batch
+        if one.kind is DamageKind.OFFSETS_NOT_RISING and batch is not None and not contradicts(batch, -1):
+            continue  # unlike those inside a compressed message, its offsets are in no checksum
         is_whole = (
             one.fix is not None or not isinstance(batch, RecordBatch) or batch.count == batch.last_offset_delta + 1
         )

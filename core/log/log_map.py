@@ -240,7 +240,8 @@ class LogMap:
     def end_offset(self) -> int:
         """Gives the offset after the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
-        return max(self.sound_end, self._last_base_offset, self.evidence.known_end, claimed_end(self.sound_end, after))
+        reached = max(self.sound_end, self._last_base_offset)
+        return max(self.evidence.known_end, claimed_end(reached, after))
 
     @cached_property
     def _last_base_offset(self) -> int:
@@ -249,9 +250,15 @@ class LogMap:
 
     @cached_property
     def copies(self) -> set[int]:
-        """Gives the numbers of the files that hold nothing but batches that other files hold, or strays."""
-        copies = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
-        return copies - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
+        """Gives the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
+        begins where the log ends.
+        """
+        return {n for n in self._hollow if not self.log or self._bases[n] != self.log[-1].end_offset}
+
+    @cached_property
+    def _hollow(self) -> set[int]:
+        hollow = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
+        return hollow - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
 
     @cached_property
     def misnamed(self) -> set[int]:
@@ -299,13 +306,15 @@ class LogMap:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
         of messages of magic 0 and 1 it leaves empty files as well.
         """
-        has_empty = self._has_legacy and any(not file.file.size() for file in self.files[:-1])
+        has_empty = self._has_legacy and any(not self.files[number].file.size() for number in self._used[:-1])
         return has_empty or any(piece.is_thinned for piece in self.log)
 
     @cached_property
     def compacted_below(self) -> int:
-        """Gives the offset below which holes are the cleaner's."""
-        sizes = [(file.base_offset, file.file.size()) for file in self.files]
+        """Gives the offset below which holes are the cleaner's. What holds no batch of the log proves no more than an
+        empty file.
+        """
+        sizes = [(self._bases[n], 0 if n in self._hollow else self.files[n].file.size()) for n in self._used]
         return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
 
     # --- batches and holes

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from itertools import accumulate, pairwise
@@ -164,32 +165,55 @@ def place(
 
 def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reached: int) -> bool:
     following = [*base_offsets[1:], 1 << 63]
+    borne_out = _find_borne_out(pieces, base_offsets)
     return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
-        _may_stand(pieces, number, base_offsets, reached) and piece.end_offset <= following[piece.file]
+        _may_stand(pieces, number, base_offsets, reached, borne_out) and piece.end_offset <= following[piece.file]
         for number, piece in enumerate(pieces)
     )
 
 
-def _may_stand(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reached: int) -> bool:
+def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
+    """Gives the numbers of the pieces beyond the reach of their files before or after which, in the same file, stands
+    another such, of offsets that rise with theirs.
+    """
+    far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
+    found = {number for number in far if pieces[number].batches > 1}
+    least_end, largest_base = dict[int, int](), dict[int, int]()
+    for number in far:
+        piece = pieces[number]
+        if least_end.setdefault(piece.file, piece.end_offset) <= piece.base_offset:
+            found.add(number)
+        least_end[piece.file] = min(least_end[piece.file], piece.end_offset)
+    for number in reversed(far):
+        piece = pieces[number]
+        if largest_base.setdefault(piece.file, piece.base_offset) >= piece.end_offset:
+            found.add(number)
+        largest_base[piece.file] = max(largest_base[piece.file], piece.base_offset)
+    return found
+
+
+def _may_stand(
+    pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reached: int, borne_out: AbstractSet[int]
+) -> bool:
     """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
-    can name (KAFKA-5413), and the batches beside one such bear it out; one that stands alone may rather have a flipped
-    bit, if lower offsets follow it, or nothing does.
+    can name (KAFKA-5413), and another such batch in the file bears it out, or the next file's name; one that stands
+    alone may rather have a flipped bit.
     """
     piece = pieces[number]
     base_offset = base_offsets[piece.file]
     if not _is_beyond_reach(piece, base_offset):
         return base_offset <= piece.base_offset
     end_before = _end_before(pieces, number, base_offsets)
-    if piece.batches > 1 or piece.base_offset == end_before:
+    if number in borne_out or piece.base_offset == end_before:
         return True
-    after = pieces[number + 1] if number + 1 < len(pieces) else None
-    if after is not None and after.file == piece.file:
-        return after.base_offset >= piece.end_offset
-    if piece.file + 1 < len(base_offsets):
+    if piece.file + 1 < len(base_offsets) and piece.end_offset <= base_offsets[piece.file + 1]:
         return True
     if reached:
         return piece.end_offset <= reached
-    without_a_bit = (piece.base_offset & ~(1 << bit) for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
+    if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
+        end_before = base_offset
+    bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
+    without_a_bit = (piece.base_offset - bit for bit in bits if piece.base_offset & bit)
     return not any(end_before <= right <= base_offset + MAX_RELATIVE_OFFSET for right in without_a_bit)
 
 
@@ -293,7 +317,10 @@ class _Placer:
         self._known_end = known_end
         self._own_end = own_end
         self._find_batches = find_batches
-        self._may_stand = [_may_stand(pieces, number, base_offsets, reached) for number in range(len(pieces))]
+        self.borne_out = _find_borne_out(pieces, base_offsets)
+        self._may_stand = [
+            _may_stand(pieces, number, base_offsets, reached, self.borne_out) for number in range(len(pieces))
+        ]
         self._may_be_accepted = [
             may_stand
             and not self._is_flipped(number, _end_before(pieces, number, base_offsets))
@@ -362,6 +389,7 @@ class _Placer:
         piece = self._pieces[number]
         if (
             piece.batches > 1
+            or due < self._base_offsets[piece.file]
             or _end_before(self._pieces, number, self._base_offsets) == piece.base_offset
             or not piece.is_one_bit_from(due, fits=True)
         ):
@@ -376,7 +404,8 @@ class _Placer:
 
     def _is_flipped_upwards(self, number: int) -> bool:
         """Says whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the
-        batch before it may stand elsewhere, and proves nothing.
+        batch before it may stand elsewhere, and proves nothing. Not where it is the next one, an old message, that
+        states a wrong offset.
         """
         piece = self._pieces[number]
         after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
@@ -384,7 +413,9 @@ class _Placer:
             return False
         right = after.base_offset - piece.span
         end_before = _end_before(self._pieces, number, self._base_offsets)
-        return end_before != piece.base_offset and piece.is_one_bit_from(right)
+        if end_before == piece.base_offset or not piece.is_one_bit_from(right):
+            return False
+        return not after.shift or not self._is_flipped(number + 1, piece.end_offset)
 
     # --- the heaviest chain
 
@@ -446,6 +477,7 @@ class _Fitting:
         self._known_end = placer.known_end
         self._last_end = placer.last_end
         self._find_batches = placer.find_batches
+        self._borne_out = placer.borne_out
         self._opened: tuple[Piece, dict[int, Piece]] | None = None
         self._accepted = accepted
         self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
@@ -471,7 +503,7 @@ class _Fitting:
         whole = run[0][1]
         for _, piece in run[1:]:
             whole = whole.then(piece)
-        if whole.batches > 1 and self._find_room(whole) is not _Room.NONE:
+        if whole.batches > 1 and self._find_room(run[-1][0], whole) is not _Room.NONE:
             self._put(whole)
             return
         for number, piece in run:
@@ -479,7 +511,7 @@ class _Fitting:
                 self._fit_batch(number, batch)
 
     def _fit_batch(self, number: int, batch: Piece) -> None:
-        room = self._find_room(batch)
+        room = self._find_room(number, batch)
         if self._is_repeated(batch):
             self._result.append(Displaced(batch, Fate.REPEATED, batch.base_offset))
         elif room is _Room.EXACT:
@@ -496,10 +528,11 @@ class _Fitting:
         insort(self._log, piece, key=_base_offset)
         self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
 
-    def _find_room(self, piece: Piece) -> _Room:
-        """Says whether the piece lies in a hole of the log."""
+    def _find_room(self, number: int, piece: Piece) -> _Room:
+        """Says whether the piece, which is that number or ends with it, lies in a hole of the log."""
         start, end = piece.base_offset, piece.end_offset
-        is_possible = self._base_offsets[0] <= start and not _is_beyond_reach(piece, self._base_offsets[piece.file])
+        is_far = _is_beyond_reach(piece, self._base_offsets[piece.file])
+        is_possible = self._base_offsets[0] <= start and (not is_far or number in self._borne_out)
         if not is_possible or not self._is_free(start, end):
             return _Room.NONE
         at = bisect_right(self._log, start, key=_base_offset)

@@ -151,16 +151,20 @@ class LogReading:
     def _check_end(self, next_offset: int, position: int) -> None:
         """Reads the last batches, from that position on."""
         damage: list[Damage] = []
-        is_known = position == 0
+        is_known, has_sound = position == 0, position > 0
         for item in self._walk(len(self._segments) - 1).walk_from(position):
             if isinstance(item, Damage):
                 damage.append(item)
             elif damage:
                 is_known = False
                 break
+            elif not isinstance(item, RecordBatch) and contradicts(item, next_offset if is_known else -1):
+                self._own_end = next_offset if is_known else None
+                self._take_end_of_map()
+                return
             else:
-                next_offset, is_known = item.last_offset + 1, True
-        if is_known:
+                next_offset, is_known, has_sound = item.last_offset + 1, True, True
+        if is_known and (has_sound or not damage or self.is_live):  # what it held may stand elsewhere
             self._set_end(next_offset, damage)
         else:
             self._take_end_of_map()

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from core.common.bad_sectors import SalvagingFile, open_salvaging
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, FileSystem, access_error
+from core.common.java_numbers import LONG_MAX
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import (
     CRC32_POLYNOMIAL,
@@ -431,7 +432,7 @@ class SegmentWalk:
         offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
         is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
         if len(head) >= _LENGTH_POSITION:
-            is_header &= self._base_offset <= offset < self._limit
+            is_header &= self._may_hold(offset, offset)
         if len(head) >= ENTRY_HEADER_SIZE:
             is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
         if not is_header:
@@ -481,7 +482,7 @@ class SegmentWalk:
         end = batch.position + batch.size_bytes
         header = batch if fix is None else _fixed(batch, fix)
         first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
-        if not self._base_offset <= first <= header.last_offset < self._limit:
+        if not self._may_hold(first, header.last_offset):
             return Damage(
                 kind=kind,
                 message=message,
@@ -508,6 +509,13 @@ class SegmentWalk:
             batch=batch,
             fix=fix,
         )
+
+    def _may_hold(self, first: int, last: int) -> bool:
+        """Says whether a header with these offsets may be believed: the file may hold them, or they go on from the
+        sound batch before, which is beyond that already.
+        """
+        end = self._limit if self.next_offset < self._limit or first != self.next_offset else LONG_MAX
+        return self._base_offset <= first <= last < end
 
     # --- what follows
 

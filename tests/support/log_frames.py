@@ -76,12 +76,8 @@ class Frame:
         return int(struct.unpack_from(">q", self.data, 43)[0]) if self.magic == 2 else -1
 
     @property
-    def may_be_moved(self) -> bool:
-        """By its file: an index holds 31 bits of offsets after the base offset."""
-        return self.base >= 0 and not self.is_beyond_reach
-
-    @property
     def is_beyond_reach(self) -> bool:
+        """By its file: an index holds 31 bits of offsets after the base offset."""
         return self.end_offset - 1 - self.file_base > _MOST_RELATIVE_OFFSET
 
     def is_one_bit_from(self, base: int, *, fits: bool = False) -> bool:

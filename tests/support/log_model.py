@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.log_frames import Damage, FileWalk, Frame, crc32c
-from tests.support.record_decoder import LEAST_LENGTH, Record, UndecodableError, decode
+from tests.support.record_decoder import CODEC_MASK, LEAST_LENGTH, Record, UndecodableError, decode, inner_offsets
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class LogModel:
         ends_empty = bool(self.files) and self.files[-1][1].stat().st_size == 0
         self.sound_end = max(last_end, self.files[-1][0] if ends_empty else 0)
         """The offset after the last frame, or where an empty last file begins."""
-        self.log_end = max(self._claimed_end(max(last_end, self.log_start)), last_base, proven_end)
+        self.log_end = max(self._claimed_end(max(last_end, self.log_start, last_base)), proven_end)
 
         self.records: dict[int, Record] = {}
         self.control: set[int] = set()
@@ -211,18 +212,15 @@ class LogModel:
         return first is None or not self.files or start <= max(first, self.files[0][0])
 
     def _claimed_end(self, end: int) -> int:
-        """Where the log ended, by damaged batches after the last sound one of the last file that lie whole in it, and
-        whose headers go on from there.
+        """Where the log ended, by damaged batches after the last one that stands where it belongs, which lie whole in
+        their files, and whose headers go on from there.
         """
-        if not self.files:
-            return end
-        path = self.files[-1][1]
-        data = path.read_bytes()
-        last = max((frame.end for frame in self.frames_by_file[path] if frame not in self.flipped), default=0)
-        if self.log and self.log[-1].path != path and any(frame in self.log for frame in self.frames_by_file[path]):
-            return end
-        broken = [(d.position, d.end) for d in self.damage if d.path == path and d.position >= last]
-        for position, stop in broken:
+        order = {path: number for number, (_, path) in enumerate(self.files)}
+        last = (order[self.accepted[-1].path], self.accepted[-1].end) if self.accepted else (0, 0)
+        for broken in self.damage:
+            if (order[broken.path], broken.position) < last:
+                continue
+            data, position, stop = broken.path.read_bytes(), broken.position, broken.end
             mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
             is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
                 mended[17:21], "big"
@@ -230,7 +228,11 @@ class LogModel:
             if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
                 offset, length = struct.unpack_from(">qi", data, position)
                 least = LEAST_LENGTH[data[position + 16]]
-                end += offset == end and length >= least and position + 12 + length == stop
+                inside = _misstated(data[position:stop])
+                if inside:
+                    end = inside[-1] + 1 if inside[0] == end else end
+                else:
+                    end += offset == end and length >= least and position + 12 + length == stop
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
@@ -248,8 +250,12 @@ class LogModel:
         return end
 
     def _is_a_copy(self, path: Path) -> bool:
-        """Whether all frames of the file are others' (a segment copied under another name): its name proves no end."""
+        """Whether all frames of the file are others' (a segment copied under another name): its name proves no end, but
+        where the log ends.
+        """
         frames = self.frames_by_file[path]
+        if self.log and int(path.stem) == self.log[-1].end_offset:
+            return False
         return bool(frames) and all(frame in self.repeated or frame in self.stray for frame in frames)
 
     @property
@@ -446,25 +452,33 @@ class _Placement:
                 self._displaced.append(frame)
 
     def _may_be_accepted(self, frame: Frame) -> bool:
-        """By its file. Beyond what an index can name, old cleaners left batches: those stand beside another without a
-        hole, or are followed by one of higher offsets, or other files know of them; or no bit brings the last batch of
-        the last file within reach.
+        """By its file. Beyond what an index can name, old cleaners left batches: those go on from the one before, or
+        others of the file rise with it as far, or the next file's name or other files know of them; or no bit brings a
+        lone one within reach.
         """
         if frame.base < frame.file_base or not frame.is_beyond_reach:
             return frame.base >= max(frame.file_base, 0)
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
         before = of_file[number - 1].end_offset if number else frame.file_base
-        if frame.base == before:
+        if frame.base == before or self._rises_with_others_as_far(frame):
             return True
-        if number + 1 < len(of_file):
-            return of_file[number + 1].base >= frame.end_offset
-        if self._next_bases[frame.path] is not None:
+        next_base = self._next_bases[frame.path]
+        if next_base is not None and frame.end_offset <= next_base:
             return True
         if self._reached:
             return frame.end_offset <= self._reached
-        mended = (frame.base & ~(1 << bit) for bit in range(31, 63))
+        before = frame.file_base if number and of_file[number - 1].is_beyond_reach else before
+        mended = (frame.base - (1 << bit) for bit in range(31, 63) if frame.base & 1 << bit)
         return not any(before <= base < frame.file_base + 2**31 for base in mended)
+
+    def _rises_with_others_as_far(self, frame: Frame) -> bool:
+        """Whether before or after it the file holds another batch beyond its reach, of offsets that rise with its."""
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        return any(other.is_beyond_reach and other.end_offset <= frame.base for other in of_file[:number]) or any(
+            other.is_beyond_reach and frame.end_offset <= other.base for other in of_file[number + 1 :]
+        )
 
     def _is_flip(self, frame: Frame, next_offset: int) -> bool:
         """Whether one bit of its base offset stands between the frame and the place where offset `next_offset` is due,
@@ -472,8 +486,8 @@ class _Placement:
         """
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
-        if number and of_file[number - 1].end_offset == frame.base:
-            return False  # it goes on from the frame before
+        if next_offset < frame.file_base or (number and of_file[number - 1].end_offset == frame.base):
+            return False  # it was never in the file, or it goes on from the frame before
         if number + 1 < len(of_file):
             following: int | None = of_file[number + 1].base
         else:
@@ -491,14 +505,18 @@ class _Placement:
         return self._is_flip(frame, of_file[number - 1].end_offset if number else frame.file_base)
 
     def _is_flip_upwards(self, frame: Frame) -> bool:
-        """Whether it goes beyond the frame that follows it in the file, up to which it would lead but for one bit."""
+        """Whether it goes beyond the frame that follows it in the file, up to which it would lead but for one bit, and
+        that one is no old message with another's offset.
+        """
         of_file = self._by_file[frame.path]
         number = of_file.index(frame)
         due = of_file[number - 1].end_offset if number else frame.file_base
         if number + 1 == len(of_file) or due == frame.base:
             return False
-        following = of_file[number + 1].base
-        return frame.end_offset > following and frame.is_one_bit_from(following - frame.span)
+        following = of_file[number + 1]
+        is_flip = frame.end_offset > following.base and frame.is_one_bit_from(following.base - frame.span)
+        is_wrapper = following.stated != following.base
+        return is_flip and not (is_wrapper and self._is_flip(following, frame.end_offset))
 
     def _begins_heaviest_chain(self, number: int, next_offset: int) -> bool:
         if self._weights is None:
@@ -568,8 +586,11 @@ class _Placement:
 
     def _fits(self, run: list[Frame]) -> bool:
         moves = self._reading.moves_between_files
-        may_be = all(frame.may_be_moved if moves else self._may_be_accepted(frame) for frame in run)
+        may_be = all(self._may_be_moved(frame) if moves else self._may_be_accepted(frame) for frame in run)
         return may_be and self._first_base <= run[0].base and self._is_free(run[0].base, run[-1].end_offset)
+
+    def _may_be_moved(self, frame: Frame) -> bool:
+        return frame.base >= 0 and (not frame.is_beyond_reach or self._rises_with_others_as_far(frame))
 
     def _is_free(self, start: int, end: int) -> bool:
         return all(end <= frame.base or frame.end_offset <= start for frame in self.accepted + self.placed)
@@ -624,7 +645,7 @@ def _own_end(base: int, path: Path, frames_by_file: dict[Path, list[Frame]]) -> 
     start = _last_indexed(path, base, frames)
     last = [frame for frame in frames if frame.position >= start]
     if not last:
-        return math.inf if start else base
+        return math.inf if start or path.stat().st_size else base
     rises = all(one.end == two.position and one.end_offset == two.base for one, two in pairwise(last))
     is_sound = rises and last[0].position == start and (start > 0 or last[0].base == base)
     return last[-1].end_offset if is_sound and frames[0].end_offset <= last[-1].end_offset else math.inf
@@ -674,6 +695,12 @@ def _mended_header(frame: bytes) -> tuple[int, int] | None:
         if crc32c(bytes(fixed[21:])) == int.from_bytes(fixed[17:21], "big"):
             return struct.unpack_from(">i", fixed, 23)[0], struct.unpack_from(">i", fixed, 57)[0]
     return None
+
+
+def _misstated(frame: bytes) -> list[int]:
+    """The offsets in a sound compressed message of magic 0, which states another one."""
+    is_sound = zlib.crc32(frame[16:]) == int.from_bytes(frame[12:16], "big")
+    return inner_offsets(frame) if is_sound and frame[16] == 0 and frame[17] & CODEC_MASK else []
 
 
 def _has_flipped_bit(frame: bytes) -> bool:
