@@ -442,9 +442,7 @@ def delete_records(directory: Path, random: Random) -> int:
 
 
 def make_of_others(memory: Path, seed: int) -> Wrecked:
-    """The case of a seed: a log that others wrote, in a data directory or alone. Half of them have a flipped bit; with
-    scripts/torture, any damage.
-    """
+    """The case of a seed: a log that others wrote, in a data directory or alone; half of them damaged."""
     random = Random(seed)
     segments, what = crafted.random_log(random)
     directory = crafted.write_partition(_empty(memory) / "t-0", segments)
@@ -452,12 +450,20 @@ def make_of_others(memory: Path, seed: int) -> Wrecked:
         _add_root(memory / "data", "t")
     crcs = _crcs(LogModel(directory))
     if seed % 2:
-        what += "; " + (wreck(directory, random) if COUNT > 300 else wreck_by(directory, "flip_bit", seed))
+        what += f"; {wreck(directory, random)}"
     wrecked = Wrecked(directory, f"seed {seed}: {what}", LogModel(directory))
     return wrecked if _is_decidable(wrecked.model, crcs) else make_of_others(memory, seed + _ANOTHER)
 
 
-@for_each("seed", range(FIRST, FIRST + COUNT * 2 // 3), first=12)
+KEPT_OF_OTHERS = (
+    *(75, 219, 236, 267, 287, 330, 379, 395, 439, 444, 455, 732, 883, 907, 952),
+    *(100040, 100084, 100118, 100123, 100227, 100273, 100284, 100286),
+    *(101018, 101038, 101087, 101096, 101145, 101151, 101346, 101380, 101381, 101892),
+)
+"""Each failed once."""
+
+
+@for_each("seed", [*range(FIRST, FIRST + COUNT * 2 // 3), *(KEPT_OF_OTHERS if FIRST == 0 else ())], first=12)
 def test_all_doors_say_the_same_of_what_others_wrote(memory: Path, seed: int) -> None:
     """Messages of all formats in each position, other encoders' frames, offsets beyond an index, lone folders."""
     judge(make_of_others(memory, seed), with_broker=seed % 5 == 0)
