@@ -85,7 +85,7 @@ def serve(
         typer.Option(
             "--zookeeper",
             metavar="HOST:PORT,..[/CHROOT]",
-            help="Join the cluster of Kafka brokers that this ZooKeeper keeps, at that path in it.",
+            help="Join the cluster that this ZooKeeper keeps, at that path in it: of Kafka's brokers, or of plogs.",
         ),
     ] = None,
     new_cluster: Annotated[

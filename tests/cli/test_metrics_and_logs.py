@@ -16,6 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.server import Server, call_plog, run_plog
 from tests.support.waiting import ANSWER_SECONDS, FLUSH_SECONDS
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 class Watched(Server):
     """With metrics, and the request log as JSON."""
@@ -23,14 +25,17 @@ class Watched(Server):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir, "--metrics-listen", "127.0.0.1:0", "--log-requests", "--log-format", "json")
 
-    def metrics(self) -> dict[tuple[str, tuple[str, ...]], float]:
-        """By name and the values of the labels, sorted by the labels' names."""
+    def scraped(self) -> str:
         found = re.findall(r"metrics (\S+)$", self.log.read_text(), re.MULTILINE)
         with urllib.request.urlopen(f"http://{found[-1]}/metrics") as response:
-            text = response.read().decode()
+            text: str = response.read().decode()
+        return text
+
+    def metrics(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        """By name and the values of the labels, sorted by the labels' names."""
         return {
             (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(self.scraped())
             for sample in family.samples
         }
 
@@ -110,6 +115,29 @@ def test_connections_are_counted(server: Watched) -> None:
     opened = "kafka_server_socket_server_metrics_connection_creation_total", ()
     assert after[opened] > before[opened]
     assert after["kafka_server_socket_server_metrics_connection_count", ()] >= 1
+
+
+OF_MEMBERS = ("kafka_server_sessionexpirelistener_", "plog_zookeeper_")
+OF_PROCESSES = ("process_", "python_")
+
+
+def test_the_document_has_all_metrics_and_no_others(server: Watched) -> None:
+    """A name that begins with _ has the first words of the one before it in the row."""
+    rows = re.findall(r"^\| (`[a-z_].*?) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    served = set(re.findall(r"^(?:# TYPE )?([a-z_]+)", server.scraped(), re.MULTILINE))
+    documented: set[str] = set()
+    for row in rows:
+        whole, *others = re.findall(r"`([a-z_]+)`", row) or [""]
+        words = whole.split("_")
+        begins = ["_".join(words[:number]) for number in range(2, len(words))]
+        for name in others:
+            found = {f"{begin}{name}" if name.startswith("_") else name for begin in begins} & served
+            assert found or whole.startswith(OF_MEMBERS), f"{name} beside {whole}"
+            documented |= found
+        documented |= {name for name in served if name == whole or re.sub("_(bucket|count|sum)$", "", name) == whole}
+        assert whole in documented or whole.startswith((*OF_MEMBERS, *OF_PROCESSES)) or not whole, whole
+    left = {name for name in served - documented if not name.startswith(OF_PROCESSES)}
+    assert {name for name in left if not any(one.startswith(name) for one in documented)} == set()
 
 
 def test_every_request_is_logged_with_its_answer(server: Watched) -> None:

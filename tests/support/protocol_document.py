@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.request_dispatcher import SERVED_APIS, served_apis
 from core.protocol.message import VersionRange
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from core.protocol.schema.alter_partition import ALTER_PARTITION
@@ -34,8 +34,8 @@ NOTES = {
     "AlterConfigs": "Broker settings that plog does not know are kept, and change nothing.",
     "IncrementalAlterConfigs": "The same as for AlterConfigs.",
     "DescribeConfigs": "For brokers and groups, only the settings that plog acts on are there.",
-    "ListPartitionReassignments": "It lists those in the metadata; plog begins none.",
-    "ElectLeaders": "With one broker there is nothing to elect. In a cluster its controller elects: NOT_CONTROLLER.",
+    "ListPartitionReassignments": "A lone broker has none.",
+    "ElectLeaders": "With one broker there is nothing to elect. In a cluster the controller elects, plog or another.",
     "DescribeQuorum": "There is one voter.",
 }
 
@@ -161,6 +161,7 @@ def _text(versions: VersionRange) -> str:
 
 def document() -> str:
     served = {api.key: api for api in SERVED_APIS}
+    members = {api.key: f"Members of a [cluster](cluster.md) serve {_text(v)}." for api, v in served_apis({}).items()}
     lines = [
         "# The protocol",
         "",
@@ -175,7 +176,7 @@ def document() -> str:
     for key, name, versions in kafka_apis():
         api = served.get(key)
         ours = "" if api is None else _text(api.versions)
-        note = "not served" if api is None else NOTES.get(name, "")
+        note = members.get(key, "not served") if api is None else NOTES.get(name, "")
         lines.append(f"| {key} | {name} | {versions} | {ours} | {note} |")
     return "\n".join([*lines, *_between_brokers()]) + "\n" + ANSWERS
 
