@@ -1,7 +1,7 @@
 """ApiVersions: what this broker speaks, and the features that its metadata has finalized.
 
 A client that names another cluster or broker than this one has been led astray, by a load balancer or an address that
-was given away again: it must bootstrap anew (KIP-1242).
+was given away again: it must bootstrap again (KIP-1242).
 """
 
 from __future__ import annotations
