@@ -113,6 +113,8 @@ class LogManager:
         )
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
+        self._deleted: set[TopicPartition] = set()
+        """Partitions whose logs were removed: producers may go on with the next topic of that name."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
         self._stopped_epoch = _stopped_epoch(directory) if self.had_clean_shutdown else _NO_EPOCH
         self.closing = 0, 0
@@ -378,6 +380,7 @@ class LogManager:
         self._topic_ids[partition] = topic_id
         if partition not in self.logs:
             self.logs[partition] = load_log(path, partition, config, self._settings).log
+            self.logs[partition].succeeds_a_deleted_one = partition in self._deleted
         return self.logs[partition]
 
     # --- deleting
@@ -394,6 +397,7 @@ class LogManager:
             self._topic_ids.pop(partition, None)
             if log is not None:
                 log.let_go()
+                self._deleted.add(partition)
             path = log.directory if log else self.directory / partition_directory_name(partition)
             self._leaving[partition] = path, renamed
         return self._move_all_away(leaving, renamed)

@@ -131,6 +131,10 @@ class PartitionLog:
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self.cuts = 0
         """How often records went from its end: what was synced before may not be what is there now."""
+        self.succeeds_a_deleted_one = False
+        """Whether its topic was deleted and created again: a producer may then begin it with any sequence number, as
+        up to Kafka 4.4. librdkafka goes on with the next number, and a refusal would be fatal for it.
+        """
         self._unsettled: str | None = None
         self.is_written_ahead = False
         """Whether a large batch is being written, so that another append would undo what was done of it."""
@@ -240,8 +244,8 @@ class PartitionLog:
         if known is None:
             state.ensure_may_append(batch)
             self.producers.ensure_none_awaited(batch)
-            if not self.log_end_offset:  # KAFKA-15591: what its producer sent before was refused
-                state.ensure_begins_at_zero(batch)
+            if not self.log_end_offset and not self.succeeds_a_deleted_one:
+                state.ensure_begins_at_zero(batch)  # KAFKA-15591: what its producer sent before was refused
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:
