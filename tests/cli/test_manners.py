@@ -292,7 +292,7 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
 
 PARTITION = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
 
-TO_TALK = {"msgspec", "core.client.kafka_client", "core.client.admin", "core.protocol.api"}
+TO_TALK = {"core.client.kafka_client", "core.client.admin", "core.protocol.api"}
 """What is needed to talk to a server."""
 
 FOR_DAMAGE = {"core.log.log_map", "core.log.placement", "core.log.transaction_evidence", "core.log.transaction_fates"}

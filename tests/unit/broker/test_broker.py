@@ -239,6 +239,7 @@ def test_strays_are_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFi
     add_topic(first)
     first.close()
     (tmp_path / "nobodys-3").mkdir()
+    (tmp_path / "nobodys-3" / "00000000000000000000.log").touch()
     with caplog.at_level(logging.WARNING):
         open_broker(tmp_path).close()
     assert "nobodys-3 belongs to no topic of the metadata; it is kept as nobodys-3." in caplog.text

@@ -332,6 +332,7 @@ def test_a_copy_without_meta_properties_is_the_nodes_that_wrote_it(tmp_path: Pat
 
 def test_names_that_no_topic_has_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "a b-0").mkdir()
+    (tmp_path / "a b-0" / "00000000000000000000.log").touch()
     broker = open_broker(tmp_path)
     assert not broker.services.image.topics
     assert "the folders of a b are left alone" in caplog.text

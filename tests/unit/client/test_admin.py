@@ -12,7 +12,7 @@ from core.client.admin import LATEST, Admin
 from core.client.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, PlogError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnreachableAddressError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.api import Api
@@ -146,8 +146,12 @@ def test_a_controller_that_can_not_be_reached_is_named(broker: SteeredNode) -> N
             raise ConnectionFailedError(f"could not connect to {host}:{port}", where=host, hint="is a broker there?")
         return EmbeddedTransport(broker.dispatcher)
 
+    client = KafkaClient([("bootstrap", 1)], connect)
+    with pytest.raises(UnreachableAddressError, match="the server on bootstrap:1 answers, and names that address"):
+        client.controller_connection()
+    client._reached.add(("another broker", 1))
     with pytest.raises(ConnectionFailedError) as failed:
-        KafkaClient([("bootstrap", 1)], connect).controller_connection()
+        client.controller_connection()
     assert failed.value.hint == "broker 1 is the cluster's controller, which makes this change: is it running?"
 
 
