@@ -120,6 +120,7 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
     given as near to the command as they were (`cli/place.py`). With --zookeeper nobody asks.
     """
     if bootstrap_server is not None:
+        _ensure_no_other(bootstrap_server)
         return bootstrap_server
     settings = find_client_settings()
     if settings is None or settings.bootstrap_servers is None:
@@ -128,6 +129,16 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
     level = min(level_of(context, name) for name in ("command_config", "command_property"))
     is_directory = context.params.get("data_dir") is not None and level_of(context, "data_dir") <= level
     return None if is_directory else settings.bootstrap_servers
+
+
+def _ensure_no_other(bootstrap_server: str) -> None:
+    """Raises UsageError if a setting that was typed names other servers than the option that was typed."""
+    given = _given.get()
+    for name in ("bootstrap.servers", "metadata.broker.list"):
+        other = _properties(given.properties).get(name, bootstrap_server)
+        if other != bootstrap_server and level_of(given.context, "bootstrap_server") == 0:
+            text = f"--bootstrap-server {bootstrap_server} and {name}={other}"
+            raise UsageError(f"{text} are both set, and differ", hint="say one of them")
 
 
 def find_tls_settings() -> Tls | None:

@@ -323,7 +323,7 @@ def _each_value(show: _Show | None) -> _Show | None:
 
 def _misfit(value: Any, expected: str) -> _MisfitError:
     try:
-        shown = json.dumps(value, default=str)
+        shown = str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
     except (ValueError, RecursionError):
         shown = "a long value"
     return _MisfitError(f"{shown if len(shown) <= 60 else f'{shown[:57]}...'}, expected {expected}")

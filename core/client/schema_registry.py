@@ -23,6 +23,7 @@ import os
 import pkgutil
 import re
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from core.client.avro_json import AvroJson, CutOffError
 from core.client.first_answer import is_this_machine
 from core.client.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
-from core.common.read_json import read_json
+from core.common.read_json import decode_text, read_json
 from core.common.varint import read_varint
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
@@ -166,7 +167,7 @@ class SchemaRegistry:
         from confluent_kafka.schema_registry import Schema
 
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise UsageError(f"schema {path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
@@ -203,6 +204,7 @@ class SchemaRegistry:
             return codec
         except SchemaError as error:
             error.why = error.why and f"of schema {schema_id}"  # not that of a schema that it refers to
+            error.schema_id = schema_id
             self._failures[schema_id] = time.monotonic() + _ASK_AGAIN_SECONDS, error
             raise
         except ImportError as error:
@@ -328,17 +330,11 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
 
 
 def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
-    from google.protobuf import descriptor_pool, json_format, message_factory
+    from google.protobuf import json_format, message_factory
     from google.protobuf.message import DecodeError, EncodeError
 
     write = json.JSONEncoder(ensure_ascii=False).encode
-    files = _compile([*registry.references(schema), (_MAIN, schema)])
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        try:
-            pool.Add(file)
-        except TypeError as error:  # it does not fit the others
-            raise ValueError(str(error)) from error
+    pool = _pool_of(_compile([*registry.references(schema), (_MAIN, schema)]))
     main = pool.FindFileByName(_MAIN)
 
     def message_at(indexes: list[int]) -> Any:
@@ -374,13 +370,27 @@ def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
 
     def encode(text: bytes) -> bytes:
         message = message_at([0])
+        if not isinstance(read_json(text), dict):  # Parse takes [] and "" for a message
+            raise ValueError("expected a JSON object")
         try:
-            json_format.Parse(text, message, descriptor_pool=pool)
+            json_format.Parse(decode_text(text), message, descriptor_pool=pool)
             return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
         except (json_format.ParseError, EncodeError) as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(" ".join(str(error).split())) from error
 
     return Codec(decode, encode, decode_typed)
+
+
+def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
+    from google.protobuf import descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        try:
+            pool.Add(file)
+        except TypeError as error:  # it does not fit the others
+            raise ValueError(str(error)) from error
+    return pool
 
 
 def _with_numbers(value: Any, descriptor: Any) -> Any:
@@ -418,6 +428,8 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
     """Reads message indexes, and finds where the message begins."""
     try:
         count, position = read_varint(data, 0)
+        if count < 0:
+            raise ValueError(f"it has {count} message indexes")
         indexes = []
         for _ in range(count):
             index, position = read_varint(data, position)
@@ -432,22 +444,31 @@ def _compile(files: list[tuple[str, Any]]) -> Any:  # -> a FileDescriptorSet wit
 
     import grpc_tools
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
-    from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as directory:
+        sources = Path(directory, "sources")
         for name, schema in files:
-            path = Path(directory, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(schema.schema_str)
-        out = Path(directory, "descriptors")
-        known = Path(directory, "known")
+            path = sources / name
+            if not Path(os.path.normpath(path)).is_relative_to(sources):
+                raise ValueError(f"it refers to {name!r}, which is no name of a file beside it")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(schema.schema_str, encoding="utf-8")
+            except OSError as error:
+                raise ValueError(f"it refers to {name!r}: {error.strerror}") from error
+        out, known = Path(directory, "descriptors"), Path(directory, "known")
         known.write_bytes(_known_files().SerializeToString())
         well_known = Path(grpc_tools.__file__).parent / "_proto"
-        arguments = [f"-I{directory}", f"-I{well_known}", f"--descriptor_set_in={known}"]
-        code = protoc.main(["protoc", *arguments, "--include_imports", f"--descriptor_set_out={out}", _MAIN])
-        if code:
-            raise ValueError("protoc does not take it")
+        arguments = [f"-I{sources}", f"-I{well_known}", f"--descriptor_set_in={known}", "--include_imports"]
+        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}", _MAIN]
+        done = subprocess.run(protoc, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: S603 - ourselves
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").replace(f"{sources}/", "").splitlines()
+            raise ValueError("; ".join(line for line in lines if not _WARNING.match(line)) or "protoc does not take it")
         return FileDescriptorSet.FromString(out.read_bytes())
+
+
+_WARNING = re.compile(r"WARNING: |W[0-9]{4} |[^ ]*:[0-9]+:[0-9]+: warning: ")
 
 
 def _known_files() -> Any:  # -> a FileDescriptorSet

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from core.common.errors import PlogError
+from core.common.read_json import read_json
 
 _MOST_NAMED = 5
+_BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
 
 
 class SchemaError(PlogError):
@@ -42,6 +45,23 @@ def not_decoded(data: bytes, error: PlogError) -> dict[str, Any]:
 
 def not_decoded_text(data: bytes, error: PlogError) -> bytes:
     return json.dumps(not_decoded(data, error), ensure_ascii=False).encode()
+
+
+def undecoded_bytes(text: bytes) -> bytes | None:
+    """Gives the bytes for which `not_decoded_text` stands; None for any other text."""
+    if _BEGIN.match(text) is None:
+        return None
+    try:
+        (found,) = read_json(text).values()
+        return base64.b64decode(found["base64"], validate=True)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def describe(side: str, error: PlogError) -> str:
+    """Says of a record what is wrong with its `key` or `value`."""
+    verb = "is" if error.message.startswith(("not ", "no ")) else "can't be decoded:"
+    return f"its {side} {verb} {error.message}"
 
 
 class UndecodedAccount:

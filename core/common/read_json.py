@@ -59,7 +59,9 @@ def decode_text(text: bytes | str) -> str:
 
 def describe_error(error: ValueError) -> str:
     """Says what is wrong, and in which column."""
-    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
+    return str(error)
 
 
 def compact(text: bytes | str) -> str:

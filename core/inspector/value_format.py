@@ -24,7 +24,7 @@ import msgspec
 
 from core.client.schema_registry import SchemaRegistry
 from core.client.side_decoder import side_decoder
-from core.client.undecoded import SchemaError, UndecodedAccount, is_fatal, not_decoded
+from core.client.undecoded import SchemaError, UndecodedAccount, describe, is_fatal, not_decoded
 from core.common.errors import UsageError
 from core.common.read_json import compact, describe_error, read_json
 from core.common.user_function import load_function
@@ -58,7 +58,7 @@ class ValueAccount:
         self._undecoded.shown += 1
 
     def add_undecoded(self, side: str, error: SchemaError) -> None:
-        self._undecoded.add(error, self._say, f"{self._where}: its {side} is ")
+        self._undecoded.add(error, self._say, f"{self._where}: {describe(side, error)}")
 
     def add_not_json(self, error: ValueError) -> None:
         self._not_json += 1

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.client.side_decoder import open_registry, side_decoder, side_encoder
-from core.client.undecoded import SchemaError, is_fatal, not_decoded_text
+from core.client.undecoded import SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Rows
@@ -95,7 +95,7 @@ class Schemas:
                 shown = not_decoded_text(text or b"", error)
                 found.append((shown, shown) if has_pairs else shown)
                 where = f"{chunk.partition} offset {columns.offsets[row]}"
-                failures.setdefault(row, {})[side] = _named(error, f"{where}: its {side} is ")
+                failures.setdefault(row, {})[side] = _named(error, side, where)
                 if is_fatal(error):
                     break
         if is_typed and not has_pairs and registry is not None and registry.has_typed:  # the first of Protobuf
@@ -128,7 +128,7 @@ class Schemas:
         if format_ is not SideFormat.registry or registry is None:
             return None if format_ is SideFormat.none else side_encoder(format_)
         if schema is None:
-            return registry.encoder(subject, subject) if registry.has_subject(subject) else None
+            return registry.encoder(subject, subject) if registry.has_subject(subject) else _as_it_is
         return registry.encoder(schema, subject)
 
 
@@ -139,12 +139,12 @@ def _control_rows(columns: RecordColumns) -> list[int]:
     return np.flatnonzero(is_control).tolist()
 
 
-def _named(error: PlogError, where: str) -> PlogError:
+def _named(error: PlogError, side: str, where: str) -> PlogError:
     """Makes the same error, saying which record it is of, and how to read on; the registry's own stays as it is."""
     if not isinstance(error, SchemaError):
         return error
     hint = error.hint or (None if is_fatal(error) else "--no-exit-on-error marks such records, and reads on")
-    return SchemaError(f"{where}{error.message}", hint=hint, why=error.why, schema_id=error.schema_id)
+    return SchemaError(f"{where}: {describe(side, error)}", hint=hint, why=error.why, schema_id=error.schema_id)
 
 
 def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) -> RecordColumns:
@@ -154,13 +154,18 @@ def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) ->
     return columns
 
 
+def _as_it_is(text: bytes | None) -> bytes | None:
+    return text
+
+
 def _encode(rows: Rows, texts: ByteStrings | None, encode: Encode | None) -> ByteStrings | None:
     if texts is None or encode is None:
         return texts
     encoded = []
     for number, text in zip(rows.numbers.tolist(), texts.to_pylist(), strict=True):
         try:
-            encoded.append(encode(text))
+            undecoded = None if text is None else undecoded_bytes(text)
+            encoded.append(encode(text) if undecoded is None else undecoded)
         except SchemaError as error:
             raise BadLineError(number, error.message) from error
     return ByteStrings.of_list(encoded)

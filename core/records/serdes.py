@@ -70,7 +70,9 @@ def _encode_double(text: bytes) -> bytes:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{_shown(text)} is no number") from None
+        value = None
+    if value is None or b"_" in text:  # which Python passes over
+        raise ValueError(f"{_shown(text)} is no number")
     if math.isinf(value) and text.strip() not in _INFINITE:
         raise ValueError(f"{_shown(text)} is too large for a double")
     return _DOUBLE.pack(value)

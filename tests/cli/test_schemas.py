@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said(registry: SchemaRegistryServer, client: SchemaReg
     put(where, b"\0\0\0\0\x07abc")
     unknown = call_plog("consume", "t", *options, *where)
     assert unknown.returncode == 1
-    assert b"t-0 offset 0: its value is " in unknown.stderr
+    assert b"t-0 offset 0: its value can't be decoded: " in unknown.stderr
     assert b"Schema not found" in unknown.stderr
     for _ in range(7):
         client.register_schema("t-value", Schema(json.dumps({"type": "fixed", "name": f"F{_}", "size": 9}), "AVRO"))
@@ -215,11 +215,16 @@ def test_one_record_that_is_not_of_its_schema_hides_nothing(
     assert [json.loads(value) for value in table["value"].to_pylist()] == [
         json.loads(line.partition(b" ")[2]) for line in lines
     ]
-    dump = call_plog("dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson", *schemas)
+    dump_command = ["dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson"]
+    dump = call_plog(*dump_command, *schemas)
     shown = [json.loads(line) for line in dump.stdout.splitlines()]
     assert [row["value"] for row in shown if "value" in row] == [json.loads(line.partition(b" ")[2]) for line in lines]
     assert dump.returncode == 1
     assert b"2 of 5 not decoded: 1 cut off, 1 of schema 999" in dump.stderr
+    for formats in (schemas, ["--value-format", "string"]):
+        copied = call_plog("consume", "t", *formats, "--no-exit-on-error", "--format", "envelope", *where)
+        ok("produce", "t", "--format", "envelope", *formats, *where, stdin=copied.stdout)
+        assert values(where)[-5:] == [GOOD, GOOD, CUT, GOOD, UNKNOWN], "what could not be decoded comes back as it was"
 
 
 def test_key_and_value_are_chosen_apart(

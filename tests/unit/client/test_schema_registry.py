@@ -7,13 +7,16 @@ import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.client.schema_registry import SchemaRegistry
+from core.client.undecoded import SchemaError, describe
 from core.common.errors import AccessError
 from tests.support.for_each import for_each
+from tests.support.schema_registry import SchemaRegistryServer
 
 pytest.importorskip("confluent_kafka.schema_registry")
 PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy")
@@ -65,3 +68,46 @@ def test_what_its_url_hides_is_not_shown() -> None:
         registry.has_subject("t-value")
     assert raised.value.where == f"{url}/base"
     assert "marked" not in f"{raised.value.message} {raised.value.hint} {raised.value.where}"
+
+
+PROTO = 'syntax = "proto3"; message A { string s = 1; }'
+
+
+@for_each("data", [b"\x03", b"\xff\xff\xff\xff\x0f"])
+def test_less_than_no_message_indexes(data: bytes) -> None:
+    """Zigzag varints: -2 and -2147483648 of them."""
+    with SchemaRegistryServer() as server:
+        server.post(["subjects", "a", "versions"], {"schema": PROTO, "schemaType": "PROTOBUF"})
+        with pytest.raises(SchemaError, match=r"not of schema 1, which it names: it has -2.* message indexes"):
+            SchemaRegistry(server.url).decode(b"\0\0\0\0\x01" + data)
+
+
+@for_each("text", [b"[]", b'""', b"null", b"[1]", b'{"t": "x"}', b'{"s": "x"'])
+def test_what_is_no_message_of_protobuf(text: bytes) -> None:
+    with SchemaRegistryServer() as server:
+        server.post(["subjects", "a", "versions"], {"schema": PROTO, "schemaType": "PROTOBUF"})
+        encode = SchemaRegistry(server.url).encoder("a", "a")
+        assert encode(b'\xef\xbb\xbf{"s": "x"}') == b"\0\0\0\0\x01\0\x0a\x01x"
+        with pytest.raises(SchemaError, match=r"not of schema 1: [^\n]*$"):
+            encode(text)
+
+
+def test_files_of_a_schema_stay_in_their_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A registry names files as it likes; what protoc says of them is in the error."""
+    mine = tmp_path / "mine.proto"
+    steps_up = "../" * 20 + str(mine)[1:]
+    for name, problem in (
+        (str(mine), "no name of a file beside it"),
+        (steps_up, "no name of a file beside it"),
+        ("a/b.proto", "plog-schema.proto:1:20: Import .other.proto. was not found"),
+    ):
+        with SchemaRegistryServer() as server:
+            server.post(["subjects", "other", "versions"], {"schema": PROTO, "schemaType": "PROTOBUF"})
+            reference = {"name": name, "subject": "other", "version": 1}
+            body = {"schema": 'syntax = "proto3"; import "other.proto";', "schemaType": "PROTOBUF"}
+            server.post(["subjects", "a", "versions"], body | {"references": [reference]})
+            with pytest.raises(SchemaError, match=problem) as raised:
+                SchemaRegistry(server.url).decode(b"\0\0\0\0\x02\0")
+        assert (raised.value.schema_id, describe("value", raised.value)[:26]) == (2, "its value can't be decoded")
+    assert not mine.exists()
+    assert capfd.readouterr().err == ""
