@@ -304,9 +304,11 @@ class LogMap:
     @cached_property
     def is_thinned(self) -> bool:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
-        of messages of magic 0 and 1 it leaves empty files as well.
+        of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those.
         """
-        has_empty = self._has_legacy and any(not self.files[number].file.size() for number in self._used[:-1])
+        homes = {self.file_of(piece.base_offset) for piece in self._placed}
+        empty = (number for number in self._used[:-1] if not self.files[number].file.size())
+        has_empty = self._has_legacy and any(number not in homes for number in empty)
         return has_empty or any(piece.is_thinned for piece in self.log)
 
     @cached_property

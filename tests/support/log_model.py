@@ -242,9 +242,11 @@ class LogModel:
                 length = stop - position - 12
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (count,) = struct.unpack_from(">i", data, position + 57)
-            if count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop]):
-                count = delta + 1  # a cleaner was at it, and the header is right
-            delta, count = _mended_header(data[position:stop]) or (delta, count)
+            fixed = _mended_header(data[position:stop])
+            is_explained = fixed is not None or crc32c(mended[21:]) == int.from_bytes(mended[17:21], "big")
+            delta = delta if fixed is None else fixed[0]
+            if is_explained or (count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop])):
+                count = delta + 1  # a cleaner may have been at it, and the header is right
             if base == end and position + 12 + length == stop and count == delta + 1 > 0:
                 end += count
         return end
@@ -699,7 +701,8 @@ def _mended_header(frame: bytes) -> tuple[int, int] | None:
 
 def _misstated(frame: bytes) -> list[int]:
     """The offsets in a sound compressed message of magic 0, which states another one."""
-    is_sound = zlib.crc32(frame[16:]) == int.from_bytes(frame[12:16], "big")
+    _, length, crc = struct.unpack_from(">qiI", frame)
+    is_sound = 12 + length == len(frame) and zlib.crc32(frame[16:]) == crc
     return inner_offsets(frame) if is_sound and frame[16] == 0 and frame[17] & CODEC_MASK else []
 
 
