@@ -6,8 +6,8 @@ from core.common.errors import KafkaError
 
 def test_codes_have_kafkas_numbers() -> None:
     assert (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NOT_LEADER_OR_FOLLOWER) == (1, 2, 6)
-    assert ErrorCode(133).name == "SHARE_SESSION_LIMIT_REACHED"
-    assert sorted(ErrorCode) == list(range(-1, 134))
+    assert ErrorCode(136).name == "CONTROLLER_ID_NOT_REGISTERED"
+    assert sorted(ErrorCode) == list(range(-1, 137))
     assert ErrorCode.of(9999) is ErrorCode.UNKNOWN_SERVER_ERROR, "of a newer Kafka"
     assert ErrorCode.of(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
