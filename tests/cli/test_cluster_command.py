@@ -77,9 +77,11 @@ def test_a_broker_whose_address_can_not_be_reached() -> None:
         (row,) = rows("--bootstrap-server", broker.bootstrap_servers, code=3)
         shown, told = plog("--bootstrap-server", broker.bootstrap_servers, code=3)
     assert (row["listeners"], row["state"], row["apis"]) == (["127.0.0.1:1"], "unreachable", None)
-    assert row["failure"] == "could not connect to 127.0.0.1:1: connection refused"
+    failure = "could not connect to 127.0.0.1:1: connection refused"
+    failure += f"; the server on {broker.bootstrap_servers} answers, and names that address for its clients"
+    assert row["failure"] == failure
     assert "unreachable" in shown
-    assert "error: could not connect to 127.0.0.1:1: connection refused\n" in told
+    assert f"error: {failure}\n" in told
     assert "note: the controller can't be reached from here" in told
 
 
