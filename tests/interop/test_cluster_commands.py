@@ -74,7 +74,7 @@ def test_a_cluster_that_is_well(cluster: Cluster) -> None:
     assert status(cluster)["partitions"] == 9
     brokers = ask(cluster, "cluster", "brokers")
     assert [(row["broker"], row["rack"], row["version"], row["state"]) for row in brokers] == [
-        (number, f"r{number}", "4.3", "reachable") for number in (1, 2, 3)
+        (number, f"r{number}", "4.4", "reachable") for number in (1, 2, 3)
     ]
     assert sum(row["replicas"] for row in brokers) == 2 * 3 + 3 + 6
     assert sum(row["leaders"] for row in brokers) == 9
