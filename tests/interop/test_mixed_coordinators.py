@@ -302,7 +302,7 @@ def test_plog_advertises_what_kafka_does(cluster: MixedCluster) -> None:
     for api in (ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID):
         assert told[PLOG][api.key] == told[1][api.key], api.name
     newer = (PRODUCE, END_TXN, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS)
-    assert [(told[1][api.key], told[PLOG][api.key]) for api in newer] == [(11, 13), (4, 5), (4, 5), (1, 2)]
+    assert [(told[1][api.key], told[PLOG][api.key]) for api in newer] == [(11, 13), (4, 5), (4, 6), (1, 2)]
 
 
 def versions_of(cluster: MixedCluster, broker: int) -> dict[int, int]:
