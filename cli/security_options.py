@@ -133,7 +133,9 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
 
 def _ensure_no_other(bootstrap_server: str) -> None:
     """Raises UsageError if a setting that was typed names other servers than the option that was typed."""
-    given = _given.get()
+    given = _given.get(None)
+    if given is None:
+        return
     for name in ("bootstrap.servers", "metadata.broker.list"):
         other = _properties(given.properties).get(name, bootstrap_server)
         if other != bootstrap_server and level_of(given.context, "bootstrap_server") == 0:

@@ -46,7 +46,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
     """It begins as a new Kafka does (tests/interop/test_transaction_answers.py), and keeps what it is told."""
     with Server(tmp_path / "data") as server:
         where = ("--bootstrap-server", server.address)
-        fresh = {"group.version": (1, 0, 1, 1), "metadata.version": (30, 7, 30, 1), "transaction.version": (2, 0, 2, 1)}
+        fresh = {"group.version": (1, 0, 1, 1), "metadata.version": (33, 7, 33, 1), "transaction.version": (2, 0, 2, 1)}
         assert levels(rows(*where)) == fresh
         assert "nothing is to be done: it is so already" in told("--upgrade", "all", server=server.address)
 
@@ -82,7 +82,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         assert [line.split() for line in shown] == [
             ["feature", "finalized", "min", "max", "brokers"],
             ["group.version", "1", "0", "1", "all"],
-            ["metadata.version", "30", "7", "30", "all"],
+            ["metadata.version", "33", "7", "33", "all"],
             ["transaction.version", "1", "0", "2", "all"],
         ]
         context: Any = type("Context", (), {"params": {"bootstrap_server": server.address}})

@@ -54,7 +54,7 @@ def test_plog_takes_both(file: str, certs: Path, address: str) -> None:
     (row,) = json.loads(plog("cluster", "status", "--output", "json", *secured)[0])
     assert (row["listeners"], row["rack"], row["state"]) == ([address], "r1", "reachable")
     assert (row["cluster_id"], row["controller_id"], row["voters"]) == ("MkU3OEVBNTcwNTJENDM2Qk", 1, [1])
-    assert row["features"].items() >= {"metadata.version": 30, "group.version": 1}.items()
+    assert row["features"].items() >= {"metadata.version": 33, "group.version": 1}.items()
 
 
 def test_kafkas_tools_take_one(certs: Path, address: str) -> None:

@@ -17,10 +17,10 @@ import pytest
 
 from tests.support import waiting
 from tests.support.free_ports import free_ports
-from tests.support.oracle import java_command, requires_kafka, run_tool
+from tests.support.oracle import KAFKA43_VERSION, java_command, requires_kafka, requires_kafka43, run_tool
 from tests.support.server import Server, call_plog
 
-pytestmark = [requires_kafka, pytest.mark.java]
+pytestmark = [requires_kafka, requires_kafka43, pytest.mark.java]
 
 LINES = [f"line {number}" for number in range(500)]
 """Once in a hundred times a worker is never done: `RestServer.stop` waits for threads of Jetty's, which idle on."""
@@ -40,7 +40,9 @@ _PATIENCE_S = 15
 @contextmanager
 def running(log: Path, main_class: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
-        process = subprocess.Popen(java_command(main_class, *arguments), stdout=out, stderr=out)
+        process = subprocess.Popen(
+            java_command(main_class, *arguments, version=KAFKA43_VERSION), stdout=out, stderr=out
+        )
     try:
         yield process
     finally:

@@ -23,11 +23,14 @@ import pytest
 from tests.support.class_archives import CACHE, kafka_options
 
 KAFKA_VERSION = "4.4.0"
+KAFKA43_VERSION = "4.3.1"
+"""The last that has Connect's file connectors on Maven Central."""
 KAFKA39_VERSION = "3.9.2"
 KAFKA11_VERSION = "1.1.1"
 _HERE = Path(__file__).resolve().parent / "kafka"
 _POMS = {
     KAFKA_VERSION: _HERE / "pom.xml",
+    KAFKA43_VERSION: _HERE / "pom-4.3.xml",
     KAFKA39_VERSION: _HERE / "pom-3.9.xml",
     KAFKA11_VERSION: _HERE / "pom-1.1.xml",
 }
@@ -58,6 +61,7 @@ def _requires(version: str) -> pytest.MarkDecorator:
 
 
 requires_kafka = _requires(KAFKA_VERSION)
+requires_kafka43 = _requires(KAFKA43_VERSION)
 requires_kafka39 = _requires(KAFKA39_VERSION)
 requires_kafka11 = _requires(KAFKA11_VERSION)
 
@@ -84,11 +88,11 @@ def fetch_jars(pom: Path, name: str, *arguments: str) -> Path:
     return target
 
 
-def java_command(main_class: str, *arguments: str) -> list[str]:
+def java_command(main_class: str, *arguments: str, version: str = KAFKA_VERSION) -> list[str]:
     return [
         "java", "-Xmx256M", *kafka_options(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
         f"-Dlog4j2.configurationFile=file:{_HERE / 'log4j2.properties'}",
-        "-cp", f"{fetched_libs()}/*", main_class, *arguments,
+        "-cp", f"{fetched_libs(version)}/*", main_class, *arguments,
     ]  # fmt: skip
 
 

@@ -14,8 +14,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from core.common.endpoint import Endpoint
-from core.processes.free_port import ensure_free
 from plog.testing import (
     AccessError,
     KafkaError,
@@ -26,6 +24,7 @@ from plog.testing import (
     running_server,
 )
 from tests.support.for_each import for_each
+from tests.support.free_ports import free_ports
 from tests.support.waiting import ANSWER_SECONDS, wait_for_exit, wait_until
 
 
@@ -99,13 +98,13 @@ def test_a_server_keeps_its_address_and_its_data() -> None:
 @pytest.mark.longer
 @for_each("run", [running_broker, running_server])
 def test_listeners_are_where_they_should_be(run: Any) -> None:
-    inside, outside = (ensure_free(Endpoint("127.0.0.1", 0)) for _ in range(2))
+    inside, outside = (f"127.0.0.1:{port}" for port in free_ports(2))
     listeners = f"PLAINTEXT://{inside},OUTSIDE://{outside}"
     names = "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT"
     for _ in range(2):  # the same again after a restart
         with run(listeners=listeners, listener_security_protocol_map=names) as broker:
-            assert broker.bootstrap_servers == str(inside)
-            for address in map(str, (inside, outside)):
+            assert broker.bootstrap_servers == inside
+            for address in (inside, outside):
                 (told,) = (
                     AdminClient({"bootstrap.servers": address}).list_topics(timeout=ANSWER_SECONDS).brokers.values()
                 )
