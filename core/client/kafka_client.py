@@ -214,7 +214,9 @@ class KafkaClient:
         """
         if address in self._named or self._reached or not self._answers(self._named):
             return
-        if not self._answers(self._brokers.values()):  # this one, too: a connection may have broken as it was made
+        if error.message.startswith("lost"):  # there was a connection
+            return
+        if not self._answers([one for one in self._brokers.values() if one != address]):
             raise self.unreachable(error) from error
 
     def unreachable(self, error: ConnectionFailedError) -> UnreachableAddressError:

@@ -1,4 +1,4 @@
-"""What the servers of tests keep: their addresses and data through a restart, and their settings. None outlives tests."""
+"""Servers of tests keep their addresses and data through a restart, and their settings; none outlives its tests."""
 
 from __future__ import annotations
 
