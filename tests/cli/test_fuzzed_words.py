@@ -85,7 +85,7 @@ def draw(rng: random.Random, data: Path) -> list[str]:
     return [*line, *(["--data-dir", str(data)] if has_place and "--data-dir" not in line else [])]
 
 
-@for_each("seed", range(500), first=5)
+@for_each("seed", range(200), first=5)
 def test_words_and_environments(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     line = draw(rng, tmp_path / "data")
