@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.figures import spread
-from benchmarks.options import option_parser
+from benchmarks.options import ensure_programs, option_parser
 from benchmarks.peers import cpu_seconds, scratch_folder
 from core.common.endpoint import Endpoint
 from core.processes.local_cluster import ClusterOptions, LocalCluster
@@ -59,6 +59,7 @@ def measure(rate: float, seconds: float) -> tuple[float, float]:
 
 def main() -> None:
     options = option_parser(__doc__, rounds=5, rate=500.0, seconds=8.0).parse_args()
+    ensure_programs("java")  # for ZooKeeper
     figures: dict[str, list[float]] = defaultdict(list)
     for _ in range(options.rounds):
         leader, follower = measure(options.rate, options.seconds)

@@ -120,7 +120,7 @@ def test_files_of_kafka(tmp_path: Path) -> None:
     (row,) = rows("--data-dir", directory)
     assert (row["broker"], row["listeners"]) == (1, ["PLAINTEXT://127.0.0.1:19292"])
     assert (row["cluster_id"], row["controller_id"]) == ("MkU3OEVBNTcwNTJENDM2Qk", None)
-    assert row["features"]["metadata.version"] == 33
+    assert row["features"]["metadata.version"] == 30
     _, told = plog("--data-dir", directory)
     assert "nobody serves it: this is what the metadata log says" in told
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
