@@ -156,7 +156,7 @@ def test_the_commands_of_the_results_and_of_the_help_are_understood() -> None:
 
 
 def test_a_benchmark_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _name, **_: None)
     why_not.cache_clear()
     try:
         for name, benchmark in BENCHMARKS.items():
