@@ -153,7 +153,6 @@ def dump_segment(
     Example:
       plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log
     """
-    from core.client.schema_registry import SchemaRegistry
     from core.common.time_text import parse_time
     from core.inspector.dump_options import DumpOptions
     from core.inspector.file_dump import find_dumps
@@ -173,7 +172,11 @@ def dump_segment(
     decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
     with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
     wanted = {key_format, value_format} & {None, "registry"}  # a side with a format of its own is not asked of it
-    registry = SchemaRegistry(schema_registry) if schema_registry is not None and wanted else None
+    registry = None
+    if schema_registry is not None and wanted:
+        from core.client.schema_registry import SchemaRegistry
+
+        registry = SchemaRegistry(schema_registry)
     counts = registry is not None or {key_format, value_format} - {None, "utf8", "string", "none"}
     account = ValueAccount(say) if counts else None
     options = DumpOptions(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.client.schema_registry import SchemaRegistry
 from core.client.undecoded import SchemaError
 from core.common.errors import UsageError
 from core.records.serdes import SERDES
 from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
+    from core.client.schema_registry import SchemaRegistry
     from core.security.client_settings import ClientSettings
 
 Decode = Callable[[bytes | None], bytes | None]
@@ -25,6 +25,8 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
         return None
     if formats.url is None:
         raise UsageError("the format registry goes with --schema-registry URL")
+    from core.client.schema_registry import SchemaRegistry
+
     return SchemaRegistry(formats.url, settings.registry if settings is not None else None)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from core.common.errors import PlogError
-from core.common.read_json import read_json
 
 _MOST_NAMED = 5
 _BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
@@ -51,6 +50,8 @@ def undecoded_bytes(text: bytes) -> bytes | None:
     """Gives the bytes for which `not_decoded_text` stands; None for any other text."""
     if _BEGIN.match(text) is None:
         return None
+    from core.common.read_json import read_json
+
     try:
         (found,) = read_json(text).values()
         return base64.b64decode(found["base64"], validate=True)

@@ -18,18 +18,19 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.client.schema_registry import SchemaRegistry
-from core.client.side_decoder import side_decoder
 from core.client.undecoded import SchemaError, UndecodedAccount, describe, is_fatal, not_decoded
 from core.common.errors import UsageError
 from core.common.read_json import compact, describe_error, read_json
 from core.common.user_function import load_function
 from core.records.envelope import encode_bytes
 from core.records.side_format import SideFormat
+
+if TYPE_CHECKING:
+    from core.client.schema_registry import SchemaRegistry
 
 ValueFormat = Callable[[bytes | None], Any]
 """Gives what json can write of a key or value; None for a null one. Bytes that don't fit the format are shown as utf8
@@ -126,6 +127,8 @@ def parse_value_format(
 
 def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str, account: ValueAccount) -> ValueFormat:
     """Shows what `plog consume` shows, as JSON where it is some."""
+    from core.client.side_decoder import side_decoder
+
     decode = side_decoder(format_, registry, is_key=side == "key")
 
     def show(data: bytes | None) -> Any:
