@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from core.broker.kept_records import keep_records
@@ -50,9 +51,10 @@ class LateLoads:
         self._services = services
         self._opening = opening
         self._asked: set[TopicPartition] = set()
+        self._queue: list[tuple[bool, int, TopicPartition]] = []  # those asked for (False) first, then by bytes to read
         self._loading: TopicPartition | None = None
         self._files: StoppableFileSystem | None = None  # that it is read with
-        self._reads_all = self._is_stopped = False
+        self._is_stopped = False
         self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
         self._waiting: dict[_Waiting, None] = {}
 
@@ -71,7 +73,10 @@ class LateLoads:
 
     def begin(self) -> None:
         """Has an owner's logs read from now on, whoever asks for them."""
-        self._reads_all = not self._services.node.is_read_only
+        if not self._services.node.is_read_only:
+            unloaded = self._services.log_manager.unloaded
+            self._queue += [(True, log.bytes_to_read, name) for name, log in unloaded.items()]
+            heapify(self._queue)
         self._begin_next()
 
     def is_loading(self, topic: str) -> bool:
@@ -86,8 +91,11 @@ class LateLoads:
 
     def ask(self, partition: TopicPartition) -> None:
         """Has the log opened, if that was not done. Without a loop it is done when this returns."""
-        if partition in self._services.log_manager.unloaded:
-            self._asked.add(partition)
+        unloaded = self._services.log_manager.unloaded.get(partition)
+        if unloaded is not None:
+            if partition not in self._asked:
+                self._asked.add(partition)
+                heappush(self._queue, (False, unloaded.bytes_to_read, partition))
             self._begin_next()
 
     def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
@@ -97,15 +105,12 @@ class LateLoads:
             self.ask(partition)
 
     def _begin_next(self) -> None:
-        unloaded = self._services.log_manager.unloaded
-        self._asked &= unloaded.keys()
-        wanted = self._asked or (unloaded.keys() if self._reads_all else set())
-        if self._loading is not None or not wanted or self._is_stopped:
+        if self._loading is not None or self._is_stopped:
             return
-        partition = self._loading = min(wanted, key=lambda name: (unloaded[name].bytes_to_read, name))
-        why = ", as it was asked for" if partition in self._asked else ""
-        self._asked.discard(partition)
-        _log.info("%s is read%s: about %d bytes", partition, why, unloaded[partition].bytes_to_read)
+        partition = self._take_next()
+        if partition is None:
+            return
+        self._loading = partition
         found: list[LoadedLog | OSError | PlogError] = []
         files = self._files = StoppableFileSystem(self._services.filesystem)
         config = self._services.configs.of_topic(partition.topic)
@@ -133,6 +138,18 @@ class LateLoads:
             self._begin_next()
 
         self._services.runtime.run_loading(work, then)
+
+    def _take_next(self) -> TopicPartition | None:
+        """Takes the next one that is to be opened still; None if there is none."""
+        unloaded = self._services.log_manager.unloaded
+        while self._queue:
+            is_not_asked, bytes_to_read, partition = heappop(self._queue)
+            self._asked.discard(partition)
+            if partition in unloaded:
+                why = "" if is_not_asked else ", as it was asked for"
+                _log.info("%s is read%s: about %d bytes", partition, why, bytes_to_read)
+                return partition
+        return None
 
     def _call_waiters(self, partition: TopicPartition) -> None:
         for work in self._then.pop(partition, {}).values():

@@ -32,7 +32,8 @@ class RecoveredFlush:
         if self._is_needed:
             logs = [log for log in logs if log.unflushed_messages]
             found = [(log, s, log.cuts) for log in logs for s in log.unflushed_segments(log.log_end_offset)]
-            self._flush_next(iter(found))
+            if found:
+                self._flush_next(iter(found))
 
     def _flush_next(self, recovered: Iterator[tuple[PartitionLog, LogSegment, int]]) -> None:
         served = self._log_manager.logs
@@ -40,7 +41,7 @@ class RecoveredFlush:
             ((log, s) for log, s, cuts in recovered if served.get(log.partition) is log and log.cuts == cuts), None
         )
         if following is None:
-            self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)
+            self._note(is_last=not self._log_manager.unloaded)
             return
         log, segment = following
         offset, cuts = log.end_offset_of(segment), log.cuts
@@ -57,10 +58,16 @@ class RecoveredFlush:
                 self._replicas.on_flush_failed(log, failures[0])
             elif log.cuts == cuts:
                 log.mark_flushed(offset)
-            now_ms = self._runtime.clock.monotonic_ms()
-            if now_ms - self._noted_ms >= _CHECKPOINT_EVERY_MS:
-                self._noted_ms = now_ms
-                self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)
+            self._note()
             self._flush_next(recovered)
 
         self._runtime.run_flush(sync, then)
+
+    def _note(self, *, is_last: bool = False) -> None:
+        """Notes how far the logs are, if that was not done just now, or nothing follows: the file has a line for each
+        log.
+        """
+        now_ms = self._runtime.clock.monotonic_ms()
+        if is_last or now_ms - self._noted_ms >= _CHECKPOINT_EVERY_MS:
+            self._noted_ms = now_ms
+            self._log_manager.checkpoints.write_recovery_points(self._runtime.run_in_background)

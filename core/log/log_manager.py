@@ -119,6 +119,7 @@ class LogManager:
         self._stopped_epoch = _stopped_epoch(directory) if self.had_clean_shutdown else _NO_EPOCH
         self.closing = 0, 0
         """How many logs are closed, and how many there were, while `close` is at work."""
+        self._evidence: DirectoryEvidence | None = None  # of the start, while an owner has logs to open
 
     def read_evidence(self) -> DirectoryEvidence:
         """Gives what the directory says of its logs, as it is now."""
@@ -305,7 +306,17 @@ class LogManager:
         where that can't be.
         """
         settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
-        return self._read(partition, self._path(partition), config, settings, self.read_evidence())
+        return self._read(partition, self._path(partition), config, settings, self._evidence_of_start())
+
+    def _evidence_of_start(self) -> DirectoryEvidence:
+        """Gives what the directory said of the logs that are not open yet. Only where somebody else writes may that
+        have changed: an owner's checkpoints keep it until they are.
+        """
+        if self._settings.is_read_only:
+            return self.read_evidence()
+        if self._evidence is None:
+            self._evidence = self.read_evidence()
+        return self._evidence
 
     def _path(self, partition: TopicPartition) -> Path:
         return self.directory / partition_directory_name(partition)
@@ -321,7 +332,9 @@ class LogManager:
             found.log.let_go()
             return None
         found.log.move_to(self._settings.open_files)
-        self._take_up(partition, found, self.read_evidence())
+        self._take_up(partition, found, self._evidence_of_start())
+        if not self.unloaded:
+            self._evidence = None
         return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
