@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from core.log import log_manager
 from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.log.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
 from core.log.log_loader import LoadedLog
+from core.log.offset_checkpoints import OffsetCheckpoints
 from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
@@ -340,6 +343,33 @@ def test_an_owner_reads_what_nobody_asks_for_when_it_has_time(directory: Path) -
     assert again.unloaded == [], "nothing has to be read after a clean stop"
     again.broker.close()
     assert all_values(directory) == VALUES
+
+
+def test_files_with_a_line_for_each_log_are_not_read_and_written_for_each_log(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a start takes a time that grows with the square of their number."""
+    read, written = Counter[str](), Counter[str]()
+
+    def reading(path: Path) -> dict[TopicPartition, int]:
+        read[path.name] += 1
+        return read_offset_checkpoint(path)
+
+    def writing(checkpoints: OffsetCheckpoints, *_: object) -> None:
+        written[RECOVERY_POINT_CHECKPOINT] += 1
+        OffsetCheckpoints.write_recovery_points(checkpoints)
+
+    served = Served(directory, is_read_only=False)
+    monkeypatch.setattr("core.log.directory_evidence.read_offset_checkpoint", reading)
+    checkpoints = served.broker.services.log_manager.checkpoints
+    monkeypatch.setattr(checkpoints, "write_recovery_points", partial(writing, checkpoints))
+    served.broker.services.late_loads.begin()
+    while served.thread.waiting:
+        served.thread.run()
+    assert served.unloaded == []
+    assert max(read.values()) == 1, read
+    assert written.total() <= 1, "no time has passed"
+    served.broker.close()
 
 
 def test_records_that_come_meanwhile_are_appended_when_the_log_was_read(directory: Path) -> None:
