@@ -19,7 +19,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.log.bit_flip import ByteFix
 from core.log.file_records import FileRecords
-from core.records.batches import CURRENT_MAGIC, Batch, entry_size, inner_offsets, read_batch
+from core.records.batches import CURRENT_MAGIC, Batch, contradicts, entry_size, inner_offsets, read_batch
 from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
@@ -88,7 +88,7 @@ class DamagedRange(NamedTuple):
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
     """Says whether a cleaner was at some of a log's files: only it takes records from within a batch; and in logs of
     messages of magic 0 and 1, of which it makes no empty batches, it leaves empty files. That holds whatever the
-    topic's settings have become since. A hole between batches alone proves nothing.
+    topic's settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
     """
     segments = list(segments)
     has_empty = any(not records.size_bytes for records in segments[:-1])
@@ -96,11 +96,18 @@ def shows_compaction(segments: Iterable[FileRecords]) -> bool:
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
                 if isinstance(batch, RecordBatch):
-                    if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
-                        return True
-                elif has_empty or (batch.attributes & CODEC_MASK and lacks_some(records.read_batch(batch.position))):
+                    may_show = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
+                else:
+                    may_show = has_empty or bool(batch.attributes & CODEC_MASK)
+                if may_show and _is_of_cleaner(records.read_batch(batch.position), has_empty=has_empty):
                     return True
     return False
+
+
+def _is_of_cleaner(batch: Batch, *, has_empty: bool) -> bool:
+    if batch.computed_crc() != batch.crc or contradicts(batch, -1):
+        return False
+    return isinstance(batch, RecordBatch) or has_empty or lacks_some(batch)
 
 
 def lacks_some(batch: Batch) -> bool:

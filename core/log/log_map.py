@@ -78,7 +78,6 @@ class LogMap:
         self.files = files
         self.evidence = evidence
         self._given_up = given_up
-        self._has_legacy = False
         self.damage: list[FileDamage] = []
         """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
         builder = PieceBuilder()
@@ -136,7 +135,6 @@ class LogMap:
             if isinstance(run, SoundRun):
                 self._add_run(number, run, builder)
                 continue
-            self._has_legacy = True
             if (damage := _misstated(run)) is not None:
                 builder.end_piece()
                 self.damage.append(FileDamage(number, damage))
@@ -305,10 +303,12 @@ class LogMap:
     def is_thinned(self) -> bool:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
         of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those.
+        Damaged batches show nothing: a recovery cuts them out.
         """
         homes = {self.file_of(piece.base_offset) for piece in self._placed}
         empty = (number for number in self._used[:-1] if not self.files[number].file.size())
-        has_empty = self._has_legacy and any(number not in homes for number in empty)
+        has_legacy = any(piece.is_legacy for piece in self.log)
+        has_empty = has_legacy and any(number not in homes for number in empty)
         return has_empty or any(piece.is_thinned for piece in self.log)
 
     @cached_property
@@ -532,6 +532,7 @@ def _piece_of(number: int, batch: Batch) -> Piece:
         is_of_cleaner = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
     else:
         is_of_cleaner = lacks_some(batch)
+        piece = replace(piece, is_legacy=True)
     return replace(piece, is_thinned=True) if is_of_cleaner else piece
 
 

@@ -34,7 +34,7 @@ class Piece:
     `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
     the first batch ends below `first_end_offset`. `crc` is the first batch's; its header states an offset `shift` above
     its first one, as that of a compressed message of magic 0 or 1 does. `is_thinned`: a batch shows that a cleaner took
-    records of it.
+    records of it. `is_legacy`: a batch is a message of magic 0 or 1.
     """
 
     file: int
@@ -48,6 +48,7 @@ class Piece:
     crc: int
     shift: int = 0
     is_thinned: bool = False
+    is_legacy: bool = False
 
     def is_one_bit_from(self, base_offset: int, *, fits: bool = False) -> bool:
         """Says whether one bit of its header stands between it and that base offset. If it `fits` there, which nothing
@@ -66,6 +67,7 @@ class Piece:
             span=self.span + other.span,
             batches=self.batches + other.batches,
             is_thinned=self.is_thinned or other.is_thinned,
+            is_legacy=self.is_legacy or other.is_legacy,
         )
 
 
