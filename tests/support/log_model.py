@@ -213,12 +213,13 @@ class LogModel:
 
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last one that stands where it belongs, which lie whole in
-        their files, and whose headers go on from there.
+        their files, and whose headers go on from there; not beyond the next file's name.
         """
         order = {path: number for number, (_, path) in enumerate(self.files)}
+        limits = {path: next_base for (_, path), (next_base, _) in pairwise(self.files)}
         last = (order[self.accepted[-1].path], self.accepted[-1].end) if self.accepted else (0, 0)
         for broken in self.damage:
-            if (order[broken.path], broken.position) < last:
+            if (order[broken.path], broken.position) < last or end >= limits.get(broken.path, UNKNOWN):
                 continue
             data, position, stop = broken.path.read_bytes(), broken.position, broken.end
             mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
