@@ -128,6 +128,9 @@ class LogReading:
         is, if that is not a sound end.
         """
         last = self._segments[-1]
+        if not (last.records.size_bytes or self._are_in_place):
+            self._take_end_of_map()
+            return
         next_offset, position = last.base_offset, last.position_before(AFTER_ALL_OFFSETS)
         is_known = position == 0
         ends: deque[tuple[int, int]] = deque([(next_offset, position)], _CHECKED_BATCHES)  # where batches begin
