@@ -179,6 +179,17 @@ def test_trace(damaged: Path) -> None:
     assert b"crc-mismatch" in done.stderr
 
 
+def test_diff_of_headers_alone(tmp_path: Path) -> None:
+    sound = GOLDEN / "codec_none_rdkafka"
+    copy = shutil.copytree(sound, tmp_path / "copy-0")
+    (log,) = copy.glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[12:16] = bytes([0, 0, 0, 7])  # the leader epoch, which no checksum covers
+    log.write_bytes(data)
+    (row,) = read_json(1, "diff", str(sound), str(copy))
+    assert (row["kind"], row["offset"], row["detail"]) == ("batch differs", 0, "leader epoch 0 and 7")
+
+
 def test_diff() -> None:
     arguments = [str(GOLDEN / "c_bitflip_middle"), str(GOLDEN / "c_bitflip_middle.recovered")]
     rows = read_json(1, "diff", *arguments)

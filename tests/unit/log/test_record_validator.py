@@ -277,8 +277,24 @@ def test_a_frame_that_begins_as_no_consumer_knows_it_is_not_kept(what: str) -> N
     header[8:12] = (len(header) + len(data) - 12).to_bytes(4, "big")
     frame = writable(header + data)
     frame.buffer[17:21] = frame.computed_crc().to_bytes(4, "big")
-    with pytest.raises(KafkaError, match="no consumer could read the batch"):
-        validate_batch(writable(bytes(frame.buffer)), LogConfig(), NOW)
+    compacted = LogConfig(cleanup_policy=frozenset({"compact"}))
+    for config in (LogConfig(), LogConfig(plog_validate_records=True), compacted):
+        with pytest.raises(KafkaError, match="no consumer could read the batch"):
+            validate_batch(writable(bytes(frame.buffer)), config, NOW)
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_snappy_stream_that_only_other_readers_know_is_not_kept_where_records_are_looked_at() -> None:
+    """Kafka's refuses versions below 1; nothing of them is seen without opening the batch."""
+    batch = of_section(SOUND, 3, CompressionType.SNAPPY)
+    stream = bytearray(batch.buffer)
+    stream[61 + 8 : 61 + 16] = bytes(8)
+    frame = writable(bytes(stream))
+    frame.buffer[17:21] = frame.computed_crc().to_bytes(4, "big")
+    frame = writable(bytes(frame.buffer))
+    assert is_as_it_was(verdict(frame), frame)
+    assert verdict(frame, plog_validate_records=True) is ErrorCode.INVALID_RECORD
+    assert verdict(frame, cleanup_policy=frozenset({"compact"})) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.usefixtures("both_ways")
