@@ -22,6 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.flipped_bit import is_odd_end, one_bit_apart
@@ -156,20 +157,27 @@ def place(
     to have reached to `known_end`, and a cleaner worked on what lies below `cleaned_below`. `own_end` is where the last
     file ends soundly by itself, if it does: what stands elsewhere goes after it only up to `known_end`.
     """
-    reached = max(known_end, cleaned_below)
-    if _is_in_order(pieces, base_offsets, reached):
+    reach = _Reach(known_end, cleaned_below)
+    if _is_in_order(pieces, base_offsets, reach):
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
             return Placement(list(pieces), [])
     apart = _take_apart(pieces, base_offsets, find_batches)
-    return _Placer(apart, base_offsets, known_end, reached, find_batches, own_end).place()
+    return _Placer(apart, base_offsets, known_end, reach, find_batches, own_end).place()
 
 
-def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reached: int) -> bool:
+class _Reach(NamedTuple):
+    """How far other files know the log to have reached; a cleaner's checkpoint does not say that it ended there."""
+
+    known_end: int
+    cleaned_below: int
+
+
+def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _Reach) -> bool:
     following = [*base_offsets[1:], 1 << 63]
     borne_out = _find_borne_out(pieces, base_offsets)
     return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
-        _may_stand(pieces, number, base_offsets, reached, borne_out) and piece.end_offset <= following[piece.file]
+        _may_stand(pieces, number, base_offsets, reach, borne_out) and piece.end_offset <= following[piece.file]
         for number, piece in enumerate(pieces)
     )
 
@@ -195,7 +203,7 @@ def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> Abs
 
 
 def _may_stand(
-    pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reached: int, borne_out: AbstractSet[int]
+    pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reach: _Reach, borne_out: AbstractSet[int]
 ) -> bool:
     """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
     can name (KAFKA-5413), and another such batch in the file bears it out, or the next file's name; one that stands
@@ -210,8 +218,8 @@ def _may_stand(
         return True
     if piece.file + 1 < len(base_offsets) and piece.end_offset <= base_offsets[piece.file + 1]:
         return True
-    if reached:
-        return piece.end_offset <= reached
+    if reach.known_end or piece.end_offset <= reach.cleaned_below:
+        return piece.end_offset <= max(reach)
     if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
         end_before = base_offset
     bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
@@ -310,7 +318,7 @@ class _Placer:
         pieces: Sequence[Piece],
         base_offsets: Sequence[int],
         known_end: int,
-        reached: int,
+        reach: _Reach,
         find_batches: FindBatches,
         own_end: int | None,
     ) -> None:
@@ -321,7 +329,7 @@ class _Placer:
         self._find_batches = find_batches
         self.borne_out = _find_borne_out(pieces, base_offsets)
         self._may_stand = [
-            _may_stand(pieces, number, base_offsets, reached, self.borne_out) for number in range(len(pieces))
+            _may_stand(pieces, number, base_offsets, reach, self.borne_out) for number in range(len(pieces))
         ]
         self._may_be_accepted = [
             may_stand
