@@ -512,9 +512,11 @@ class SegmentWalk:
 
     def _may_hold(self, first: int, last: int) -> bool:
         """Says whether a header with these offsets may be believed: the file may hold them, or they go on from the
-        sound batch before, which is beyond that already.
+        sound batch before, beyond what an index can name or where that one is beyond the file's end already.
         """
-        end = self._limit if self.next_offset < self._limit or first != self.next_offset else LONG_MAX
+        is_reach = self._limit > self._base_offset + MAX_RELATIVE_OFFSET
+        may_go_on = first == self.next_offset and (is_reach or self.next_offset >= self._limit)
+        end = LONG_MAX if may_go_on else self._limit
         return self._base_offset <= first <= last < end
 
     # --- what follows
