@@ -38,6 +38,7 @@ from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
 from core.log.gap_ledger import LOSING_REASONS, GapReason
 from tests.support import crafted, doors
+from tests.support.broker import add_topic, open_broker
 from tests.support.damage import write_log
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, directories, golden_cases
@@ -460,7 +461,7 @@ KEPT_OF_OTHERS = (
     *(75, 219, 236, 267, 287, 330, 379, 395, 439, 444, 455, 732, 883, 907, 952),
     *(100040, 100084, 100118, 100123, 100227, 100273, 100284, 100286),
     *(101018, 101038, 101087, 101096, 101145, 101151, 101346, 101380, 101381, 101892),
-    *(28, 200148, 200167, 210416, 220073),
+    *(28, 200148, 200167, 210416, 220073, 220981, 221005, 221008, 221163),
 )
 """Each failed once."""
 
@@ -469,6 +470,58 @@ KEPT_OF_OTHERS = (
 def test_all_doors_say_the_same_of_what_others_wrote(memory: Path, seed: int) -> None:
     """Messages of all formats in each position, other encoders' frames, offsets beyond an index, lone folders."""
     judge(make_of_others(memory, seed), with_broker=seed % 5 == 0)
+
+
+@pytest.fixture(scope="module")
+def of_compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory without records, whose topic t is compacted."""
+    root = tmp_path_factory.mktemp("compacted")
+    broker = open_broker(root)
+    add_topic(broker, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    broker.close()
+    for path in (*root.glob("*-checkpoint"), *(root / "t-0").iterdir()):
+        if path.name != "partition.metadata":
+            path.unlink()
+    return root
+
+
+CLEANED_SEEDS = (4, 167, 292, 328, 367)
+"""Each failed once."""
+
+
+@for_each("seed", [*range(FIRST, FIRST + COUNT // 5), *(CLEANED_SEEDS if FIRST == 0 else ())], first=8)
+def test_a_start_and_both_cleaners_agree_on_what_others_wrote(memory: Path, of_compacted: Path, seed: int) -> None:
+    """The last record of each key stays, and nothing before it; where one batch does not decode, all."""
+    segments, what = crafted.random_log(Random(seed))
+    alone = crafted.write_partition(_empty(memory) / "alone" / "t-0", segments)
+    owned = crafted.write_partition(shutil.copytree(of_compacted, memory / "data" / "owned") / "t-0", segments)
+    model = LogModel(alone)
+    if model.damage or model.displaced:
+        return  # an owner's log ends there, and nobody compacts one that lost something
+    verdict = _Verdict(Wrecked(alone, f"seed {seed}: {what}", model))
+    verdict.ask("a start", lambda: same_records(doors.served(owned, is_owner=True), model.records))
+    (left, refusal), cleaned = doors.compacted(alone), doors.cleaned(owned)
+    verdict.ask("compact beside the cleaner", lambda: same_records(left, cleaned))
+    verdict.ask("compact", lambda: is_compacted(left, refusal, model, active=max(segments)))
+    verdict.give()
+
+
+def is_compacted(left: doors.Records, refusal: str | None, model: LogModel, *, active: int) -> None:
+    """Tombstones may stay or not; so may the very last message of an old format, which can't stay without records."""
+    sealed = [frame for frame in model.log if frame.base < active]
+    if model.undecodable & {offset for frame in sealed for offset in range(frame.base, frame.end_offset)}:
+        assert refusal is not None, "it does not say that a batch does not decode"
+        return
+    latest = {key: offset for offset, (key, _) in model.records.items() if key is not None and offset < active}
+    must = {
+        offset
+        for offset, (key, value) in model.records.items()
+        if offset >= active or (value is not None and latest.get(key or b"") == offset and key is not None)
+    }
+    may = must | set(latest.values())
+    may |= {frame.end_offset - 1 for frame in sealed[-1:] if frame.magic < 2}
+    assert must <= left.keys() <= may, f"without {sorted(must - left.keys())}, with {sorted(left.keys() - may)}"
+    assert all(left[offset] == model.records[offset] for offset in left)
 
 
 UNDECODABLE = [

@@ -18,10 +18,12 @@ from core.client.cluster_source import ClusterSource
 from core.client.directory_source import DirectorySource
 from core.client.patience import Patience
 from core.client.record_source import RecordSource
+from core.common.clock import ManualClock
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
+from core.inspector.compaction import Compaction, CompactionOptions
 from core.inspector.dump_options import DumpOptions
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
@@ -32,6 +34,7 @@ from core.inspector.segment_dump import SegmentDump
 from core.inspector.verify import verify
 from core.log.damage import DamageKind
 from core.log.directory_reader import DirectoryReader
+from core.log.file_names import CLEAN_SHUTDOWN
 from core.log.file_records import FileRecords
 from core.log.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
 from core.log.recovery_journal import JOURNAL
@@ -39,7 +42,9 @@ from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.pipeline.session import Session
 from core.records.columns import decode_whole_batches
 from core.view.log_rows import BEHIND_OPEN, DirectoryRows, LogRow, RowKind
+from tests.support.broker import open_broker
 from tests.support.log_model import LogModel
+from tests.support.logs import NOW
 from tests.support.record_decoder import Record
 
 Records = dict[int, Record]
@@ -277,6 +282,29 @@ def undo(directory: Path) -> None:
     root = directory.parent
     with Recovery(root) as recovery:
         recovery.undo([folder for folder in (root, directory) if (folder / JOURNAL).exists()])
+
+
+def compacted(directory: Path) -> tuple[Records, str | None]:
+    """As `plog compact --apply` of the folder, then `consume`: what is left, and why something was refused."""
+    options = CompactionOptions({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    compaction = Compaction(directory, options, clock=ManualClock(NOW))
+    with compaction.locked():
+        (partition,) = compaction.partitions()
+        plan = compaction.apply(partition)
+    return consume(directory), plan.refusal
+
+
+def cleaned(directory: Path) -> Records:
+    """As a broker that starts after a crash, and whose cleaner works once, leaves a partition of a compacted topic."""
+    (directory.parent / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+    clock = ManualClock(NOW)
+    broker = open_broker(directory.parent, clock=clock, log_cleaner_backoff_ms="1000")
+    try:
+        clock.advance(1000)
+        broker.housekeeping.step()
+    finally:
+        broker.close()
+    return consume(directory)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

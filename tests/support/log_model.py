@@ -213,13 +213,17 @@ class LogModel:
 
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last one that stands where it belongs, which lie whole in
-        their files, and whose headers go on from there; not beyond the next file's name.
+        their files, and whose headers go on from there; not beyond the next file's name, if the file has no sound
+        batch before that is there already.
         """
         order = {path: number for number, (_, path) in enumerate(self.files)}
         limits = {path: next_base for (_, path), (next_base, _) in pairwise(self.files)}
         last = (order[self.accepted[-1].path], self.accepted[-1].end) if self.accepted else (0, 0)
         for broken in self.damage:
-            if (order[broken.path], broken.position) < last or end >= limits.get(broken.path, UNKNOWN):
+            if (order[broken.path], broken.position) < last:
+                continue
+            before = [frame.end_offset for frame in self.frames_by_file[broken.path] if frame.end <= broken.position]
+            if end >= limits.get(broken.path, UNKNOWN) and before[-1:] != [end]:
                 continue
             data, position, stop = broken.path.read_bytes(), broken.position, broken.end
             mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
@@ -237,14 +241,15 @@ class LogModel:
             if stop - position < 61 or not is_current:
                 continue
             base, length = struct.unpack_from(">qi", data, position)
-            if _is_one_bit(length, stop - position - 12) and crc32c(mended[21:]) == int.from_bytes(
-                mended[17:21], "big"
-            ):
+            wrong_bits = crc32c(mended[21:]) ^ int.from_bytes(mended[17:21], "big")
+            if data[position + 16] == 2 and not wrong_bits and position + 12 + length == stop:
+                continue  # it is sound, but for the zeros before it, of which its base offset may be a part
+            if _is_one_bit(length, stop - position - 12) and not wrong_bits:
                 length = stop - position - 12
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (count,) = struct.unpack_from(">i", data, position + 57)
             fixed = _mended_header(data[position:stop])
-            is_explained = fixed is not None or crc32c(mended[21:]) == int.from_bytes(mended[17:21], "big")
+            is_explained = fixed is not None or wrong_bits.bit_count() < 2  # of the checksum itself
             delta = delta if fixed is None else fixed[0]
             if is_explained or (count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop])):
                 count = delta + 1  # a cleaner may have been at it, and the header is right
@@ -260,6 +265,11 @@ class LogModel:
         if self.log and int(path.stem) == self.log[-1].end_offset:
             return False
         return bool(frames) and all(frame in self.repeated or frame in self.stray for frame in frames)
+
+    @property
+    def displaced(self) -> list[Frame]:
+        """Sound frames that are not the log's, or do not stand where they belong."""
+        return self.placed + self.repeated + self.flipped + self.stray
 
     @property
     def unread(self) -> list[range]:
@@ -422,6 +432,8 @@ class _Placement:
         self._first_base = files[0][0] if files else 0
         self._proven_end = max(proven_end, files[-1][0] if files else 0)
         self._reached = max(proven_end, cleaned_below)
+        self._is_end_known = proven_end > 0
+        """A cleaner's checkpoint alone does not say where the log ends."""
         self._last_end = max(self._proven_end, _own_end(*files[-1], frames_by_file)) if files else 0
         """What stands elsewhere goes after the log's last frame up to there at most."""
         self._next_bases = {
@@ -469,7 +481,7 @@ class _Placement:
         next_base = self._next_bases[frame.path]
         if next_base is not None and frame.end_offset <= next_base:
             return True
-        if self._reached:
+        if self._is_end_known or frame.end_offset <= self._reached:
             return frame.end_offset <= self._reached
         before = frame.file_base if number and of_file[number - 1].is_beyond_reach else before
         mended = (frame.base - (1 << bit) for bit in range(31, 63) if frame.base & 1 << bit)
