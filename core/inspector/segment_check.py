@@ -135,6 +135,8 @@ class SegmentCheck:
     holes: list[tuple[int, int, int]] = field(default_factory=list)
     """(start offset, end offset, position) if a batch begins beyond the end of the one before."""
     _group: list[Batch] = field(default_factory=list)
+    _first_offsets: dict[int, int] = field(default_factory=dict)
+    """By their positions, where compressed messages may begin of which no offset inside can be read."""
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
 
@@ -330,6 +332,8 @@ class SegmentCheck:
     def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
         offsets = inner_offsets(batch)
         first_offset = offsets[0] if offsets else min(next_offset, batch.last_offset)
+        if not offsets:
+            self._first_offsets[batch.position] = first_offset
         self._ensure_in_turn(min(first_offset, batch.last_offset), batch, next_offset)
         if offsets and offsets[-1] != batch.last_offset and self.log_map is None:
             raise OddLogError
@@ -408,7 +412,7 @@ class SegmentCheck:
             path=str(self.path),
             message=message,
             position=batch.position,
-            offset=stated_offset(batch),
+            offset=self._first_offsets.get(batch.position, stated_offset(batch)),
             end_position=batch.position + batch.size_bytes,
             last_offset=batch.last_offset,
             records=count,
