@@ -446,7 +446,7 @@ def delete_records(directory: Path, random: Random) -> int:
 def make_of_others(memory: Path, seed: int) -> Wrecked:
     """The case of a seed: a log that others wrote, in a data directory or alone; half of them damaged."""
     random = Random(seed)
-    segments, what = crafted.random_log(random)
+    segments, what = crafted.random_log(random, has_odd_wrappers=seed % _ANOTHER >= 300_000)
     directory = crafted.write_partition(_empty(memory) / "t-0", segments)
     if random.random() < 0.3:
         _add_root(memory / "data", "t")
@@ -461,7 +461,7 @@ KEPT_OF_OTHERS = (
     *(75, 219, 236, 267, 287, 330, 379, 395, 439, 444, 455, 732, 883, 907, 952),
     *(100040, 100084, 100118, 100123, 100227, 100273, 100284, 100286),
     *(101018, 101038, 101087, 101096, 101145, 101151, 101346, 101380, 101381, 101892),
-    *(28, 200148, 200167, 210416, 220073, 220981, 221005, 221008, 221163),
+    *(28, 200148, 200167, 210416, 220073, 220981, 221005, 221008, 221163, 221463),
 )
 """Each failed once."""
 

@@ -158,10 +158,10 @@ def write_partition(directory: Path, segments: Mapping[int, bytes]) -> Path:
     return directory
 
 
-def random_log(random: Random) -> tuple[dict[int, bytes], str]:
+def random_log(random: Random, *, has_odd_wrappers: bool = False) -> tuple[dict[int, bytes], str]:
     """The segments of a log that several brokers, cleaners and clients wrote, and in words what is odd of it: messages
     of all formats in any position, frames of other encoders, holes of a cleaner, and with luck offsets that are further
-    from their segment's name than an index can name.
+    from their segment's name than an index can name. With `has_odd_wrappers` those frames are in old messages, too.
     """
     said = list[str]()
     segments = dict[int, bytes]()
@@ -175,7 +175,9 @@ def random_log(random: Random) -> tuple[dict[int, bytes], str]:
             if random.random() < 0.06:
                 next_offset += random.choice((2**31 - 2, 2**31 + 5, 2**33))
                 said.append(f"offsets go on at {next_offset}")
-            entry, next_offset = _random_entry(random, next_offset, said, is_compacted=is_compacted, is_old=is_old)
+            entry, next_offset = _random_entry(
+                random, next_offset, said, is_compacted=is_compacted, is_old=is_old, has_odd_wrappers=has_odd_wrappers
+            )
             data += entry
         segments[base] = data
         next_offset = max(next_offset, base + 1)
@@ -183,7 +185,7 @@ def random_log(random: Random) -> tuple[dict[int, bytes], str]:
 
 
 def _random_entry(
-    random: Random, offset: int, said: list[str], *, is_compacted: bool, is_old: bool
+    random: Random, offset: int, said: list[str], *, is_compacted: bool, is_old: bool, has_odd_wrappers: bool
 ) -> tuple[bytes, int]:
     count = random.randint(1, 4)
     step = [random.choice((1, 1, 3)) if is_compacted else 1 for _ in range(count)]
@@ -206,4 +208,10 @@ def _random_entry(
     said.append(f"a wrapper of magic {magic}, codec {codec}, with {count} of magic {inner}")
     own = offsets[-1] + random.choice((-1, 1, 5)) if random.random() < 0.1 and offsets[-1] else None
     said += [] if own is None else [f"which states {own} instead of {offsets[-1]}"]
-    return wrapper(offsets, records, magic, codec=codec, inner_magic=inner, offset=own), offsets[-1] + 1
+    compress = None
+    if has_odd_wrappers and random.random() < 0.5:
+        kind = random.choice([name for name, (of, _) in (ODD_FRAMES | REFUSED_FRAMES).items() if of != ZSTD])
+        codec, compress = (ODD_FRAMES | REFUSED_FRAMES)[kind]
+        said[-1] += f", {kind}"
+    data = wrapper(offsets, records, magic, codec=codec, inner_magic=inner, compress=compress, offset=own)
+    return data, offsets[-1] + 1
