@@ -136,7 +136,7 @@ class SegmentCheck:
     """(start offset, end offset, position) if a batch begins beyond the end of the one before."""
     _group: list[Batch] = field(default_factory=list)
     _first_offsets: dict[int, int] = field(default_factory=dict)
-    """By their positions, where compressed messages may begin of which no offset inside can be read."""
+    """By their positions, where compressed messages may begin of which no offset inside can be read, without a map."""
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
 
@@ -412,11 +412,19 @@ class SegmentCheck:
             path=str(self.path),
             message=message,
             position=batch.position,
-            offset=self._first_offsets.get(batch.position, stated_offset(batch)),
+            offset=self._first_offset_of(batch),
             end_position=batch.position + batch.size_bytes,
             last_offset=batch.last_offset,
             records=count,
         )
+
+    def _first_offset_of(self, batch: Batch) -> int:
+        """Gives where it begins. What precedes one that does not open may be lost with it."""
+        if isinstance(batch, RecordBatch) or inner_offsets(batch):
+            return stated_offset(batch)
+        if self.log_map is not None:
+            return min(self.log_map.end_before(batch.last_offset), batch.last_offset)
+        return self._first_offsets[batch.position]
 
 
 def _placed_batches(log_map: LogMap) -> list[Displaced]:

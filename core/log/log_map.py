@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -325,6 +325,13 @@ class LogMap:
     def holes(self) -> list[Hole]:
         """Gives all offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
+
+    def end_before(self, offset: int) -> int:
+        """Gives where the batch of the log ends that comes before the one of that offset."""
+        at = bisect_right(self.log, offset, key=_end_offset)
+        end = self.log[at - 1].end_offset if at else self.start_offset
+        ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
+        return max([end, *takewhile(lambda end: end <= offset, ends)])
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
         """Gives the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
