@@ -370,7 +370,9 @@ class _Cleaning:
             for verdict in verdicts:
                 self._settle_by_keys([verdict], keeps_legacy_tombstones=keeps_legacy_tombstones)
             return
-        stays, is_tombstone = self._judge_records(keys, batches, keeps_legacy_tombstones=keeps_legacy_tombstones)
+        stays, is_tombstone, is_past = self._judge_records(
+            keys, batches, keeps_legacy_tombstones=keeps_legacy_tombstones
+        )
         numbers = keys.places.batch_numbers
         firsts = np.searchsorted(numbers, np.arange(len(batches)))
         lasts = np.searchsorted(numbers, np.arange(len(batches)), side="right")
@@ -383,11 +385,12 @@ class _Cleaning:
             verdict.settle(rows, needs_horizon=needs_horizon)
             if is_legacy and not len(rows) and verdict.batch.next_offset == self._log.first_uncleanable_offset:
                 verdict.settle(np.array([last - first - 1]), needs_horizon=False)  # it can't stay empty
+                self._uncount(keys, last - 1, is_past=bool(is_past[last - 1]))
 
     def _judge_records(
         self, keys: RecordKeys, batches: Sequence[Batch], *, keeps_legacy_tombstones: bool
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Which records stay, and which are tombstones."""
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Which records stay, which are tombstones, and which of those have been there for long enough."""
         has_key = keys.key_lengths >= 0
         is_tombstone = keys.is_tombstone
         is_beyond_map = keys.offsets > self.map.latest_offset
@@ -404,7 +407,16 @@ class _Cleaning:
         stats.without_key += int(np.count_nonzero(~has_key & is_clean))
         stats.superseded += int(np.count_nonzero(~is_latest & ~is_beyond_map & (has_key | ~is_clean)))
         stats.tombstones += int(np.count_nonzero(is_past))
-        return is_beyond_map | (is_latest & ~is_past), is_tombstone
+        return is_beyond_map | (is_latest & ~is_past), is_tombstone, is_past
+
+    def _uncount(self, keys: RecordKeys, row: int, *, is_past: bool) -> None:
+        """Takes back that a record goes."""
+        if keys.key_lengths[row] < 0:
+            self._stats.without_key -= 1
+        elif is_past:
+            self._stats.tombstones -= 1
+        else:
+            self._stats.superseded -= 1
 
     def _keeps_tombstones(self, batch: Batch, *, keeps_legacy_tombstones: bool) -> bool:
         if not isinstance(batch, RecordBatch):

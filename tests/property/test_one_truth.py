@@ -485,7 +485,7 @@ def of_compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-CLEANED_SEEDS = (4, 167, 292, 328, 367)
+CLEANED_SEEDS = (4, 167, 292, 328, 367, 2240)
 """Each failed once."""
 
 
@@ -500,9 +500,9 @@ def test_a_start_and_both_cleaners_agree_on_what_others_wrote(memory: Path, of_c
         return  # an owner's log ends there, and nobody compacts one that lost something
     verdict = _Verdict(Wrecked(alone, f"seed {seed}: {what}", model))
     verdict.ask("a start", lambda: same_records(doors.served(owned, is_owner=True), model.records))
-    (left, refusal), cleaned = doors.compacted(alone), doors.cleaned(owned)
+    (left, plan), cleaned = doors.compacted(alone), doors.cleaned(owned)
     verdict.ask("compact beside the cleaner", lambda: same_records(left, cleaned))
-    verdict.ask("compact", lambda: is_compacted(left, refusal, model, active=max(segments)))
+    verdict.ask("compact", lambda: is_compacted(left, plan.refusal, model, active=max(segments)))
     verdict.give()
 
 

@@ -23,7 +23,7 @@ from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.index.offset_index import OffsetPosition
-from core.inspector.compaction import Compaction, CompactionOptions
+from core.inspector.compaction import Compaction, CompactionOptions, CompactionPlan
 from core.inspector.dump_options import DumpOptions
 from core.inspector.findings import Finding, Severity
 from core.inspector.recovery import Recovery
@@ -284,14 +284,19 @@ def undo(directory: Path) -> None:
         recovery.undo([folder for folder in (root, directory) if (folder / JOURNAL).exists()])
 
 
-def compacted(directory: Path) -> tuple[Records, str | None]:
-    """As `plog compact --apply` of the folder, then `consume`: what is left, and why something was refused."""
+def compacted(directory: Path) -> tuple[Records, CompactionPlan]:
+    """As `plog compact --apply` of the folder, then `consume`: what is left, and what it says it did. Asserts that so
+    many records are gone as it gives reasons for.
+    """
     options = CompactionOptions({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
     compaction = Compaction(directory, options, clock=ManualClock(NOW))
     with compaction.locked():
         (partition,) = compaction.partitions()
         plan = compaction.apply(partition)
-    return consume(directory), plan.refusal
+    if (did := plan.stats) is not None:
+        reasons = did.superseded + did.tombstones + did.aborted + did.markers + did.without_key
+        assert did.records_before - did.records_after == reasons, f"{did}"
+    return consume(directory), plan
 
 
 def cleaned(directory: Path) -> Records:
