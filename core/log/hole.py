@@ -218,8 +218,8 @@ def tail_kind(damage: Damage, evidence: LogEvidence, sound_end: int, last_base_o
     return TailKind.PREALLOCATED if is_full else TailKind.TORN
 
 
-FULL_SIZE_UNIT = 1_000_000
-_FULL_SIZES = (1 << 20, FULL_SIZE_UNIT)
+FULL_SIZE_UNIT = 100_000
+_FULL_SIZES = (1 << 18, FULL_SIZE_UNIT)
 """Of one of these `segment.bytes` is a multiple, and what a crash leaves hardly ever."""
 
 

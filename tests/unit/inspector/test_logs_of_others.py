@@ -61,7 +61,10 @@ def codes(path: Path, *, is_deep: bool = False) -> set[Code]:
     return {finding.code for finding in verify(path, options=VerifyOptions(is_deep=is_deep))} - INDEXES
 
 
-def test_zeros_up_to_the_full_size_of_a_file_are_a_note_and_a_start_keeps_nothing_of_them(tmp_path: Path) -> None:
+@for_each("segment_bytes", [1 << 20, 1_500_000])
+def test_zeros_up_to_the_full_size_of_a_file_are_a_note_and_a_start_keeps_nothing_of_them(
+    tmp_path: Path, segment_bytes: int
+) -> None:
     broker = open_broker(tmp_path / "data")
     add_topic(broker)
     broker.close()
@@ -69,13 +72,13 @@ def test_zeros_up_to_the_full_size_of_a_file_are_a_note_and_a_start_keeps_nothin
     batch = crafted.batch(0, [(b"k", b"v")])
     folder = write(tmp_path / "data" / "t-0", {0: batch})
     log = folder / "00000000000000000000.log"
-    os.truncate(log, 1 << 20)
+    os.truncate(log, segment_bytes)
     assert codes(folder) == set()
     assert find_unchecked(folder) == [log]
     open_broker(tmp_path / "data").close()
     assert log.stat().st_size == len(batch)
     assert not list(folder.glob("*.cut-at-*"))
-    os.truncate(log, (1 << 20) + 1)  # no size that anybody sets
+    os.truncate(log, segment_bytes + 1)  # no size that anybody sets
     assert codes(folder) == {Code.ZEROED}
 
 
