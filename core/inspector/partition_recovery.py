@@ -13,6 +13,7 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from core.common.bad_sectors import is_of_the_file, open_salvaging
 from core.common.clock import SystemClock
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
+from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.common.users_paths import UsersPaths
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
@@ -29,6 +31,7 @@ from core.inspector.recovery_plan import Action, FolderPlan, Step
 from core.inspector.segment_check import VerifyOptions
 from core.inspector.verify import verify
 from core.log.cut_off import is_proof_of_lost_end, is_set_aside_log
+from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import (
     DAMAGED_RANGES,
     INDEX_SUFFIXES,
@@ -46,6 +49,7 @@ from core.log.file_names import (
     parse_offset_file_name,
 )
 from core.log.log_config import LogConfig
+from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_metadata_file import write_partition_metadata
@@ -218,6 +222,7 @@ class PartitionRecovery:
             LogSettings(SystemClock(), self._filesystem, lambda: 1 << 62, keeps_cut_bytes=False),
             log_start_offset=self._log_starts.get(partition, 0),
             recovery_point=None,
+            evidence=_StageEvidence(directory),
         ).log
         end_offset = log.log_end_offset
         log.close()
@@ -234,6 +239,13 @@ class PartitionRecovery:
             elif name not in old or not _is_same(stage / name, directory / name):
                 journal.replace(name, stage / name)
         journal.finish()
+
+
+class _StageEvidence(DirectoryEvidence):
+    """What stands in the stage is the log as it was found by all files of before, far offsets too."""
+
+    def of(self, directory: Path, partition: TopicPartition | None = None) -> LogEvidence:
+        return replace(super().of(directory, partition), cleaned_below=LONG_MAX)
 
 
 def _is_snapshot_after(name: str, markers: Iterable[Marker]) -> bool:

@@ -446,6 +446,8 @@ class _Loader:
     # --- after an unclean stop
 
     def _recover(self, known: LogEvidence, log_start_offset: int, recovery_point: int) -> None:
+        if len(self._segments):
+            self._segments.active.reached = max(known.known_end, known.cleaned_below)
         unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
         for number, segment in enumerate(unflushed):
             damaged = self._recovery.recover(segment, recovery_point, log_start_offset)

@@ -54,6 +54,8 @@ class SegmentLookup(ABC):
 
     base_offset: int
     gaps: list[DamagedRange]
+    reached = 0
+    """The log is known to have reached up to there: offsets beyond what an index can name are believed so far."""
 
     @property
     @abstractmethod
@@ -136,7 +138,7 @@ class SegmentLookup(ABC):
 
     def reading(self, end: OffsetPosition) -> SegmentReading:
         """Reads what is in the file up to `end`; safe from any thread."""
-        return SegmentReading(self.records, self.base_offset, end)
+        return SegmentReading(self.records, self.base_offset, end, reached=self.reached)
 
     def translate_offset(self, offset: int) -> FoundBatch | None:
         """Finds the first batch whose last offset is `offset` or above; None if there is none."""

@@ -45,9 +45,12 @@ class SegmentReading:
     I1 batches and damaged bytes cover the file up to `end` without overlap, in order
     """
 
-    def __init__(self, records: FileRecords, base_offset: int, end: OffsetPosition) -> None:
-        """`end.offset` is where the next segment begins, or the log's end, or LONG_MAX if nobody knows."""
+    def __init__(self, records: FileRecords, base_offset: int, end: OffsetPosition, *, reached: int = 0) -> None:
+        """`end.offset` is where the next segment begins, or the log's end, or LONG_MAX if nobody knows; the log is
+        known to have reached to `reached`.
+        """
         self._records = records
+        self._reached = reached
         self.path = records.path
         self._base_offset = base_offset
         self.end = end
@@ -116,7 +119,7 @@ class SegmentReading:
         files = [LogFile(self._base_offset, self._records.path, self._file)]
         if self.end.offset < LONG_MAX:  # of the next segment nothing but its name counts
             files.append(LogFile(self.end.offset, self._records.path, _FileStart(self._records.file, 0)))
-        return LogMap(files, LogEvidence(), ())
+        return LogMap(files, LogEvidence(cleaned_below=self._reached), ())  # what is proved missing is no matter here
 
     def _items_by_map(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
         was_mapped = "_map" in vars(self)
