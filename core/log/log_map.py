@@ -313,10 +313,10 @@ class LogMap:
 
     @cached_property
     def compacted_below(self) -> int:
-        """Gives the offset below which holes are the cleaner's. What holds no batch of the log proves no more than an
-        empty file.
+        """Gives the offset below which holes are the cleaner's. A file that holds batches, but none of the log, proves
+        nothing: a recovery sets it aside.
         """
-        sizes = [(self._bases[n], 0 if n in self._hollow else self.files[n].file.size()) for n in self._used]
+        sizes = [(self._bases[n], self.files[n].file.size()) for n in self._used if n not in self._hollow]
         return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
 
     # --- batches and holes

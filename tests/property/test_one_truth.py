@@ -450,6 +450,8 @@ def make_of_others(memory: Path, seed: int) -> Wrecked:
     directory = crafted.write_partition(_empty(memory) / "t-0", segments)
     if random.random() < 0.3:
         _add_root(memory / "data", "t")
+    if seed % _ANOTHER >= 400_000 and random.random() < 0.8:
+        what += f"; {_add_checkpoints(directory, random)}"
     crcs = _crcs(LogModel(directory))
     if seed % 2:
         what += f"; {wreck(directory, random)}"
@@ -457,11 +459,36 @@ def make_of_others(memory: Path, seed: int) -> Wrecked:
     return wrecked if _is_decidable(wrecked.model, crcs) else make_of_others(memory, seed + _ANOTHER)
 
 
+def _add_checkpoints(directory: Path, random: Random) -> str:
+    """What a broker and a cleaner would write of that log: in the root, and beside the logs. Some of it, in words."""
+    root, model = directory.parent, LogModel(directory)
+    bases = [base for base, _ in model.files]
+    (root / "meta.properties").write_bytes((GOLDEN / "_root" / "meta.properties").read_bytes())
+    is_stopped = random.random() < 0.3
+    offsets = {
+        "recovery-point-offset-checkpoint": model.log_end if is_stopped else random.choice((0, *bases, model.log_end)),
+        "replication-offset-checkpoint": model.log_end if is_stopped else random.choice((0, *bases, model.log_end)),
+        "log-start-offset-checkpoint": bases[0],
+        "cleaner-offset-checkpoint": random.choice(bases),
+    }
+    written = {name: offset for name, offset in offsets.items() if is_stopped or random.random() < 0.6}
+    for name, offset in written.items():
+        (root / name).write_text(f"0\n1\nt 0 {offset}\n")
+    if is_stopped:
+        (root / ".kafka_cleanshutdown").touch()
+    snapshots = [*bases[1:], *([model.log_end] if is_stopped else [])] if random.random() < 0.5 else []
+    for offset in snapshots:
+        (directory / f"{offset:020}.snapshot").write_bytes(b"\0\1\x48\x67\x4b\xc7\0\0\0\0")  # of no producers
+    said = [f"{name.removesuffix('-offset-checkpoint')} {offset}" for name, offset in written.items()]
+    return ", ".join([*said, f"snapshots {snapshots}", *(["stopped cleanly"] if is_stopped else [])])
+
+
 KEPT_OF_OTHERS = (
     *(75, 219, 236, 267, 287, 330, 379, 395, 439, 444, 455, 732, 883, 907, 952),
     *(100040, 100084, 100118, 100123, 100227, 100273, 100284, 100286),
     *(101018, 101038, 101087, 101096, 101145, 101151, 101346, 101380, 101381, 101892),
     *(28, 200148, 200167, 210416, 220073, 220981, 221005, 221008, 221163, 221463, 300159),
+    *(301109, 400015, 400151),
 )
 """Each failed once."""
 

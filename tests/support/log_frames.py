@@ -162,11 +162,20 @@ class FileWalk:
 
     def _end_of_damage(self, position: int) -> int:
         """Rule b comes first: where one bit of the length makes the batch sound, none within it does."""
-        for find in (self._end_by_flipped_length, self._end_by_header, self._next_fitting):
+        for find in (self._end_by_flipped_magic, self._end_by_flipped_length, self._end_by_header, self._next_fitting):
             end = find(position)
             if end is not None:
                 return end
         return len(self._data)
+
+    def _end_by_flipped_magic(self, position: int) -> int | None:
+        """Rule a, where nothing but the magic is wrong: whatever follows."""
+        header = self._header(position)
+        if header is None or header[2] == 2 or not 61 <= header[1] <= _MOST_BYTES:
+            return None
+        data = self._data[position : position + header[1]]
+        is_right = len(data) == header[1] and crc32c(data[21:]) == int.from_bytes(data[17:21], "big")
+        return position + header[1] if is_right else None
 
     def _end_by_header(self, position: int) -> int | None:
         """Rule a. Of an unknown magic, the least length is that of magic 0."""
