@@ -40,6 +40,7 @@ from core.log.open_reading import open_reading
 from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_indexes import SPARSE_INDEXES
 from core.log.segment_walk import SegmentWalk
+from core.records.batches import contradicts
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch, is_thinned
 
@@ -189,8 +190,12 @@ def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -
 
 
 def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:
-    walk = SegmentWalk(records.path, base_offset, limit, file=records.file)
-    return not any(isinstance(item, Damage) for item in walk)
+    next_offset = -1
+    for item in SegmentWalk(records.path, base_offset, limit, file=records.file):
+        if isinstance(item, Damage) or contradicts(item, next_offset):
+            return False
+        next_offset = item.last_offset + 1
+    return True
 
 
 # --- one that is not
