@@ -13,11 +13,13 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
 from core.log.bit_flip import ByteFix
+from core.log.file_names import SET_ASIDE
 from core.log.file_records import FileRecords
 from core.records.batches import CURRENT_MAGIC, Batch, contradicts, entry_size, inner_offsets, read_batch
 from core.records.checksum import crc32c_of_parts
@@ -91,7 +93,7 @@ def shows_compaction(segments: Iterable[FileRecords]) -> bool:
     topic's settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
     """
     segments = list(segments)
-    has_empty = any(not records.size_bytes for records in segments[:-1])
+    has_empty = any(not records.size_bytes and not was_emptied(records.path) for records in segments[:-1])
     for records in segments:
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
@@ -108,6 +110,11 @@ def _is_of_cleaner(batch: Batch, *, has_empty: bool) -> bool:
     if batch.computed_crc() != batch.crc or contradicts(batch, -1):
         return False
     return isinstance(batch, RecordBatch) or has_empty or lacks_some(batch)
+
+
+def was_emptied(log: Path) -> bool:
+    """Says whether a recovery took out what an empty `.log` held."""
+    return any(log.parent.glob(f"{log.name}{SET_ASIDE}*"))
 
 
 def lacks_some(batch: Batch) -> bool:

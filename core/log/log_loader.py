@@ -165,6 +165,7 @@ class _Loader:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
         self._opened_ms = settings.clock.monotonic_ms()
+        self._reached = 0
         self._was_cut = False
         self._has_unsound_end = False
         self._has_wrong_start = False
@@ -183,7 +184,10 @@ class _Loader:
             recovery_point = max(recovery_point, _newest_snapshot(listing))
             if log_start_offset > min([recovery_point, *(entry.start_offset for entry in self._leader_epochs.entries)]):
                 log_start_offset = self._believed_start(log_start_offset)
-        self._recovery.log_end_offset = recovery_point
+        self._recovery.log_end_offset = self._reached = recovery_point
+        if known_point is None:
+            known = self._known(had_clean_shutdown=had_clean_shutdown)
+            self._reached = max(known.known_end, known.cleaned_below)
         if self._settings.is_read_only:
             self._arrange(listing, recovery_point, had_clean_shutdown=had_clean_shutdown)
             listing = FolderListing(self._directory)
@@ -192,7 +196,9 @@ class _Loader:
         self._open_segments(listing, None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)
-        elif had_clean_shutdown and self._is_end_sound(recovery_point) and not self._has_unsound_end:
+        elif (
+            had_clean_shutdown and not self._has_unsound_end and self._is_end_sound(max(recovery_point, self._reached))
+        ):
             recovery_point = max(recovery_point, self._end_offset())
         else:
             known = self._known(had_clean_shutdown=had_clean_shutdown)
@@ -283,6 +289,7 @@ class _Loader:
         way: no checksum covers them. A clean stop left its end at `known_end`, if that is not 0; if one flipped bit has
         moved the last batch beyond, nothing is believed beyond.
         """
+        known_end = max(known_end, self._reached)
         try:
             if not len(self._segments):
                 return True
@@ -379,7 +386,7 @@ class _Loader:
     def _segment(
         self, base_offset: int, *, is_sealed: bool = False, is_new: bool = False, listed: ListedSegment | None = None
     ) -> LogSegment:
-        return LogSegment(
+        segment = LogSegment(
             self._directory,
             base_offset,
             self._config,
@@ -390,6 +397,8 @@ class _Loader:
             is_new=is_new,
             listed=listed,
         )
+        segment.reached = self._reached
+        return segment
 
     def _check_indexes(self, check_below: int | None) -> None:
         """Makes the indexes again that can't be their segment's, of segments that end at or below `check_below`, or of

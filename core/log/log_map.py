@@ -18,7 +18,7 @@ from typing import NamedTuple
 from core.common.filesystem import File
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import ByteFix
-from core.log.damage import Damage, DamageKind, lacks_some
+from core.log.damage import Damage, DamageKind, lacks_some, was_emptied
 from core.log.file_names import LOG_SUFFIX, offset_file_name
 from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, offsets_text, tail_kind
 from core.log.log_evidence import LogEvidence
@@ -302,13 +302,13 @@ class LogMap:
     @cached_property
     def is_thinned(self) -> bool:
         """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
-        of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those.
-        Damaged batches show nothing: a recovery cuts them out.
+        of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those,
+        nor is one that a recovery emptied. Damaged batches show nothing: a recovery cuts them out.
         """
         homes = {self.file_of(piece.base_offset) for piece in self._placed}
         empty = (number for number in self._used[:-1] if not self.files[number].file.size())
         has_legacy = any(piece.is_legacy for piece in self.log)
-        has_empty = has_legacy and any(number not in homes for number in empty)
+        has_empty = has_legacy and any(n not in homes and not was_emptied(self.files[n].path) for n in empty)
         return has_empty or any(piece.is_thinned for piece in self.log)
 
     @cached_property

@@ -157,7 +157,8 @@ def place(
     to have reached to `known_end`, and a cleaner worked on what lies below `cleaned_below`. `own_end` is where the last
     file ends soundly by itself, if it does: what stands elsewhere goes after it only up to `known_end`.
     """
-    reach = _Reach(known_end, cleaned_below)
+    has_records = own_end is not None and bool(base_offsets) and own_end > base_offsets[-1]
+    reach = _Reach(known_end, cleaned_below, own_end if has_records else None)
     if _is_in_order(pieces, base_offsets, reach):
         is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
         if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
@@ -171,6 +172,8 @@ class _Reach(NamedTuple):
 
     known_end: int
     cleaned_below: int
+    own_end: int | None
+    """Where the last file ends soundly, if it does: no batch of another one goes on after its records."""
 
 
 def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _Reach) -> bool:
@@ -210,16 +213,18 @@ def _may_stand(
     alone may rather have a flipped bit.
     """
     piece = pieces[number]
-    base_offset = base_offsets[piece.file]
+    base_offset, is_last = base_offsets[piece.file], piece.file + 1 == len(base_offsets)
+    if not is_last and reach.own_end is not None and piece.end_offset > max(reach.known_end, reach.own_end):
+        return False
     if not _is_beyond_reach(piece, base_offset):
         return base_offset <= piece.base_offset
     end_before = _end_before(pieces, number, base_offsets)
     if number in borne_out or piece.base_offset == end_before:
         return True
-    if piece.file + 1 < len(base_offsets) and piece.end_offset <= base_offsets[piece.file + 1]:
+    if not is_last and piece.end_offset <= base_offsets[piece.file + 1]:
         return True
     if reach.known_end or piece.end_offset <= reach.cleaned_below:
-        return piece.end_offset <= max(reach)
+        return piece.end_offset <= max(reach.known_end, reach.cleaned_below)
     if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
         end_before = base_offset
     bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))

@@ -128,7 +128,7 @@ class LogReading:
         is, if that is not a sound end.
         """
         last = self._segments[-1]
-        if not (last.records.size_bytes or self._are_in_place):
+        if not last.records.size_bytes and (not self._are_in_place or self._reaches_beyond(last.base_offset)):
             self._take_end_of_map()
             return
         next_offset, position = last.base_offset, last.position_before(AFTER_ALL_OFFSETS)
@@ -150,6 +150,18 @@ class LogReading:
                 self._set_end(next_offset, [])
                 return
         self._check_end(*ends[0])
+
+    def _reaches_beyond(self, offset: int) -> bool:
+        """Says whether the last segment that is not empty has batches beyond, or nobody can say."""
+        holding = [segment for segment in self._segments if segment.records.size_bytes]
+        try:
+            for segment in holding[-1:]:
+                position = segment.position_before(AFTER_ALL_OFFSETS)
+                if any(batch.last_offset >= offset for batch in segment.records.iter_headers(position)):
+                    return True
+        except CorruptRecordError:
+            return True
+        return False
 
     def _check_end(self, next_offset: int, position: int) -> None:
         """Reads the last batches, from that position on."""
