@@ -149,7 +149,8 @@ class LogModel:
             heads = _heads(path.read_bytes())
             if heads is None or not _rise([base - 1, *(head.last for head in heads), next_base]):
                 continue
-            end = heads[-1].last + 1 if heads else base
+            own = [frame.end_offset for frame in self.log if base <= frame.base < next_base]  # if files were swapped
+            end = max([heads[-1].last + 1 if heads else base, *own])
             if _names_more(path, base, range(end, next_base), heads):
                 yield from (r for r in self.missing_in(range(end, next_base)))
 
@@ -244,7 +245,7 @@ class LogModel:
             wrong_bits = crc32c(mended[21:]) ^ int.from_bytes(mended[17:21], "big")
             if data[position + 16] == 2 and not wrong_bits and position + 12 + length == stop:
                 continue  # it is sound, but for the zeros before it, of which its base offset may be a part
-            if _is_one_bit(length, stop - position - 12) and not wrong_bits:
+            if _is_one_bit(length & 0xFFFF_FFFF, stop - position - 12) and not wrong_bits:
                 length = stop - position - 12
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (count,) = struct.unpack_from(">i", data, position + 57)
@@ -434,8 +435,12 @@ class _Placement:
         self._reached = max(proven_end, cleaned_below)
         self._is_end_known = proven_end > 0
         """A cleaner's checkpoint alone does not say where the log ends."""
-        self._last_end = max(self._proven_end, _own_end(*files[-1], frames_by_file)) if files else 0
+        own_end = _own_end(*files[-1], frames_by_file) if files else 0
+        self._last_end = max(self._proven_end, own_end) if files else 0
         """What stands elsewhere goes after the log's last frame up to there at most."""
+        has_records = bool(files) and own_end > files[-1][0]
+        self._end_of_others = self._last_end if has_records else math.inf
+        """Beyond that no frame of another file is accepted."""
         self._next_bases = {
             path: files[number + 1][0] if number + 1 < len(files) else None for number, (_, path) in enumerate(files)
         }
@@ -471,6 +476,8 @@ class _Placement:
         others of the file rise with it as far, or the next file's name or other files know of them; or no bit brings a
         lone one within reach.
         """
+        if self._next_bases[frame.path] is not None and frame.end_offset > self._end_of_others:
+            return False
         if frame.base < frame.file_base or not frame.is_beyond_reach:
             return frame.base >= max(frame.file_base, 0)
         of_file = self._by_file[frame.path]
