@@ -159,6 +159,25 @@ def test_a_start_reads_it_and_the_cleaner_leaves_the_last_of_each_key(tmp_path: 
     assert doors.consume(folder) == kept
 
 
+def test_a_start_keeps_a_lone_batch_beyond_an_index_that_a_checkpoint_knows(tmp_path: Path) -> None:
+    """Without one it may as well have a flipped bit."""
+    broker = open_broker(tmp_path / "data")
+    add_topic(broker)
+    broker.close()
+    folder = tmp_path / "data" / "t-0"
+    for path in (*folder.glob("0*"), *folder.parent.glob("*-checkpoint"), folder.parent / ".kafka_cleanshutdown"):
+        path.unlink(missing_ok=True)
+    write(folder, {0: crafted.batch(0, [(b"a", b"0"), (b"b", b"1")]) + crafted.batch(FAR, [(b"c", b"2")])})
+    (folder.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    (folder.parent / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {FAR + 1}\n")
+    expected = {0: (b"a", b"0"), 1: (b"b", b"1"), FAR: (b"c", b"2")}
+    assert doors.consume(folder) == expected
+    broker = open_broker(tmp_path / "data")
+    assert _fetched(broker) == expected
+    broker.close()
+    assert doors.consume(folder) == expected
+
+
 def _fetched(broker: SteeredNode) -> dict[int, Record]:
     found: dict[int, Record] = {}
     offset, end = 0, broker.services.replicas.find("t", 0).log.log_end_offset
