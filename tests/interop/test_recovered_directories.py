@@ -10,12 +10,15 @@ from random import Random
 
 import pytest
 
+from tests.support import crafted
 from tests.support.damage import cleaner_checkpoint, places, plant, write_log
 from tests.support.golden import GOLDEN
 from tests.support.kafka_server import KafkaServer
+from tests.support.log_model import LogModel
 from tests.support.oracle import requires_kafka
 from tests.support.server import call_plog
 from tests.support.topic_reader import read_partitions, read_topic
+from tests.support.wreck import wreck
 
 pytestmark = [requires_kafka, pytest.mark.java]
 
@@ -70,6 +73,45 @@ def test_kafka_reads_what_was_promised(tmp_path: Path) -> None:
         found = read(kafka.address, "t")
     for number in range(PARTITIONS):
         assert found[number] == expected[number], number
+
+
+def test_kafka_reads_what_is_left_of_what_others_wrote(tmp_path: Path) -> None:
+    """After a compaction of sound logs, and a recovery of damaged ones. Kafka reads more of a wrapper that contradicts
+    its neighbours, which is damage, and does not start on one that no reader opens.
+    """
+    data_dir, count = tmp_path / "data", 40
+    options = ["--partitions", str(count), "--set", "cleanup.policy=compact", "--set", "min.cleanable.dirty.ratio=1"]
+    assert call_plog("topic", "create", "t", *options, "--data-dir", str(data_dir)).returncode == 0
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data_dir / name).unlink()  # of the empty partitions
+    seeds = iter(range(1000))
+    for number in range(count):
+        folder, is_damaged = data_dir / f"t-{number}", number % 2 == 1
+        metadata = (folder / "partition.metadata").read_bytes()
+        while True:
+            for path in folder.iterdir():
+                if path.name != "partition.metadata":
+                    path.unlink()
+            random = Random(next(seeds))
+            crafted.write_partition(folder, crafted.random_log(random)[0])
+            model = LogModel(folder)
+            is_unopened = any(frame.magic < 2 and frame.base in model.undecodable for frame in model.log)
+            if not (model.damage or model.displaced or is_unopened):
+                break
+        if is_damaged:
+            wreck(folder, random)
+            (folder / "partition.metadata").write_bytes(metadata)
+    sound, damaged = ([str(data_dir / f"t-{n}") for n in range(first, count, 2)] for first in (0, 1))
+    done = call_plog("recover", *damaged, "--accept-visible", "--accept-missing", "--apply")
+    assert done.returncode == 0, done.stderr.decode()
+    done = call_plog("compact", *sound, "--set", "min.cleanable.dirty.ratio=0", "--apply")
+    assert b" are gone" in done.stderr, done.stderr.decode()  # batches that nobody opens are refused
+    reading = ["--isolation", "read_uncommitted", "--no-exit-on-error", "--format", "%p %o\\n"]
+    expected = sorted(call_plog("consume", "t", "--data-dir", str(data_dir), *reading).stdout.splitlines())
+    assert len(expected) > count
+    with KafkaServer(data_dir) as kafka:
+        served = call_plog("consume", "t", "--bootstrap-server", kafka.address, *reading)
+    assert sorted(served.stdout.splitlines()) == expected, served.stderr.decode()
 
 
 def test_kafka_hides_what_was_aborted_by_a_marker_that_was_lost(tmp_path: Path) -> None:
