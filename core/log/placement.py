@@ -186,11 +186,11 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _R
 
 
 def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
-    """Gives the numbers of the pieces beyond the reach of their files before or after which, in the same file, stands
-    another such, of offsets that rise with theirs.
+    """Gives the numbers of the pieces beyond the reach of their files that go on from what is before, or before or
+    after which, in the same file, stands another such, of offsets that rise with theirs.
     """
     far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
-    found = {number for number in far if pieces[number].batches > 1}
+    found = {n for n in far if pieces[n].batches > 1 or _end_before(pieces, n, base_offsets) == pieces[n].base_offset}
     least_end, largest_base = dict[int, int](), dict[int, int]()
     for number in far:
         piece = pieces[number]
@@ -219,7 +219,7 @@ def _may_stand(
     if not _is_beyond_reach(piece, base_offset):
         return base_offset <= piece.base_offset
     end_before = _end_before(pieces, number, base_offsets)
-    if number in borne_out or piece.base_offset == end_before:
+    if number in borne_out:
         return True
     if not is_last and piece.end_offset <= base_offsets[piece.file + 1]:
         return True

@@ -612,7 +612,11 @@ class _Placement:
         return may_be and self._first_base <= run[0].base and self._is_free(run[0].base, run[-1].end_offset)
 
     def _may_be_moved(self, frame: Frame) -> bool:
-        return frame.base >= 0 and (not frame.is_beyond_reach or self._rises_with_others_as_far(frame))
+        of_file = self._by_file[frame.path]
+        number = of_file.index(frame)
+        goes_on = number > 0 and of_file[number - 1].end_offset == frame.base
+        is_believed = not frame.is_beyond_reach or goes_on or self._rises_with_others_as_far(frame)
+        return frame.base >= 0 and is_believed
 
     def _is_free(self, start: int, end: int) -> bool:
         return all(end <= frame.base or frame.end_offset <= start for frame in self.accepted + self.placed)
