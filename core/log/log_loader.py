@@ -461,7 +461,7 @@ class _Loader:
         for number, segment in enumerate(unflushed):
             damaged = self._recovery.recover(segment, recovery_point, log_start_offset)
             later = unflushed[number + 1 :]
-            if damaged is None and later:
+            if damaged is None and later and not self._settings.is_read_only:
                 damaged = self._find_hole(known, segment, later[0], recovery_point)
             if damaged is not None:
                 self._was_cut = self._cutter.cut(known, segment, damaged)
