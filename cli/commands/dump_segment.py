@@ -177,7 +177,7 @@ def dump_segment(
         from core.client.schema_registry import SchemaRegistry
 
         registry = SchemaRegistry(schema_registry)
-    counts = registry is not None or {key_format, value_format} - {None, "utf8", "string", "none"}
+    counts = registry is not None or {key_format, value_format} - {None, "utf8", "none"}
     account = ValueAccount(say) if counts else None
     options = DumpOptions(
         with_records=with_data or deep_iteration,

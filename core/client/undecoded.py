@@ -72,10 +72,10 @@ class UndecodedAccount:
         self.shown = 0
         self._reasons: Counter[str] = Counter()
 
-    def add(self, error: PlogError, say: Callable[[str], None], where: str = "") -> None:
-        """Counts one that was not; names the first few."""
+    def add(self, error: PlogError, message: str, say: Callable[[str], None]) -> None:
+        """Counts one that was not; says the message of the first few."""
         if self._reasons.total() < _MOST_NAMED:
-            say(f"warning: {where}{error.message}")
+            say(f"warning: {message}")
         self._reasons[error.why if isinstance(error, SchemaError) else "without an answer"] += 1
 
     def summary(self) -> str | None:

@@ -58,9 +58,11 @@ def decode_text(text: bytes | str) -> str:
 
 
 def describe_error(error: ValueError) -> str:
-    """Says what is wrong, and in which column."""
+    """Says what is wrong, and where."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at')} at column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} (0x{error.object[error.start]:02x}) is not {error.encoding.upper()}"
     return str(error)
 
 

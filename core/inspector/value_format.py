@@ -59,7 +59,7 @@ class ValueAccount:
         self._undecoded.shown += 1
 
     def add_undecoded(self, side: str, error: SchemaError) -> None:
-        self._undecoded.add(error, self._say, f"{self._where}: {describe(side, error)}")
+        self._undecoded.add(error, f"{self._where}: {describe(side, error)}", self._say)
 
     def add_not_json(self, error: ValueError) -> None:
         self._not_json += 1
@@ -80,7 +80,8 @@ _DEEP = 500
 """Python's JSON writer gives up at about twice as many levels."""
 _LONGEST_TEXT = 8 * 1024 * 1024
 
-_SIDE_FORMATS = (SideFormat.registry, SideFormat.long, SideFormat.int, SideFormat.double, SideFormat.uuid)
+_AS_TEXT = (SideFormat.string, SideFormat.uuid)
+_SIDE_FORMATS = (SideFormat.registry, SideFormat.long, SideFormat.int, SideFormat.double, *_AS_TEXT)
 _STRUCTS = {
     "int16be": ">h",
     "int32be": ">i",
@@ -102,7 +103,7 @@ def parse_value_format(
     account = account or ValueAccount(lambda _: None)
     if text is None:
         text = "utf8" if registry is None else SideFormat.registry
-    if text in ("utf8", SideFormat.string, SideFormat.none):
+    if text in ("utf8", SideFormat.none):
         return as_utf8
     if text == SideFormat.registry and registry is None:
         raise UsageError("the format registry goes with --schema-registry URL")
@@ -139,7 +140,7 @@ def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str
                 raise
             account.add_undecoded(side, error)
             return not_decoded(data or b"", error)
-        if decoded is None or decoded is data or format_ is SideFormat.uuid:  # what names no schema stays as it is
+        if decoded is None or decoded is data or format_ in _AS_TEXT:  # what names no schema stays as it is
             return as_utf8(decoded)
         return read_for_json(decoded)
 

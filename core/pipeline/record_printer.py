@@ -83,7 +83,7 @@ class RecordPrinter:
                 if not self._reads_past or is_fatal(error):
                     account.shown += row
                     return row, error
-                account.add(error, self._run.say)
+                account.add(error, error.message, self._run.say)
         account.shown += count
         return count, None
 

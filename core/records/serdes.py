@@ -95,7 +95,10 @@ def _encode_uuid(text: bytes) -> bytes:
 
 
 def _string(data: bytes) -> bytes:
-    data.decode("utf-8")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(describe_error(error)) from error
     return data
 
 

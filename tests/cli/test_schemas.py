@@ -221,6 +221,13 @@ def test_one_record_that_is_not_of_its_schema_hides_nothing(
     assert [row["value"] for row in shown if "value" in row] == [json.loads(line.partition(b" ")[2]) for line in lines]
     assert dump.returncode == 1
     assert b"2 of 5 not decoded: 1 cut off, 1 of schema 999" in dump.stderr
+    texts = call_plog(*dump_command, "--value-format", "string")
+    assert (texts.returncode, texts.stdout.count(b'"not_decoded"')) == (1, 2), "the same bytes are no text"
+    assert texts.stderr.splitlines() == [
+        b"warning: 00000000000000000000.log offset 2: its value is no string: byte 5 (0xff) is not UTF-8",
+        b"warning: 00000000000000000000.log offset 4: its value is no string: byte 4 (0xe7) is not UTF-8",
+        b"warning: 2 of 5 not decoded: 2 no string",
+    ]
     for formats in (schemas, ["--value-format", "string"]):
         copied = call_plog("consume", "t", *formats, "--no-exit-on-error", "--format", "envelope", *where)
         ok("produce", "t", "--format", "envelope", *formats, *where, stdin=copied.stdout)
