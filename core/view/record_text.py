@@ -38,18 +38,24 @@ def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = 
     """
     if data is None:
         return NULL
-    if form is Form.SCHEMA and registry is not None:
-        try:
-            data = registry.decode(data, is_key=is_key) or b""
-        except (AccessError, UsageError):  # the registry itself is what is wrong
-            raise
-        except PlogError as error:
-            return f"({error.message})"
+    data = _decoded(data, form, registry, is_key=is_key)
     if form is Form.HEX:
         return data[:_CELL_BYTES].hex(" ")
     if form is Form.JSON:
         data = _compact(data)
     return printable(data[:_CELL_BYTES].decode("utf-8", "backslashreplace"), keeps="")
+
+
+def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key: bool) -> bytes:
+    """Decodes bytes that name a schema; says in parentheses why it can't."""
+    if form is not Form.SCHEMA or registry is None:
+        return data
+    try:
+        return registry.decode(data, is_key=is_key) or b""
+    except (AccessError, UsageError):  # the registry itself is what is wrong
+        raise
+    except PlogError as error:
+        return f"({error.message})".encode()
 
 
 def _compact(data: bytes) -> bytes:
@@ -69,13 +75,7 @@ def whole_lines(
     """Writes a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
     if data is None:
         return [NULL]
-    if form is Form.SCHEMA and registry is not None:
-        try:
-            data = registry.decode(data, is_key=is_key) or b""
-        except (AccessError, UsageError):  # the registry itself is what is wrong
-            raise
-        except PlogError as error:
-            return [printable(f"({error.message})", keeps="")]
+    data = _decoded(data, form, registry, is_key=is_key)
     rest = len(data) - _WHOLE_BYTES
     shown = data[:_WHOLE_BYTES]
     if form is Form.HEX:

@@ -15,13 +15,15 @@ SCHEMA = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "ty
 
 
 def written(folder: Path, registry: SchemaRegistryServer) -> None:
-    """Makes a topic with one record of the schema, and one that is plain text."""
+    """Makes a topic with a record of the schema, one that is plain text, one that is cut off, and one of no schema."""
     where = ("--data-dir", str(folder))
     (folder.parent / "flight.avsc").write_text(json.dumps(SCHEMA))
     call_plog("topic", "create", "t", *where)
     schema = ("--schema-registry", registry.url, "--value-schema", str(folder.parent / "flight.avsc"))
     assert call_plog("produce", "t", *schema, *where, stdin=b'{"carrier": "UA"}\n').returncode == 0
     assert call_plog("produce", "t", *where, stdin=b"plain\n").returncode == 0
+    bad = b'{"value": {"base64": "AAAAAAH///8="}}\n{"value": {"base64": "AAAAA+d4eA=="}}\n'
+    assert call_plog("produce", "t", "--format", "envelope", *where, stdin=bad).returncode == 0
 
 
 @with_loop
@@ -33,8 +35,12 @@ async def test_values_are_shown_as_the_registry_reads_them(tmp_path: Path) -> No
             assert '{"carrier": "UA"}' in text
             assert "plain" in text
             assert "as schema" in text
+            for reason in ("(not of schema 1, which it names: ", ": Schema not "):
+                assert reason in text
             await press(pilot, "enter")
             assert '"carrier": "UA"' in screen_text(pilot.app)
+            await press(pilot, "escape", "down", "down", "enter")
+            assert "(not of schema 1, which it names: the datum ends too early)" in screen_text(pilot.app)
             await press(pilot, "escape", "x")
             assert "as hex" in screen_text(pilot.app)
 
