@@ -16,7 +16,7 @@ from core.common.filesystem import access_error
 from core.pipeline.input_format import InputFormat, TimestampUnit
 from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
 from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines
-from core.pipeline.line_parsers import csv_parser, envelope_parser, json_parser, lines_parser, read_raw
+from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser, read_raw
 from core.pipeline.session import Session
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings
@@ -119,6 +119,10 @@ class InputOptions:
         linger_s = self.linger_ms / 1000
         if self.format is InputFormat.raw:
             return read_raw(self.inputs)
+        if self.format is InputFormat.csv:
+            from core.pipeline.csv_rows import read_csv
+
+            return read_csv(self.inputs, self.key_field, self._timestamp_field(say), linger_s)
         template = _LENGTH_PREFIXED if self.format is InputFormat.length_prefixed else self.template
         if template is not None:
             from core.pipeline.input_template import Template
@@ -151,13 +155,14 @@ class InputOptions:
     def _parser(self, say: Callable[[str], None]) -> Parser:
         if self.format is InputFormat.envelope:
             return envelope_parser()
-        name = self.timestamp_field
-        timestamp_field = None if name is None else TimestampField(name, self.timestamp_unit, say)
-        if self.format is InputFormat.csv:
-            return csv_parser(self.key_field, timestamp_field)
+        timestamp_field = self._timestamp_field(say)
         if self.key_field is not None or timestamp_field is not None:
             return json_parser(self.key_field, timestamp_field)
         return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
+
+    def _timestamp_field(self, say: Callable[[str], None]) -> TimestampField | None:
+        name = self.timestamp_field
+        return None if name is None else TimestampField(name, self.timestamp_unit, say)
 
     def preparations(self, topic: str, session: Session) -> list[Prepare]:
         """Lists what is made of rows before they are sent, one after the other."""

@@ -1,12 +1,8 @@
-"""Makes columns of lines: values, JSON, envelopes, CSV; or of whole inputs."""
+"""Makes columns of lines: values, JSON, envelopes; or of whole inputs."""
 
 from __future__ import annotations
 
-import codecs
-import csv
 import json
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -162,57 +158,6 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         partitions=partitions,
         numbers=lines.numbers,
     )
-
-
-def csv_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
-    """Reads the names of the columns from the first line; each other line is a value: a JSON object of its cells. If
-    the first line has no comma, semicolons or tabs separate the cells.
-    """
-    header: list[str] = []
-    separator = ","
-    as_json = json_parser(key_field, timestamp_field)
-
-    def parse(lines: Lines) -> Rows:
-        nonlocal separator
-        objects = []
-        rows = iter(enumerate(lines, lines.first_row))
-        if lines.first_row == 0:
-            row, line = next(rows)
-            separator, header[:] = _csv_header(row, line.removeprefix(codecs.BOM_UTF8))  # as Windows' files begin
-        for row, line in rows:
-            cells = _csv_cells(row, line, separator)
-            if len(cells) != len(header):
-                raise BadLineError(row, f"{len(cells)} cells, the first line names {len(header)} columns")
-            objects.append(json.dumps(dict(zip(header, cells, strict=True)), ensure_ascii=False).encode())
-        if not objects:
-            return rows_of([], lines.first_row)
-        buffer = b"\n".join(objects) + b"\n"
-        return as_json(Lines(memoryview(buffer), lines.first_row + len(lines) - len(objects), lines.quiet))
-
-    return parse
-
-
-def _csv_header(row: int, line: bytes) -> tuple[str, list[str]]:
-    """Finds what separates the cells, and the names of the columns."""
-    if line.lower().startswith(b"sep="):
-        raise BadLineError(row, "this line is Excel's and no names of columns: take it out")
-    outside = re.sub(rb'"(?:[^"]|"")*"', b"", line)
-    separator = next((one for one in (",", ";", "\t") if one.encode() in outside), ",")
-    names = _csv_cells(row, line, separator)
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise BadLineError(row, f"the name {twice[0]!r} is there twice: each column needs one of its own")
-    return separator, names
-
-
-def _csv_cells(row: int, line: bytes, separator: str) -> list[str]:
-    try:
-        return next(csv.reader([line.decode("utf-8")], strict=True, delimiter=separator), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        problem = str(error)
-        if problem == "unexpected end of data":
-            problem = "a cell in quotes does not end in its line, and newlines within cells are not taken"
-        raise BadLineError(row, f"not CSV: {problem}") from error
 
 
 def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:

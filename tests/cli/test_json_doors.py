@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from core.common.errors import UsageError
+from core.pipeline import input_lines
+from core.pipeline.csv_rows import read_csv
 from core.pipeline.input_lines import BadLineError
-from core.pipeline.input_rows import parse_lines
+from core.pipeline.input_rows import Batch, parse_lines
 from core.pipeline.json_values import read_json_values
-from core.pipeline.line_parsers import csv_parser, json_parser
+from core.pipeline.line_parsers import json_parser
 from tests.cli.conftest import ok
 from tests.support.server import call_plog
 
@@ -110,17 +113,40 @@ def test_utf16_is_refused(tmp_path: Path) -> None:
         (b"a\tb\n1\t2\n", {"a": "1", "b": "2"}),
         (b'"a;x",b\n1,2\n', {"a;x": "1", "b": "2"}),
         (b"a,b,a\n1,2,3\n", "line 1: the name 'a' is there twice"),
-        (b'a,b\n1,"x\ny"\n', "line 2: not CSV: a cell in quotes does not end in its line"),
+        (b'a,b\n1,"x\ny"\n', {"a": "1", "b": "x\ny"}),
+        (b'"a\r\nb"\r\n"x\r\n""y"""\r\n', {"a\r\nb": 'x\r\n"y"'}),
+        (b'a,b\n1,"x\ny\n', "line 2: not CSV: the quotes of a cell do not end"),
+        (b'a,b\n"x\ny",1\n\xff,1\n', "line 4: not CSV: byte 0 (0xff) is not UTF-8"),
+        (b'a,b\n"x\ny",1\n2\n', "line 4: 1 cells, the first line names 2 columns"),
         (b"sep=;\na;b\n", "line 1: this line is Excel's"),
     ],
 )
 def test_csv_is_read_right_or_refused(tmp_path: Path, data: bytes, expected: object) -> None:
-    from core.pipeline.input_lines import read_lines
-
     path = tmp_path / "in.csv"
     path.write_bytes(data)
-    (batch,) = parse_lines(read_lines([path]), csv_parser(None, None))
+    batches = list(read_csv([path], None, None))
     if isinstance(expected, str):
-        assert str(batch.bad).startswith(expected)
+        assert next(str(batch.bad) for batch in batches if batch.bad is not None).startswith(expected)
     else:
-        assert [json.loads(value or b"") for value in batch.rows.values.to_pylist()] == [expected]
+        assert csv_values(batches) == [expected]
+
+
+def csv_values(batches: Iterable[Batch]) -> list[object]:
+    return [json.loads(value or b"") for batch in batches for value in batch.rows.values.to_pylist()]
+
+
+def test_rows_of_csv_that_chunks_cut_and_inputs_with_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "1.csv", tmp_path / "2.csv"
+    first.write_bytes(b'\xef\xbb\xbfa,b\n"1\n\n""2""\n",3\n4,"\n"\n5,6')
+    second.write_bytes(b'b;c\n7;"8\n,9"\n')
+    expected = [
+        {"a": '1\n\n"2"\n', "b": "3"}, {"a": "4", "b": "\n"}, {"a": "5", "b": "6"}, {"b": "7", "c": "8\n,9"}
+    ]  # fmt: skip
+    for size in range(1, 60):
+        monkeypatch.setattr(input_lines, "_CHUNK_BYTES", size)
+        batches = list(read_csv([first, second], "b", None))
+        assert csv_values(batches) == expected, size
+        assert [number for batch in batches for number in batch.rows.numbers.tolist()] == [1, 5, 7, 9]
+        assert b"".join(batch.text for batch in batches) == first.read_bytes() + second.read_bytes()
