@@ -51,15 +51,17 @@ class AutoTopicCreation:
         self._refusals: dict[str, KafkaError] = {}
         self._errand = ControllerErrand(self._create)
 
-    def begin(self, topic: NewTopic) -> None:
-        """Has a topic made that the metadata do not have, unless that is under way. Raises the KafkaError with which
-        the controller has refused it, once; if it is wanted again after that, the controller is asked again.
+    def begin(self, topic: NewTopic, sender: str = "this broker") -> None:
+        """Has a topic made that the metadata do not have, unless that is under way; `sender` wants it. Raises the
+        KafkaError with which the controller has refused it, once; if it is wanted again after that, the controller is
+        asked again.
         """
         refusal = self._refusals.pop(topic.name, None)
         if refusal is not None:
             raise refusal
-        if topic.name not in self._asked and len(self._wanted) < _MOST_KEPT:
+        if topic.name not in self._asked and topic.name not in self._wanted and len(self._wanted) < _MOST_KEPT:
             self._wanted[topic.name] = topic
+            _log.info("asking the controller to create topic %s for %s", topic.name, sender)
         self._errand.begin()
 
     async def close(self) -> None:

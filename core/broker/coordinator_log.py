@@ -134,7 +134,7 @@ class CoordinatorLog(ABC):
         if self._lacks_topic and self._services.topics.is_member:
             if not self._services.controller.is_informed:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller may yet tell of {self._topic}")
-            self._services.topics.ask_for(self._new_topic())
+            self._services.topics.ask_for(self._new_topic(), "this broker")
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {self._topic}")
         while self._creation is not None or self._lacks_topic:
             if self._creation is None:

@@ -29,8 +29,9 @@ class Topics:
         """A member of a cluster is told by its controller which logs to make and to remove (`AssignedReplicas`)."""
         self._services = services
         self.is_member = is_member
-        self.ask_for: Callable[[NewTopic], None] = _ask_nobody
-        """Has the controller of the cluster make a topic, some time soon; raises KafkaError if it has refused to."""
+        self.ask_for: Callable[[NewTopic, str], None] = _ask_nobody
+        """Has the controller of the cluster make a topic, some time soon, and logs who wants it; raises KafkaError if
+        it has refused to."""
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] | None = None
         """Those of the change that is being submitted; None if none is."""
@@ -39,12 +40,12 @@ class Topics:
         """Has `on_deleted` called with each topic that is deleted, while its partitions are still served."""
         self._on_deleted.append(on_deleted)
 
-    def create(self, topic: NewTopic) -> TopicImage:
-        """Makes one topic, at once. Raises KafkaError if it may not be made; in a cluster LEADER_NOT_AVAILABLE, as the
-        controller is asked to.
+    def create(self, topic: NewTopic, sender: str = "this broker") -> TopicImage:
+        """Makes one topic, at once, for `sender`. Raises KafkaError if it may not be made; in a cluster
+        LEADER_NOT_AVAILABLE, as the controller is asked to.
         """
         if self.is_member:
-            self.ask_for(topic)
+            self.ask_for(topic, sender)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller is asked to make {topic.name}")
         made = finish(self.create_all([topic], validate_only=False))[topic.name]
         if isinstance(made, KafkaError):
@@ -162,7 +163,7 @@ class Topics:
         self._services.runtime.run_in_background(self._services.log_manager.sync_names)
 
 
-def _ask_nobody(_topic: NewTopic) -> None:
+def _ask_nobody(_topic: NewTopic, _sender: str) -> None:
     """A lone broker makes topics itself."""
 
 

@@ -129,8 +129,9 @@ def _auto_create(services: Services, name: str, context: RequestContext, *, may_
     ensure_valid_topic_name(name)
     if not may_create or not is_allowed or name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    topic = services.topics.create(NewTopic(name))
-    _log.info("created topic %s for %s, which asked for its metadata", name, context.sender)
+    sender = f"{context.sender}, which asked for its metadata"
+    topic = services.topics.create(NewTopic(name), sender)
+    _log.info("created topic %s for %s", name, sender)
     return topic
 
 

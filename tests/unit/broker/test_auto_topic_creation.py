@@ -83,6 +83,19 @@ async def test_what_many_want_is_asked_for_once_at_a_time() -> None:
         assert controller.names == [["a", "b"], ["c"], ["a"]]
 
 
+async def test_the_log_names_once_who_wants_a_topic(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with Controller() as controller:
+        creation = creation_by(controller)
+        for sender in ("client 'a' at 10.0.0.1", "client 'b' at 10.0.0.2"):
+            creation.begin(NewTopic("t"), sender)
+        await until_idle(creation)
+        await creation.close()
+    assert [record.message for record in caplog.records if "asking" in record.message] == [
+        "asking the controller to create topic t for client 'a' at 10.0.0.1"
+    ]
+
+
 @pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS])
 async def test_a_topic_that_is_made_or_there_is_no_error(error: ErrorCode) -> None:
     async with Controller(error) as controller:

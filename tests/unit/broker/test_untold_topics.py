@@ -141,7 +141,7 @@ async def test_no_topic_is_made_that_may_be_there(member: Member) -> None:
     member.entry.has_untold_topics = True
     member.update()
     wanted: list[Any] = []
-    member.node.services.topics.ask_for = wanted.append
+    member.node.services.topics.ask_for = lambda topic, _sender: wanted.append(topic)
     request = MetadataRequest([MetadataRequestTopic(name=UNTOLD)])
     with pytest.raises(NotInformedError):
         ask(member.node, METADATA, request)
