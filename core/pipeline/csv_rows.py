@@ -23,6 +23,8 @@ from core.pipeline.timestamp_field import TimestampField
 
 _LONGEST_CELL = 64 * 1024 * 1024
 """In characters. What seems longer is rather a quote that does not end."""
+_CUT_OFF = "unexpected end of data"
+"""What Python's reader says of quotes that do not end."""
 _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')
 
 
@@ -58,7 +60,7 @@ def read_csv(
 
 
 class _Table:
-    """The rows of one input; owned by one task. If the first has no comma, semicolons or tabs separate the cells."""
+    """The rows of one input; owned by one task. If the first has no comma, something else separates the cells."""
 
     def __init__(self) -> None:
         self._names: list[str] | None = None
@@ -94,19 +96,26 @@ class _Table:
         except BadLineError as error:
             bad = error
         except (UnicodeDecodeError, csv.Error) as error:
-            is_cut_off = str(error) == "unexpected end of data"
-            if not is_cut_off or chunk.is_end:
-                reason = describe_error(error) if isinstance(error, ValueError) else str(error)
-                problem = "the quotes of a cell do not end" if is_cut_off else reason
-                bad = BadLineError(line + taken, f"not CSV: {problem}")
+            if str(error) != _CUT_OFF or chunk.is_end:
+                bad = BadLineError(line + taken, f"not CSV: {_describe(error)}")
         chunk.used = skipped + sum(map(len, lines[:taken])) if taken else 0
         return objects, numbers, bad
+
+
+def _describe(error: UnicodeDecodeError | csv.Error) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return describe_error(error)
+    if str(error) == _CUT_OFF:
+        return "the quotes of a cell do not end"
+    if str(error).startswith("new-line character"):
+        return r"a \r stands alone: lines end in \n or \r\n"
+    return str(error)
 
 
 def _find_separator(text: bytes | bytearray) -> str:
     first = _FIRST_ROW.match(text)
     outside = re.sub(rb'"(?:[^"]|"")*"', b"", first[0] if first is not None else b"")
-    return next((one for one in (",", ";", "\t") if one.encode() in outside), ",")
+    return next((one for one in (",", ";", "\t", "|") if one.encode() in outside), ",")
 
 
 def _ensure_names(names: list[str], line: int) -> None:

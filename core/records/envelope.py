@@ -55,7 +55,10 @@ def decode_envelope(line: bytes) -> InputRecord:
         raise ValueError(f"expected a JSON object, found {_kind(fields)}")
     unknown = fields.keys() - READ_FIELDS - WRITTEN_FIELDS
     if unknown:
-        raise ValueError(f"unknown field {min(unknown)!r}, expected {', '.join(sorted(READ_FIELDS))}")
+        expected = ", ".join(sorted(READ_FIELDS))
+        raise ValueError(
+            f"unknown field {min(unknown)!r}, expected {expected}: an envelope, not a record's value alone"
+        )
     return InputRecord(
         _decode_bytes(fields.get("key"), "key"),
         _decode_bytes(fields.get("value"), "value"),
@@ -69,7 +72,11 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode("utf-8")
+        try:
+            return value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = value[error.start]
+            raise ValueError(f'{name}: {half!r} is half a character, no text; {{"base64": "..."}} holds any') from error
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
@@ -105,4 +112,4 @@ def _decode_int(value: Any, name: str) -> int | None:
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    return names.get(type(value), "a fraction" if isinstance(value, float) else "a number")

@@ -329,12 +329,17 @@ _TOKEN = re.compile(
       | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
       | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
       | (?P<sign>==|!=|<=|>=|<|>|!~|~|\(|\)|\[|\]|\.)
-      | (?P<word>[A-Za-z_@$][\w@$-]*)
+      | (?P<word>(?:[^\W\d]|[@$])[\w@$-]*)
     )""",
     re.VERBOSE,
 )
 _WORDS: dict[str, Literal] = {"true": True, "false": False, "null": None}
 _SIGNS = ("==", "!=", "<", "<=", ">", ">=", "~", "!~", "contains", "is")
+_ELSEWHERE = {
+    "=": "==", "=~": "~", "matches": "~", "like": "~", "&&": "and", "||": "or", "!": "not", "and": "and",
+    "or": "or", "not": "not", "is": "is",
+}  # fmt: skip
+"""What other languages write, in any case, and what is written here."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _MANY_DIGITS = 4300  # more than those are no int of Python's
 
@@ -368,10 +373,12 @@ class _Parser:
     def _wrong(self, problem: str, position: int) -> UsageError:
         rest = self._text[position:].strip()
         where = f"at {rest!r}" if rest else "at its end"
-        return UsageError(
-            f"--filter {self._text!r}, {where}: {problem}",
-            hint="""for example 'value.carrier == "UA" and offset >= 100', in quotes; plog help filter has the rest""",
-        )
+        hint = """for example 'value.carrier == "UA" and offset >= 100', in quotes; plog help filter has the rest"""
+        found = re.match(r"\w+|=~|&&|\|\||[=!]", rest)
+        here = None if found is None else _ELSEWHERE.get(found[0].lower())
+        if found is not None and here not in (None, found[0]):
+            hint = f"write {here} for {found[0]}; plog help filter has the rest"
+        return UsageError(f"--filter {self._text!r}, {where}: {problem}", hint=hint)
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]
@@ -443,7 +450,9 @@ class _Parser:
         if token.text == "." and token.kind == "sign":
             return _JsonField("value", self._path())
         if token.kind != "word":
-            raise self._wrong("expected a field, such as value, key, offset, header.NAME or .json.path", token.position)
+            raise self._wrong(
+                "expected a field, such as value, key, offset, header.NAME or value.FIELD", token.position
+            )
         name = self._take().text
         if name == "header":
             return self._header()
@@ -452,7 +461,7 @@ class _Parser:
         known: dict[str, _Field] = {**_NUMBERS, **_TEXTS}
         if name not in known:
             raise self._wrong(
-                f"no field {name}: expected {', '.join(known)}, header.NAME or .json.path", token.position
+                f"no field {name}: expected {', '.join(known)}, header.NAME or value.FIELD", token.position
             )
         return known[name]
 

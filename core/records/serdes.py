@@ -121,7 +121,7 @@ def _decode_base64(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise ValueError(f"not base64: {error}") from error
+        raise ValueError(str(error)) from error
 
 
 def _shown(text: bytes) -> str:

@@ -111,6 +111,8 @@ def test_utf16_is_refused(tmp_path: Path) -> None:
     [
         (b"a;b\n1;2,5\n", {"a": "1", "b": "2,5"}),
         (b"a\tb\n1\t2\n", {"a": "1", "b": "2"}),
+        (b"a|b\n1|2\n", {"a": "1", "b": "2"}),
+        (b"a,b\r1,2\r", "line 1: not CSV: a \\r stands alone"),
         (b'"a;x",b\n1,2\n', {"a;x": "1", "b": "2"}),
         (b"a,b,a\n1,2,3\n", "line 1: the name 'a' is there twice"),
         (b'a,b\n1,"x\ny"\n', {"a": "1", "b": "x\ny"}),

@@ -102,6 +102,7 @@ CASES: dict[str, Callable[[Record], bool]] = {
     '.carrier contains "A"': lambda r: "A" in (field(r, "carrier") or ""),
     '.carrier == "café"': lambda r: field(r, "carrier") == "café",
     '.carrier < "V"': lambda r: (field(r, "carrier") or "z") < "V",
+    ".trägér is null": lambda r: field(r, "trägér") is None,
     ".carrier is null": lambda r: field(r, "carrier") is None,
     ".delay == 5": lambda r: is_number(field(r, "delay")) and field(r, "delay") == 5,
     ".delay >= -3.5": lambda r: is_number(field(r, "delay")) and field(r, "delay") >= -3.5,
@@ -155,3 +156,10 @@ def test_what_is_no_expression(text: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text, 0)
     assert problem in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["key = 1", "key =~ 'a'", "key == 1 && key == 2", "key == 1 AND key == 2"])
+def test_signs_of_other_languages_are_told(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_filter(text, 0)
+    assert caught.value.hint is not None and caught.value.hint.startswith("write ")
