@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -366,12 +367,14 @@ def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
     def decode_typed(data: bytes) -> tuple[bytes, bytes]:
         descriptor, value = fields(data)
         shown = write(value).encode()
-        return shown, write(_with_numbers(value, descriptor)).encode()
+        return shown, write(_convert(value, descriptor, _number_maker)).encode()
 
     def encode(text: bytes) -> bytes:
         message = message_at([0])
-        if not isinstance(read_json(text), dict):  # Parse takes [] and "" for a message
+        fields = read_json(text)
+        if not isinstance(fields, dict):  # Parse takes [] and "" for a message
             raise ValueError("expected a JSON object")
+        _convert(fields, message.DESCRIPTOR, _base64_check)
         try:
             json_format.Parse(decode_text(text), message, descriptor_pool=pool)
             return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
@@ -393,32 +396,47 @@ def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
     return pool
 
 
-def _with_numbers(value: Any, descriptor: Any) -> Any:
-    """Makes numbers of the texts that Protobuf's JSON has for those of 64 bits, in place."""
-    if descriptor.full_name in _WRAPPERS_OF_64_BITS:
-        return int(value) if isinstance(value, str) else value
+def _convert(value: Any, descriptor: Any, find: Callable[[Any], Callable[[Any], Any] | None]) -> Any:
+    """Converts, in place, what Protobuf's JSON has for the fields for which `find` finds a converter."""
+    if descriptor.full_name in _WRAPPERS:
+        convert = find(descriptor.fields_by_name["value"])
+        return value if convert is None else convert(value)
     if not isinstance(value, dict) or descriptor.full_name in _JSON_OF_THEIR_OWN:
         return value
     for field in descriptor.fields:
-        if field.name not in value:
-            continue
         is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
         one = field.message_type.fields_by_name["value"] if is_map else field
-        if one.message_type is None and one.cpp_type not in (one.CPPTYPE_INT64, one.CPPTYPE_UINT64):
+        convert = find(one) if one.message_type is None else partial(_convert, descriptor=one.message_type, find=find)
+        if convert is None:
             continue
-        found = value[field.name]
-
-        def typed(item: Any, one: Any = one) -> Any:
-            return int(item) if one.message_type is None else _with_numbers(item, one.message_type)
-
-        if is_map:
-            value[field.name] = {name: typed(item) for name, item in found.items()}
-        else:
-            value[field.name] = [typed(item) for item in found] if isinstance(found, list) else typed(found)
+        for name in {field.name, field.json_name} & value.keys():
+            found = value[name]
+            if is_map and isinstance(found, dict):
+                value[name] = {key: convert(item) for key, item in found.items()}
+            else:
+                value[name] = [convert(item) for item in found] if isinstance(found, list) else convert(found)
     return value
 
 
-_WRAPPERS_OF_64_BITS = frozenset({"google.protobuf.Int64Value", "google.protobuf.UInt64Value"})
+def _number_maker(field: Any) -> Callable[[Any], Any] | None:
+    """Finds what makes numbers of the texts that Protobuf's JSON has for those of 64 bits."""
+    is_long = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
+    return (lambda item: int(item) if isinstance(item, str) else item) if is_long else None
+
+
+def _base64_check(field: Any) -> Callable[[Any], Any] | None:
+    """Finds what refuses a text that is no base64, out of which Protobuf's reader of JSON makes some bytes."""
+    return partial(_ensure_base64, name=field.full_name) if field.type == field.TYPE_BYTES else None
+
+
+def _ensure_base64(text: Any, name: str) -> Any:
+    if isinstance(text, str) and (_BASE64.fullmatch(text) is None or len(text.rstrip("=")) % 4 == 1):
+        raise ValueError(f"{name}: {text[:40]!r} is no base64, which stands for bytes")
+    return text
+
+
+_BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
+_WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in ("Int64", "UInt64", "Bytes"))
 _JSON_OF_THEIR_OWN = frozenset({"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"})
 _MAIN = "plog-schema.proto"
 _FIRST_MESSAGE = b"\0"

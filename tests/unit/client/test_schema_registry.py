@@ -92,6 +92,28 @@ def test_what_is_no_message_of_protobuf(text: bytes) -> None:
             encode(text)
 
 
+def test_what_is_no_base64_is_no_bytes_of_protobuf() -> None:
+    """Protobuf's own reader passes over what is none, and stores what is left."""
+    proto = """syntax = "proto3"; import "google/protobuf/wrappers.proto"; message A { bytes b_b = 1; string s = 6;
+      map<string, bytes> m = 2; repeated A a = 3; google.protobuf.BytesValue w = 4; repeated bytes r = 5; }"""
+    with SchemaRegistryServer() as server:
+        server.post(["subjects", "a", "versions"], {"schema": proto, "schemaType": "PROTOBUF"})
+        encode = SchemaRegistry(server.url).encoder("a", "a")
+        for good in ('"+/8="', '"-_8"'):
+            assert encode(b'{"bB": %b, "s": "!", "w": null}' % good.encode()) == b"\0\0\0\0\1\0\x0a\2\xfb\xff\x32\1!"
+        for bad in ('"!!"', '"a b="', '"AQIDB"'):
+            for text in (
+                '{"b_b": %s}',
+                '{"bB": %s}',
+                '{"m": {"k": %s}}',
+                '{"a": [{"b_b": %s}]}',
+                '{"w": %s}',
+                '{"r": [%s]}',
+            ):
+                with pytest.raises(SchemaError, match="is no base64"):
+                    encode((text % bad).encode())
+
+
 def test_files_of_a_schema_stay_in_their_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A registry names files as it likes; what protoc says of them is in the error."""
     mine = tmp_path / "mine.proto"
