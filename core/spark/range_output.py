@@ -393,7 +393,9 @@ def _to_text(column: Any, bytes_format: str, name: str, batch: Any) -> Any:
         place = " ".join(f"{key} {value}" for key, value in where.items()) or "of a record"
         raise PlogError(
             f"{name}, {place}: the bytes are no UTF-8 text",
-            hint=f"--{name}-format base64 writes them, or --to parquet:DIR" if name in ("key", "value") else None,
+            hint=f"--{name}-format base64 writes them, or --to parquet:DIR, to a folder of its own"
+            if name in ("key", "value")
+            else None,
         ) from None
 
 

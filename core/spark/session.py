@@ -257,15 +257,15 @@ def _failure(error: Exception, log: Path) -> PlogError:
     """Makes a failed job's error for people: the error of ours that a task raised, if one did."""
     text = _note(error, log)
     errors = PlogError.__module__
-    ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)$", text, re.MULTILINE)
+    ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)(?:\n *hint: (.+))?$", text, re.MULTILINE)
     causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    message = (ours or causes or text.splitlines() or [type(error).__name__])[-1 if ours or causes else 0]
+    first = (text.splitlines() or [type(error).__name__])[0]
+    message, own_hint = ours[-1] if ours else (causes[-1] if causes else first, f"see {log}")
     if "[PACKAGE_NOT_INSTALLED] Pandas" in text:
         return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
     is_damage = f"{errors}.CorruptRecordError: " in text
     damage_hint = "plog verify tells more; --allow-loss goes on after it, in a folder of its own"
-    hint = damage_hint if is_damage else None if ours else f"see {log}"
-    return PlogError(f"the Spark job failed: {message}", hint=hint)
+    return PlogError(f"the Spark job failed: {message}", hint=damage_hint if is_damage else own_hint or None)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,15 @@ def test_a_function_that_needs_pandas(tmp_path: Path) -> None:
     error = _failure(Exception(text), tmp_path / "spark.log")
     assert error.message == "the function of --transform needs pandas, and it is not installed"
     assert error.hint == "pip install pandas"
+
+
+def test_the_hint_of_what_failed_in_a_task_is_shown(tmp_path: Path) -> None:
+    try:
+        raise PlogError("bytes of a record", hint="base64 holds them")
+    except PlogError:
+        text = traceback.format_exc()
+    error = _failure(Exception(f"{text}\n\tat org.apache.spark.Task.run(Task.scala:1)\n"), tmp_path / "spark.log")
+    assert (error.message, error.hint) == ("the Spark job failed: bytes of a record", "base64 holds them")
 
 
 def test_a_module_that_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
