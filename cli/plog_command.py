@@ -239,7 +239,9 @@ class _TypedSettings:
 
         idle, taken = [], []
         for text in self._typed:
-            given, _, value = text.partition("=")
+            given, separator, value = text.partition("=")
+            if not separator:
+                continue  # whoever reads the settings refuses it
             name = canonical_name(given.strip())
             setting = SETTINGS.get(name)
             if setting is None or (setting.commands and self._path not in setting.commands):

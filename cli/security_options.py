@@ -192,7 +192,7 @@ def _properties(given: list[str]) -> dict[str, str]:
         name, separator, value = one.partition("=")
         name = name.strip()
         if not separator or not name:
-            raise UsageError(f"-X {name}: expected KEY=VALUE")
+            raise UsageError(f"-X {one}: expected KEY=VALUE")
         if name in SECRET_SETTINGS and not is_reference(value):
             raise UsageError(
                 f"-X {name}: a secret on the command line is seen by others, and kept by the shell",

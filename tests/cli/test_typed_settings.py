@@ -169,6 +169,11 @@ def test_what_it_can_not_do_is_refused_by_name(command: str, setting: str, probl
     assert hint in str(failure.value.hint)
 
 
+def test_a_setting_without_a_value(tmp_path: Path) -> None:
+    done = call_plog("consume", "t", "-X", "group.id", "--data-dir", str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, b"error: -X group.id: expected KEY=VALUE\n")
+
+
 def test_an_option_that_says_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ("--acks all", "-X request.required.acks=all"):
         with pytest.raises(UsageError, match="--acks all and acks=1 are both set, and differ"):
