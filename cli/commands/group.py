@@ -14,6 +14,7 @@ from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, Lock
 from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
 from cli.session import session_of
 from cli.table import Row
+from core.common.errors import UsageError
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def list_(
     from core.client.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
+    if not wanted <= _STATES.keys():
+        raise UsageError(
+            f"--state {min(wanted - _STATES.keys())}: no state of a group", hint=", ".join(_STATES.values())
+        )
     with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_groups) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
@@ -62,6 +67,16 @@ def list_(
             if not wanted or g.state.lower() in wanted
         ]
         write_rows(rows, ["group", "state", "type", "protocol_type"], output, drops=["protocol_type", "type"])
+
+
+_STATES = {
+    name.lower(): name
+    for name in (
+        "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable", "Dead", "NotReady",
+        "Unknown",
+    )
+}  # fmt: skip
+"""Those of all kinds of groups, as Kafka calls them."""
 
 
 def _are_groups(topic: str) -> bool:
@@ -363,7 +378,6 @@ def delete_offsets(
     """
     from core.client.group_admin import GroupAdmin
     from core.client.group_offsets import parse_topics
-    from core.common.errors import UsageError
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")

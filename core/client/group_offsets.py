@@ -236,15 +236,19 @@ def read_offsets_file(path: Path) -> dict[TopicPartition, int]:
     except (OSError, UnicodeDecodeError) as error:
         raise AccessError(f"could not read {path}: {error}", where=str(path)) from error
     header = rows[0] if rows and "topic" in rows[0] else None
-    offsets = {}
+    offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows, start=1):
         if not row or row is header:
             continue
         try:
             topic, partition, offset = _columns(row, header)
-            offsets[TopicPartition(topic, int(partition))] = int(offset)
+            found, wanted = TopicPartition(topic, int(partition)), int(offset)
         except (ValueError, IndexError):
             raise UsageError(f"{path}:{number}: {','.join(row)!r} is not topic,partition,offset") from None
+        if offsets.setdefault(found, wanted) != wanted:
+            raise UsageError(f"{path}:{number}: {found} has another offset in a line before, {offsets[found]}")
+    if not offsets:
+        raise UsageError(f"{path} has no line of topic,partition,offset")
     return offsets
 
 

@@ -40,6 +40,8 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
         source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())
         is_alone = zookeeper is None and run.session.find_server() is None
         ends = source.ends(subscription.topic_partitions()) if is_alone else {}
+        if is_alone and run.request.follow:
+            run.say("note: --follow changes nothing here: nobody can write while the group reads without a server")
 
         def begin(wanted: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
             there = source.ends(wanted)

@@ -231,7 +231,8 @@ def test_alone_on_a_directory(tmp_path: Path) -> None:
     first = call_plog("consume", "t", "--group", "g", "--max-messages", "77", *where).stdout.splitlines()
     rest = call_plog("consume", "t", "--group", "g", *where).stdout.splitlines()
     assert sorted(first + rest) == sorted(LINES)
-    assert call_plog("consume", "t", "--group", "g", *where).stdout == b""
+    again = call_plog("consume", "t", "--group", "g", "--follow", *where)
+    assert (again.stdout, b"note: --follow changes nothing here" in again.stderr) == (b"", True)
     assert lag(where) == 0
     with Server(tmp_path) as server:
         assert lag(["--bootstrap-server", server.address]) == 0

@@ -106,6 +106,8 @@ def test_a_groups_life(topic: list[str]) -> None:
         {"group": "g", "state": "Empty", "type": "classic", "protocol_type": ""}
     ]
     assert ok("group", "list", "--state", "stable", "--output", "json", *topic) == b"[]\n"
+    unknown = call_plog("group", "list", "--state", "idle", *topic)
+    assert (unknown.returncode, b"hint: Empty, " in unknown.stderr) == (2, True)
     rows = described(topic)
     assert [(r["partition"], r["offset"], r["end_offset"], r["lag"]) for r in rows] == [(0, 4, 10, 6), (1, 4, 10, 6)]
     assert described(topic, "--members") == []
@@ -175,5 +177,12 @@ def test_a_file_of_offsets_that_is_none(topic: list[str], tmp_path: Path) -> Non
     done = call_plog("group", "reset-offsets", "g", "--from-file", str(path), *topic)
     assert done.returncode == 2
     assert b"offsets.csv:2: 't,one,6' is not topic,partition,offset" in done.stderr
+    for text, problem in (
+        ("g,t,0,4\nh,t,0,5\n", b"offsets.csv:2: t-0 has another offset in a line before, 4"),
+        ("", b"no line"),
+    ):
+        path.write_text(text)
+        done = call_plog("group", "reset-offsets", "g", "--from-file", str(path), *topic)
+        assert (done.returncode, problem in done.stderr) == (2, True)
     done = call_plog("group", "reset-offsets", "g", "--from-file", str(tmp_path / "none"), *topic)
     assert done.returncode == 3
