@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import UsageError
+from core.common.topic_partition import is_valid_topic_name
 from core.pipeline.consume_range import ensure_in_order
 from core.pipeline.record_sink import PARQUET, VALUE
 from core.records.side_format import PLAIN, SideFormats
@@ -61,9 +62,14 @@ class ConsumeRequest:
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together, and for a path in the place of a topic."""
-        for topic in self.topics:
-            if "/" in topic and self.find_pattern() is None:
+        for topic in self.topics if self.find_pattern() is None else ():
+            if "/" in topic:
                 raise _path_error(topic)
+            if not is_valid_topic_name(topic):
+                raise UsageError(
+                    f"{topic!r} is no name of a topic",
+                    hint="--regex takes patterns, as in 'flights.*'; --partition and --from say where to begin",
+                )
         for is_wrong, problem in (
             (self.follow and self.until != "end", "--follow has no --until"),
             (self.as_of is not None and self.until != "end", "--as-of and --until: one of them"),
@@ -80,8 +86,9 @@ class ConsumeRequest:
                 "--group has neither --partition nor --until: the group says what is read",
             ),
             (
-                self.group is None and (self.group_instance_id is not None or self.commits_first),
-                "--group-instance-id and --commit go with --group",
+                self.group is None
+                and (self.group_instance_id is not None or self.is_classic is not None or self.commits_first),
+                "--group-protocol, --group-instance-id and --commit go with --group",
             ),
             (
                 self.is_in_zookeeper and (self.is_classic is not None or self.group_instance_id is not None),

@@ -274,6 +274,7 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
     [
         (["--merge", "--follow"], "--merge puts what is there in order"),
         (["--per-partition"], "--per-partition goes with --max-messages"),
+        (["--group-protocol", "classic"], "--group-protocol, --group-instance-id and --commit go with --group"),
         (["--timeout-ms", "5"], "--timeout-ms goes with --follow"),
         (["--group-instance-id", "x"], "go with --group"),
         (["--commit", "before"], "go with --group"),

@@ -191,6 +191,8 @@ def test_a_dump_is_one_list_of_json() -> None:
         ("consume t --count 5", "plog consume has no --count", "--max-messages"),
         ("consume d/t-0", "d/t-0 is a path", "plog consume t --data-dir d/t-0\n"),
         ("consume d/t", "d/t is a path", "plog consume TOPIC --data-dir d/t\n"),
+        ("consume f*", "'f*' is no name of a topic", "--regex takes patterns"),
+        ("consume t:0", "'t:0' is no name of a topic", "--partition and --from say where to begin"),
         ("config describe", "Missing argument 'TYPE'. Choose from: topic, broker, ", "plog config describe --help"),
         ("consume t --formatter x", "plog consume has no --formatter", "--format"),
         ("consume t -f %k", "-f is --follow", "--format"),
