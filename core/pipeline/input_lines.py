@@ -27,7 +27,14 @@ Input = Path | BinaryIO
 
 _CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
 _CR = 13
-_GZIP = b"\x1f\x8b\x08"  # how its files begin
+_GZIP = b"\x1f\x8b\x08"
+_NO_LINES = {
+    _GZIP: ("compressed by gzip", "zcat"), b"\x28\xb5\x2f\xfd": ("compressed by zstd", "zstdcat"),
+    b"BZh91AY&SY": ("compressed by bzip2", "bzcat"), b"\xfd7zXZ\0": ("compressed by xz", "xzcat"),
+    b"PK\3\4": ("a zip archive", "unzip -p"), b"PAR1\x15": ("a Parquet file", None), b"ARROW1\0\0": ("an Arrow file", None),
+    b"Obj\1": ("a container file of Avro", None),
+}  # fmt: skip
+"""How files of other kinds begin, and what makes lines of them."""
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05
@@ -148,7 +155,7 @@ class Chunk:
 def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False) -> Iterator[Chunk]:
     """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
     `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if it is gzipped,
-    or `is_text` and begins with the byte order mark of UTF-16.
+    or `is_text` and begins as UTF-16 or as files of other kinds do.
     """
     for name, stream in open_inputs(inputs):
         widen(stream)
@@ -159,14 +166,21 @@ def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool
                 chunk = _read_chunk(stream, chunk.data[chunk.used :], linger_s)
             except OSError as error:
                 raise access_error(error, name, "read") from error
-            if is_first and chunk.data.startswith(_GZIP):
-                raise UsageError(f"{name} is compressed by gzip", hint="zcat FILE | plog produce TOPIC")
-            if is_first and is_text and chunk.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise utf16_error(name)
+            if is_first:
+                _ensure_lines(name, chunk.data, is_text=is_text)
             is_first = False
             yield chunk
             if chunk.quiet and not _has_more(stream, _LONG_SECONDS):
                 yield Chunk(bytearray(), Quiet.LONG, is_end=False)
+
+
+def _ensure_lines(name: str, data: bytearray, *, is_text: bool) -> None:
+    for begin, (what, command) in _NO_LINES.items():
+        if data.startswith(begin) and (is_text or begin == _GZIP):
+            lines = f"{command} FILE | plog produce TOPIC; " if command is not None else ""
+            raise UsageError(f"{name} is {what}", hint=f"{lines}--format raw makes one record of a file")
+    if is_text and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise utf16_error(name)
 
 
 def utf16_error(name: str) -> UsageError:

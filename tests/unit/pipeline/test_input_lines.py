@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.common.errors import UsageError
@@ -52,8 +57,24 @@ def test_lines_as_split_has_them(
         ]
 
 
-def test_lines_that_are_compressed_are_refused(tmp_path: Path) -> None:
+def test_files_without_lines_are_refused(tmp_path: Path) -> None:
     """They would be records of binary garbage."""
-    (tmp_path / "lines.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
-    with pytest.raises(UsageError, match="is compressed by gzip"):
-        list(read_lines([tmp_path / "lines.gz"]))
+    table = pa.table({"a": [1]})
+    path = tmp_path / "file"
+    pq.write_table(table, path)
+    files = {"a Parquet file": path.read_bytes()}
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    files["an Arrow file"] = path.read_bytes()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("lines", "one")
+    files["a zip archive"] = path.read_bytes()
+    files["gzip"], files["bzip2"], files["xz"] = (module.compress(b"one\n") for module in (gzip, bz2, lzma))
+    files["zstd"] = pa.compress(b"one\n", "zstd", asbytes=True)
+    files["a container file of Avro"] = b"Obj\x01\x04\x14avro.codec"
+    for what, data in files.items():
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match=f"is .*{what}"):
+            list(read_lines([path]))
+    path.write_bytes(files["zstd"])
+    assert list(read_lines([path], b"\0")), "with another delimiter it may be anything"
