@@ -145,8 +145,11 @@ class PowerCuts:
         self.cluster.brokers[node].kill()
 
     def stop(self, *nodes: int) -> None:
+        """Kafka's before the others, so that none of them is the controller in the end, whose rule is another."""
+        kafkas = [node for node in nodes if node in self.kafkas]
         with ThreadPoolExecutor(len(nodes)) as pool:
-            list(pool.map(lambda node: self.cluster.brokers[node].stop(), nodes))
+            for some in (kafkas, set(nodes) - set(kafkas)):
+                list(pool.map(lambda node: self.cluster.brokers[node].stop(), some))
         self.note(f"{sorted(nodes)} have stopped")
 
     def cut_power(self, *nodes: int, whole: Collection[int] = (), new_disks: Collection[int] = ()) -> None:
