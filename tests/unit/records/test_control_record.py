@@ -8,6 +8,7 @@ from core.common.errors import CorruptRecordError
 from core.records.control_record import (
     ControlRecordType,
     EndTransactionMarker,
+    claims_marker,
     control_key,
     control_type,
     end_transaction_batch,
@@ -23,11 +24,11 @@ from core.records.record_batch_builder import build_batch
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_marker_goes_there_and_back(is_commit: bool) -> None:
     marker = EndTransactionMarker(is_commit, 3)
-    data = end_transaction_batch(marker, producer_id=9, producer_epoch=2, timestamp=5, base_offset=17)
+    data = end_transaction_batch(marker, producer_id=0, producer_epoch=2, timestamp=5, base_offset=17)
     batch = RecordBatch(memoryview(data))
     batch.ensure_valid()
-    assert batch.is_control and batch.is_transactional
-    assert (batch.base_sequence, batch.producer_id, batch.base_offset) == (-1, 9, 17)
+    assert batch.is_control and batch.is_transactional and claims_marker(batch)
+    assert (batch.base_sequence, batch.producer_id, batch.base_offset) == (-1, 0, 17)
     (record,) = batch.records()
     assert read_end_transaction_marker(record) == marker
     # As DumpLogSegments shows real markers: keySize 4, valueSize 6.
