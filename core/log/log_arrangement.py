@@ -190,7 +190,7 @@ def _follow(batch: RecordBatch, records: FileRecords, follower: AbortFollower) -
 
 
 def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:
-    next_offset = -1
+    next_offset = base_offset
     for item in SegmentWalk(records.path, base_offset, limit, file=records.file):
         if isinstance(item, Damage) or contradicts(item, next_offset):
             return False
