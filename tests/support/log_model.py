@@ -214,7 +214,7 @@ class LogModel:
 
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last one that stands where it belongs, which lie whole in
-        their files, and whose headers go on from there; not beyond the next file's name, if the file has no sound
+        their files, and whose headers go on from there: to the next file's name at most, unless the file has a sound
         batch before that is there already.
         """
         order = {path: number for number, (_, path) in enumerate(self.files)}
@@ -223,39 +223,11 @@ class LogModel:
         for broken in self.damage:
             if (order[broken.path], broken.position) < last:
                 continue
+            base, limit = self.files[order[broken.path]][0], limits.get(broken.path, UNKNOWN)
             before = [frame.end_offset for frame in self.frames_by_file[broken.path] if frame.end <= broken.position]
-            if end >= limits.get(broken.path, UNKNOWN) and before[-1:] != [end]:
-                continue
-            data, position, stop = broken.path.read_bytes(), broken.position, broken.end
-            mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
-            is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
-                mended[17:21], "big"
-            )
-            if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
-                offset, length = struct.unpack_from(">qi", data, position)
-                least = LEAST_LENGTH[data[position + 16]]
-                inside = _misstated(data[position:stop])
-                if inside:
-                    end = inside[-1] + 1 if inside[0] == end else end
-                else:
-                    end += offset == end and length >= least and position + 12 + length == stop
-            if stop - position < 61 or not is_current:
-                continue
-            base, length = struct.unpack_from(">qi", data, position)
-            wrong_bits = crc32c(mended[21:]) ^ int.from_bytes(mended[17:21], "big")
-            if data[position + 16] == 2 and not wrong_bits and position + 12 + length == stop:
-                continue  # it is sound, but for the zeros before it, of which its base offset may be a part
-            if _is_one_bit(length & 0xFFFF_FFFF, stop - position - 12) and not wrong_bits:
-                length = stop - position - 12
-            (delta,) = struct.unpack_from(">i", data, position + 23)
-            (count,) = struct.unpack_from(">i", data, position + 57)
-            fixed = _mended_header(data[position:stop])
-            is_explained = fixed is not None or wrong_bits.bit_count() < 2  # of the checksum itself
-            delta = delta if fixed is None else fixed[0]
-            if is_explained or (count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop])):
-                count = delta + 1  # a cleaner may have been at it, and the header is right
-            if base == end and position + 12 + length == stop and count == delta + 1 > 0:
-                end += count
+            claimed = _claimed_by(broken, end)
+            if (base <= end and claimed <= limit) or (before[-1:] == [end] and end >= limit):
+                end = claimed
         return end
 
     def _is_a_copy(self, path: Path) -> bool:
@@ -707,6 +679,41 @@ def _runs(frames: list[Frame], by_file: dict[Path, list[Frame]]) -> Iterator[lis
         run = [frame]
     if run:
         yield run
+
+
+def _claimed_by(broken: Damage, end: int) -> int:
+    """Where the log ends by that header, if it ended at `end` before."""
+    data, position, stop = broken.path.read_bytes(), broken.position, broken.end
+    mended = data[position : position + 16] + b"\2" + data[position + 17 : stop]
+    is_current = data[position + 16 : position + 17] == b"\2" or crc32c(mended[21:]) == int.from_bytes(
+        mended[17:21], "big"
+    )
+    if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
+        offset, length = struct.unpack_from(">qi", data, position)
+        least = LEAST_LENGTH[data[position + 16]]
+        inside = _misstated(data[position:stop])
+        if inside:
+            end = inside[-1] + 1 if inside[0] == end else end
+        else:
+            end += offset == end and length >= least and position + 12 + length == stop
+    if stop - position < 61 or not is_current:
+        return end
+    base, length = struct.unpack_from(">qi", data, position)
+    wrong_bits = crc32c(mended[21:]) ^ int.from_bytes(mended[17:21], "big")
+    if data[position + 16] == 2 and not wrong_bits and position + 12 + length == stop:
+        return end  # it is sound, but for the zeros before it, of which its base offset may be a part
+    if _is_one_bit(length & 0xFFFF_FFFF, stop - position - 12) and not wrong_bits:
+        length = stop - position - 12
+    (delta,) = struct.unpack_from(">i", data, position + 23)
+    (count,) = struct.unpack_from(">i", data, position + 57)
+    fixed = _mended_header(data[position:stop])
+    is_explained = fixed is not None or wrong_bits.bit_count() < 2  # of the checksum itself
+    delta = delta if fixed is None else fixed[0]
+    if is_explained or (count < delta + 1 and stop - position < 1000 and _has_flipped_bit(data[position:stop])):
+        count = delta + 1  # a cleaner may have been at it, and the header is right
+    if base == end and position + 12 + length == stop and count == delta + 1 > 0:
+        end += count
+    return end
 
 
 def _is_one_bit(one: int, other: int) -> bool:
