@@ -51,6 +51,10 @@ _HINT = "pip install 'plog-kafka[schema]'"
 _LONG_BYTES = 8
 _NOT_FOUND = range(40400, 40500)
 """The registry's error codes for a schema, subject or version that is not there; HTTP's own is 404."""
+_TIMEOUT_SECONDS = 10
+"""How long one try waits for a registry that is silent."""
+_NO_CODE = -1
+"""What the client has for the code of an error that is not the registry's own."""
 _ASK_AGAIN_SECONDS = 30.0
 """A schema that was not there is asked for again after this time."""
 
@@ -78,7 +82,7 @@ class SchemaRegistry:
         self._url = shown_url(url)
         try:
             with _own_settings(settings) as own, _without_proxies(url):
-                self._client = SchemaRegistryClient({"url": url, "max.retries": 1, **own})
+                self._client = SchemaRegistryClient({"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own})
         except (ValueError, OSError) as error:
             raise UsageError(f"--schema-registry {self._url}: {error}") from error
         self._codecs: dict[int, Codec] = {}
@@ -159,10 +163,8 @@ class SchemaRegistry:
             return self._register(Path(schema), type_, subject)
         name, _, version = schema.rpartition(":") if schema.rpartition(":")[2].isdecimal() else (schema, "", "")
         if version:
-            found = self._ask(lambda: self._client.get_version(name, int(version)))
-        else:
-            found = self._ask(lambda: self._client.get_latest_version(name))
-        return int(found.schema_id)
+            return self._ask_number(lambda: self._client.get_version(name, int(version)).schema_id)
+        return self._ask_number(lambda: self._client.get_latest_version(name).schema_id)
 
     def _register(self, path: Path, type_: str, subject: str) -> int:
         from confluent_kafka.schema_registry import Schema
@@ -175,7 +177,7 @@ class SchemaRegistry:
             raise UsageError(f"schema {path} is no UTF-8") from error
         if not text.strip():
             raise UsageError(f"schema {path} is empty")
-        return int(self._ask(lambda: self._client.register_schema(subject, Schema(text, type_))))
+        return self._ask_number(lambda: self._client.register_schema(subject, Schema(text, type_)))
 
     # --- schemas
 
@@ -189,7 +191,7 @@ class SchemaRegistry:
         if failure is not None and time.monotonic() < until:
             raise failure
         try:
-            schema = self._ask(lambda: self._client.get_schema(schema_id), schema_id)
+            schema = self._ask(lambda: _with_text(self._client.get_schema(schema_id)), schema_id)
             if schema.schema_type not in _MAKERS:
                 raise SchemaError(
                     f"schema {schema_id} is of type {schema.schema_type}, which is not known",
@@ -211,12 +213,20 @@ class SchemaRegistry:
         except ImportError as error:
             raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
 
+    def _ask_number(self, work: Callable[[], Any]) -> int:
+        number: int = self._ask(lambda: int(work()))
+        return number
+
     def _ask(self, work: Callable[[], Any], schema_id: int | None = None) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
             return work()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # its answer is no registry's
+            raise self._stranger("") from error
         except SchemaRegistryError as error:
+            if error.error_code == _NO_CODE:
+                raise self._stranger(f": HTTP {error.http_status_code}") from error
             is_of_record = error.error_code in _NOT_FOUND or error.http_status_code == HTTPStatus.NOT_FOUND
             raise SchemaError(
                 f"{self._url}: {error.error_message} ({error.error_code})",
@@ -230,6 +240,13 @@ class SchemaRegistry:
                 hint="--schema-registry URL",
             ) from error
 
+    def _stranger(self, how: str) -> AccessError:
+        return AccessError(
+            f"{self._url} does not answer as a Schema Registry does{how}",
+            where=self._url,
+            hint="--schema-registry URL: with its path, and the user and password that it may want",
+        )
+
     def references(self, schema: Any) -> list[tuple[str, Any]]:
         """Gives (name, schema) of all that the schema refers to, those that others refer to first; each once."""
         found: dict[str, Any] = {}
@@ -237,9 +254,11 @@ class SchemaRegistry:
         def visit(one: Any) -> None:
             for reference in one.references or ():
                 if reference.name not in found:
-                    version = self._ask(lambda: self._client.get_version(reference.subject, reference.version))  # noqa: B023
-                    visit(version.schema)
-                    found[reference.name] = version.schema
+                    referred = self._ask(
+                        lambda: _with_text(self._client.get_version(reference.subject, reference.version).schema)  # noqa: B023
+                    )
+                    visit(referred)
+                    found[reference.name] = referred
 
         visit(schema)
         return list(found.items())
@@ -271,6 +290,13 @@ def _without_proxies(url: str) -> Iterator[None]:
         yield
     finally:
         os.environ.update(kept)
+
+
+def _with_text(schema: Any) -> Any:
+    """Gives the same schema; raises ValueError for an answer that has none."""
+    if not isinstance(schema.schema_str, str):
+        raise ValueError("there is no schema in it")
+    return schema
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

@@ -31,8 +31,8 @@ _GZIP = b"\x1f\x8b\x08"
 _NO_LINES = {
     _GZIP: ("compressed by gzip", "zcat"), b"\x28\xb5\x2f\xfd": ("compressed by zstd", "zstdcat"),
     b"BZh91AY&SY": ("compressed by bzip2", "bzcat"), b"\xfd7zXZ\0": ("compressed by xz", "xzcat"),
-    b"PK\3\4": ("a zip archive", "unzip -p"), b"PAR1\x15": ("a Parquet file", None), b"ARROW1\0\0": ("an Arrow file", None),
-    b"Obj\1": ("a container file of Avro", None),
+    b"PK\3\4": ("a zip archive", "unzip -p"), b"PAR1\x15": ("a Parquet file", None),
+    b"ARROW1\0\0": ("an Arrow file", None), b"Obj\1": ("a container file of Avro", None),
 }  # fmt: skip
 """How files of other kinds begin, and what makes lines of them."""
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core.client import schema_registry
 from core.client.schema_registry import SchemaRegistry
 from core.client.undecoded import SchemaError, describe
 from core.common.errors import AccessError
@@ -23,17 +25,17 @@ PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy")
 
 
 @contextlib.contextmanager
-def answering(asked: list[str]) -> Iterator[str]:
-    """A registry without subjects; it keeps who asked."""
+def answering(asked: list[str], answer: bytes = b"[]", status: int = 200) -> Iterator[str]:
+    """A registry without subjects, or what else answers so; it keeps who asked."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.headers.get("Authorization") or "")
-            self.send_response_only(200)
+            self.send_response_only(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(b"[]")
+            self.wfile.write(answer)
 
         def log_message(self, *_: Any) -> None: ...
 
@@ -68,6 +70,24 @@ def test_what_its_url_hides_is_not_shown() -> None:
         registry.has_subject("t-value")
     assert raised.value.where == f"{url}/base"
     assert "marked" not in f"{raised.value.message} {raised.value.hint} {raised.value.where}"
+
+
+@for_each("answer, status", [(b"<html>", 200), (b"[]", 200), (b'{"schema": null}', 200), (b"<html>", 403)])
+def test_what_answers_and_is_no_registry(answer: bytes, status: int) -> None:
+    with answering([], answer, status) as url:
+        registry = SchemaRegistry(url)
+        for ask in (lambda: registry.decode(b"\0\0\0\0\7x"), lambda: registry.encoder("a", "a")):
+            with pytest.raises(AccessError, match="does not answer as a Schema Registry does"):
+                ask()
+
+
+def test_a_registry_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "_TIMEOUT_SECONDS", 0.01)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(AccessError, match="does not answer: timed out"),
+    ):
+        SchemaRegistry(f"http://127.0.0.1:{server.getsockname()[1]}").has_subject("t-value")
 
 
 PROTO = 'syntax = "proto3"; message A { string s = 1; }'
