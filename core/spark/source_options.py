@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from core.common.errors import UsageError
@@ -205,7 +206,7 @@ class _Reader:
 
     def number(self, name: str) -> int:
         """Reads one; 0 if it is not given."""
-        found = self.parsed(name, int, 0)
+        found = self.parsed(name, partial(_parse_whole, what="a whole number"), 0)
         if name.lower() in self._given and found <= 0:
             raise UsageError(f"option {name}: {found}, expected 1 or more")
         return found
@@ -240,7 +241,7 @@ class _Reader:
 
     def bound(self, which: str) -> Bound | None:
         """Reads it: a time for all comes before times for each, and they before offsets."""
-        timestamp = self.parsed(f"{which}Timestamp", int, None)
+        timestamp = self.parsed(f"{which}Timestamp", partial(_parse_whole, what="milliseconds since 1970"), None)
         if timestamp is not None:
             return Bound(f"{which}Timestamp", timestamp, is_time=True)
         times = self.parsed(f"{which}OffsetsByTimestamp", _parse_offsets, None)
@@ -304,6 +305,10 @@ def _parse_number(value: object, expected: ValueError) -> int:
     if type(value) is int or (isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII)):
         return int(value)
     raise expected
+
+
+def _parse_whole(text: str, what: str) -> int:
+    return _parse_number(text.strip(), ValueError(f"expected {what}"))
 
 
 def _parse_topics(text: str) -> tuple[str, ...]:
