@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,10 +27,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core.client.undecoded import SchemaError, is_fatal, not_decoded_text
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
+from core.records.columns import Undecoded
 from core.records.record import encode_headers, read_headers
 
 if TYPE_CHECKING:
@@ -45,8 +48,7 @@ _CHUNK = re.compile(rb"([0-9a-f]{16})/(\d+)/(\d+) sha256:([0-9a-f]{64})")
 _NO_HEADERS = encode_headers(())
 
 
-class LargeValueError(PlogError):
-    """Raised for a large value that is not as its records say."""
+_MARKS = "--no-exit-on-error marks such records, and reads on"
 
 
 def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
@@ -101,26 +103,33 @@ class ClaimCheckRoom:
             raise access_error(error, path, "write") from error
 
     def redeem(self, chunk: Chunk) -> Chunk:
-        """Gives the records their values. Raises LargeValueError if one is not there, or is another than was left."""
+        """Gives the records their values, and marks those whose value is not there, or is another than was left."""
         rows = rows_with_header(chunk.columns, CLAIM_CHECK_HEADER)
         if not rows:
             return chunk
         values = chunk.columns.values().to_pylist()
+        failures: dict[int, PlogError] = {}
         for row, header in rows.items():
-            match = _CLAIM_CHECK.fullmatch(header)
-            if match is None:
-                raise _wrong(chunk, row, f"its header plog-claim-check is {header[:80]!r}")
-            values[row] = self._fetch(match[1].decode(), chunk, row)
-        return chunk._replace(columns=chunk.columns.with_values(pa.array(values, pa.binary())))
+            try:
+                values[row] = self._fetch(header, chunk, row)
+            except PlogError as error:
+                values[row], failures[row] = not_decoded_text(values[row] or b"", error), error
+                if is_fatal(error):
+                    break
+        columns = _marked(chunk.columns, failures)
+        return chunk._replace(columns=columns.with_values(pa.array(values, pa.binary())))
 
-    def _fetch(self, digest: str, chunk: Chunk, row: int) -> bytes:
+    def _fetch(self, header: bytes, chunk: Chunk, row: int) -> bytes:
+        match = _CLAIM_CHECK.fullmatch(header)
+        if match is None:
+            raise _wrong(chunk, row, f"its header plog-claim-check is {header[:80]!r}")
+        digest = match[1].decode()
         path = self._path(digest)
         try:
             value = path.read_bytes()
         except FileNotFoundError:
-            raise _wrong(
-                chunk, row, f"its value is not in {path}", hint="--claim-check DIR of who produced it"
-            ) from None
+            hint = f"--claim-check takes the DIR of who produced it; {_MARKS}"
+            raise _wrong(chunk, row, f"its value is not in {path}", hint) from None
         except OSError as error:
             raise access_error(error, path, "read") from error
         if hashlib.sha256(value).hexdigest() != digest:
@@ -128,8 +137,20 @@ class ClaimCheckRoom:
         return value
 
 
-def _wrong(chunk: Chunk, row: int, problem: str, hint: str | None = None) -> LargeValueError:
-    return LargeValueError(f"{chunk.partition} offset {chunk.columns.offsets[row]}: {problem}", hint=hint)
+def _wrong(chunk: Chunk, row: int, problem: str, hint: str = _MARKS) -> SchemaError:
+    """Makes the error of a large value that is not as its record says."""
+    where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
+    return SchemaError(f"{where}: {problem}", hint=hint, why="without their large value")
+
+
+def _marked(columns: RecordColumns, failures: dict[int, PlogError]) -> RecordColumns:
+    """Marks the records whose values can't be had."""
+    if not failures:
+        return columns
+    undecoded = np.full(len(columns), None) if columns.undecoded is None else columns.undecoded.copy()
+    for row, error in failures.items():
+        undecoded[row] = Undecoded(frozenset({"value"}), error)
+    return replace(columns, undecoded=undecoded)
 
 
 def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
@@ -184,8 +205,8 @@ class Joiner:
         self._waiting: dict[TopicPartition, dict[bytes, _Slices]] = {}
 
     def join(self, chunk: Chunk) -> Chunk:
-        """Puts whole values in the places of their last slices. What waits for more is not dealt with yet.
-        Raises LargeValueError if a value's SHA-256 is another than its slices say.
+        """Puts whole values in the places of their last slices. What waits for more is not dealt with yet. A value
+        is marked if its SHA-256 is another than its slices say.
         """
         marks = rows_with_header(chunk.columns, CHUNK_HEADER)
         if marks:
@@ -199,13 +220,22 @@ class Joiner:
         values = chunk.columns.values().to_pylist()
         headers = [chunk.columns.headers(row) for row in range(len(values))]
         is_whole = np.ones(len(values), np.bool_)
+        failures: dict[int, PlogError] = {}
         for row, mark in marks.items():
-            values[row] = self._add(chunk, row, mark, values[row] or b"")
+            try:
+                values[row] = self._add(chunk, row, mark, values[row] or b"")
+            except SchemaError as error:
+                values[row], failures[row] = not_decoded_text(values[row] or b"", error), error
             headers[row] = tuple(pair for pair in headers[row] if pair[0] != CHUNK_HEADER)
             is_whole[row] = values[row] is not None
         rows = np.flatnonzero(is_whole).tolist()
         whole = pa.array([values[row] for row in rows], pa.binary())
-        return chunk.columns.select(is_whole).with_values(whole).with_headers([headers[row] for row in rows])
+        return (
+            _marked(chunk.columns, failures)
+            .select(is_whole)
+            .with_values(whole)
+            .with_headers([headers[row] for row in rows])
+        )
 
     def _add(self, chunk: Chunk, row: int, mark: bytes, part: bytes) -> bytes | None:
         """Gives the value, if this was all that it waited for."""

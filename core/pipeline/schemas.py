@@ -45,6 +45,9 @@ class Schemas:
         it is not to blame. `is_typed`: with what filters see, if that is another.
         """
         failures: dict[int, dict[str, PlogError]] = {}
+        for row, undecoded in enumerate(chunk.columns.undecoded if chunk.columns.undecoded is not None else ()):
+            if undecoded is not None:  # its large value is not there
+                failures[row] = dict.fromkeys(undecoded.sides, undecoded.error)
         shown: dict[str, list[bytes | None]] = {}
         seen: dict[str, list[bytes | None]] = {}
         for side in ("key", "value"):
@@ -89,6 +92,9 @@ class Schemas:
             decode = partial(registry.decode_typed, is_key=side == "key")
         found: list[Any] = []
         for row, text in enumerate(texts):
+            if columns.undecoded is not None and columns.undecoded[row] and side in columns.undecoded[row].sides:
+                found.append((text, text) if has_pairs else text)
+                continue
             try:
                 found.append(decode(text))
             except PlogError as error:

@@ -232,6 +232,14 @@ def test_claim_checks(where: list[str], tmp_path: Path) -> None:
     gone = call_plog("consume", "t", "--claim-check", str(room), *where)
     assert gone.returncode == 1
     assert b"t-0 offset 0: its value is not in" in gone.stderr
+    assert consumed(where, "%s", "--claim-check", str(room), "--filter", "offset == 1") == [small]
+    for more in ([], ["--value-format", "string"], ["--value-format", "uuid", "--from", "0=2,end"]):
+        marked = call_plog("consume", "t", "--claim-check", str(room), "--no-exit-on-error", *more, *where)
+        assert (marked.returncode, marked.stdout.count(b"not_decoded")) == (1, 1 if "uuid" in more else 2)
+        assert b" not decoded: " in marked.stderr and b" without their large value" in marked.stderr
+    group = call_plog("consume", "t", "--claim-check", str(room), "--group", "g", "--from", "1", *where)
+    assert (group.returncode, group.stdout) == (1, b"small\n")
+    assert json.loads(ok("group", "describe", "g", "--output", "json", *where))[0]["offset"] == 2
 
 
 def test_slices(where: list[str]) -> None:
@@ -263,6 +271,12 @@ def test_slices_that_are_not_whole_are_not_committed(tmp_path: Path) -> None:
     assert ok("consume", "t", "--group", "g", "--join", *where) == b"first\n0123456789\n"
     ok("produce", "t", "--format", "envelope", *where, stdin=envelope_of_a_slice(b"efgh", 1))
     assert ok("consume", "t", "--group", "g", "--join", *where) == b"abcdefgh\n"
+    for index, part in enumerate((b"wrong", b"efgh")):
+        ok("produce", "t", "--format", "envelope", *where, stdin=envelope_of_a_slice(part, index))
+    ok("produce", "t", *where, stdin=b"last\n")
+    marked = call_plog("consume", "t", "--join", "--no-exit-on-error", *where)
+    assert (marked.returncode, marked.stdout.splitlines()[0], marked.stdout.splitlines()[-1]) == (1, b"first", b"last")
+    assert b"1 of 5 not decoded: 1 without their large value" in marked.stderr
 
 
 def envelope_of_a_slice(part: bytes, index: int) -> bytes:
