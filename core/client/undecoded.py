@@ -14,6 +14,7 @@ from typing import Any
 
 from core.common.errors import PlogError
 
+MARKS_HINT = "--no-exit-on-error marks such records, and reads on"
 _MOST_NAMED = 5
 _BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
 

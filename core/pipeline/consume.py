@@ -92,12 +92,16 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
 
         schemas = Schemas(request.formats, run.session.find_settings(), run.say)
         steps.append(partial(schemas.decoded, is_typed=bool(request.filters)))
-    if not request.has_filter:
-        return steps
-    from core.records.record_filter import NotJson
+    if request.has_filter:
+        from core.records.record_filter import NotJson
 
-    run.not_json = NotJson()
-    steps.append(filtering(request.find_filter(run.not_json), run.not_json))
+        run.not_json = NotJson()
+        steps.append(filtering(request.find_filter(run.not_json), run.not_json))
+    if "{unpack[" in request.format:
+        from core.pipeline.format_pattern import size_check
+
+        check = size_check(request.format)
+        steps += [check] if check is not None else []
     return steps
 
 

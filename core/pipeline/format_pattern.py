@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core.client.undecoded import MARKS_HINT, SchemaError, not_decoded_text, undecoded_bytes
 from core.common.errors import UsageError
 from core.common.printable import printable_bytes
 from core.common.topic_partition import TopicPartition
@@ -41,6 +42,7 @@ from core.records.columns import HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
     from core.client.watermarks import Watermarks
+    from core.pipeline.record_stream import Chunk, Step
 
 Int64s = npt.NDArray[np.int64]
 Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
@@ -219,6 +221,37 @@ def _texts(piece: PatternPiece) -> _Texts:
 _TEXT_WAYS: dict[str, Callable[[bytes], bytes]] = {"hex": lambda text: text.hex().encode(), "base64": base64.b64encode}
 
 
+def _misfit(data: bytes, format_: str, where: str = "") -> SchemaError:
+    problem = f"{where}no {format_}: {len(data)} bytes, expected {struct.calcsize(format_)}"
+    return SchemaError(problem, hint=MARKS_HINT, why=f"no {format_}")
+
+
+def size_check(pattern: str) -> Step | None:
+    """Makes what marks the records of which {unpack[..]} can't read the key or value; None if it reads neither."""
+    read = []
+    for piece in split_pattern(pattern):
+        if isinstance(piece, PatternPiece) and piece.name in _TEXTS:
+            match = _MODIFIER.fullmatch(piece.modifier or "")
+            if match is not None and match[1] == "unpack" and match[2]:
+                read.append(("key" if piece.name == "k" else "value", match[2]))
+
+    def check(chunk: Chunk) -> Chunk:
+        columns = chunk.columns
+        is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
+        for side, format_ in read:
+            lengths = columns.key_lengths if side == "key" else columns.value_lengths
+            errors = {}
+            for row in np.flatnonzero((lengths >= 0) & (lengths != struct.calcsize(format_)) & ~is_control).tolist():
+                data = (columns.key(row) if side == "key" else columns.value(row)) or b""
+                if undecoded_bytes(data) is None:
+                    where = f"{chunk.partition} offset {columns.offsets[row]}: its {side} is "
+                    errors[row] = _misfit(data, format_, where)
+            columns = columns.with_undecoded(side, errors)
+        return chunk._replace(columns=columns)
+
+    return check if read else None
+
+
 def _unpack(format_: str) -> Callable[[bytes], bytes]:
     try:
         reader = struct.Struct(format_)
@@ -227,7 +260,7 @@ def _unpack(format_: str) -> Callable[[bytes], bytes]:
 
     def unpack(data: bytes) -> bytes:
         if len(data) != reader.size:
-            raise UsageError(f"--format: unpack[{format_}] reads {reader.size} bytes, a record has {len(data)}")
+            return data if undecoded_bytes(data) is not None else not_decoded_text(data, _misfit(data, format_))
         return b" ".join(v if isinstance(v, bytes) else str(v).encode() for v in reader.unpack(data))
 
     return unpack

@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,12 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.undecoded import SchemaError, is_fatal, not_decoded_text
+from core.client.undecoded import MARKS_HINT, SchemaError, is_fatal, not_decoded_text
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
-from core.records.columns import Undecoded
 from core.records.record import encode_headers, read_headers
 
 if TYPE_CHECKING:
@@ -46,9 +44,6 @@ CHUNK_HEADER = b"plog-chunk"
 _CLAIM_CHECK = re.compile(rb"sha256:([0-9a-f]{64})")
 _CHUNK = re.compile(rb"([0-9a-f]{16})/(\d+)/(\d+) sha256:([0-9a-f]{64})")
 _NO_HEADERS = encode_headers(())
-
-
-_MARKS = "--no-exit-on-error marks such records, and reads on"
 
 
 def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
@@ -116,7 +111,7 @@ class ClaimCheckRoom:
                 values[row], failures[row] = not_decoded_text(values[row] or b"", error), error
                 if is_fatal(error):
                     break
-        columns = _marked(chunk.columns, failures)
+        columns = chunk.columns.with_undecoded("value", failures)
         return chunk._replace(columns=columns.with_values(pa.array(values, pa.binary())))
 
     def _fetch(self, header: bytes, chunk: Chunk, row: int) -> bytes:
@@ -128,7 +123,7 @@ class ClaimCheckRoom:
         try:
             value = path.read_bytes()
         except FileNotFoundError:
-            hint = f"--claim-check takes the DIR of who produced it; {_MARKS}"
+            hint = f"--claim-check takes the DIR of who produced it; {MARKS_HINT}"
             raise _wrong(chunk, row, f"its value is not in {path}", hint) from None
         except OSError as error:
             raise access_error(error, path, "read") from error
@@ -137,20 +132,10 @@ class ClaimCheckRoom:
         return value
 
 
-def _wrong(chunk: Chunk, row: int, problem: str, hint: str = _MARKS) -> SchemaError:
+def _wrong(chunk: Chunk, row: int, problem: str, hint: str = MARKS_HINT) -> SchemaError:
     """Makes the error of a large value that is not as its record says."""
     where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
     return SchemaError(f"{where}: {problem}", hint=hint, why="without their large value")
-
-
-def _marked(columns: RecordColumns, failures: dict[int, PlogError]) -> RecordColumns:
-    """Marks the records whose values can't be had."""
-    if not failures:
-        return columns
-    undecoded = np.full(len(columns), None) if columns.undecoded is None else columns.undecoded.copy()
-    for row, error in failures.items():
-        undecoded[row] = Undecoded(frozenset({"value"}), error)
-    return replace(columns, undecoded=undecoded)
 
 
 def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
@@ -231,7 +216,7 @@ class Joiner:
         rows = np.flatnonzero(is_whole).tolist()
         whole = pa.array([values[row] for row in rows], pa.binary())
         return (
-            _marked(chunk.columns, failures)
+            chunk.columns.with_undecoded("value", failures)
             .select(is_whole)
             .with_values(whole)
             .with_headers([headers[row] for row in rows])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from core.client.side_decoder import open_registry, side_decoder, side_encoder
-from core.client.undecoded import SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
+from core.client.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Rows
 from core.records.byte_strings import ByteStrings
-from core.records.columns import RecordColumns, Undecoded
+from core.records.columns import RecordColumns
 from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
@@ -44,15 +43,12 @@ class Schemas:
         """Decodes both sides. A record that can't be decoded is marked (`RecordColumns.undecoded`), and is the last if
         it is not to blame. `is_typed`: with what filters see, if that is another.
         """
-        failures: dict[int, dict[str, PlogError]] = {}
-        for row, undecoded in enumerate(chunk.columns.undecoded if chunk.columns.undecoded is not None else ()):
-            if undecoded is not None:  # its large value is not there
-                failures[row] = dict.fromkeys(undecoded.sides, undecoded.error)
+        failures: dict[str, dict[int, PlogError]] = {"key": {}, "value": {}}
         shown: dict[str, list[bytes | None]] = {}
         seen: dict[str, list[bytes | None]] = {}
         for side in ("key", "value"):
             if self._formats.find(side) is not SideFormat.none:
-                shown[side], typed_texts = self._decode(chunk, side, failures, is_typed=is_typed)
+                shown[side], typed_texts = self._decode(chunk, side, failures[side], is_typed=is_typed)
                 seen[side] = shown[side] if typed_texts is None else typed_texts
         count = min((len(texts) for texts in shown.values()), default=len(chunk.columns))
         before = chunk.columns if count == len(chunk.columns) else chunk.columns.select(slice(0, count))
@@ -62,12 +58,8 @@ class Schemas:
             if any(seen[side] is not shown[side] for side in shown)
             else None
         )
-        if failures:
-            undecoded = np.full(count, None)
-            for row, errors in failures.items():
-                if row < count:
-                    undecoded[row] = Undecoded(frozenset(errors), next(iter(errors.values())))
-            columns = replace(columns, undecoded=undecoded)
+        for side, errors in failures.items():
+            columns = columns.with_undecoded(side, {row: error for row, error in errors.items() if row < count})
         if self.registry is not None and self.registry.long_keys and not self._has_noted:
             self._has_noted = True
             self._say(
@@ -77,7 +69,7 @@ class Schemas:
         return chunk._replace(columns=columns, typed=typed)
 
     def _decode(
-        self, chunk: Chunk, side: str, failures: dict[int, dict[str, PlogError]], *, is_typed: bool
+        self, chunk: Chunk, side: str, failures: dict[int, PlogError], *, is_typed: bool
     ) -> tuple[list[bytes | None], list[bytes | None] | None]:
         """Gives what is shown of the records of one side, and what filters see if that may be another."""
         columns, registry = chunk.columns, self.registry
@@ -101,7 +93,7 @@ class Schemas:
                 shown = not_decoded_text(text or b"", error)
                 found.append((shown, shown) if has_pairs else shown)
                 where = f"{chunk.partition} offset {columns.offsets[row]}"
-                failures.setdefault(row, {})[side] = _named(error, side, where)
+                failures[row] = _named(error, side, where)
                 if is_fatal(error):
                     break
         if is_typed and not has_pairs and registry is not None and registry.has_typed:  # the first of Protobuf
@@ -149,7 +141,7 @@ def _named(error: PlogError, side: str, where: str) -> PlogError:
     """Makes the same error, saying which record it is of, and how to read on; the registry's own stays as it is."""
     if not isinstance(error, SchemaError):
         return error
-    hint = error.hint or (None if is_fatal(error) else "--no-exit-on-error marks such records, and reads on")
+    hint = error.hint or (None if is_fatal(error) else MARKS_HINT)
     return SchemaError(f"{where}: {describe(side, error)}", hint=hint, why=error.why, schema_id=error.schema_id)
 
 

@@ -13,7 +13,7 @@ each other. Messages of magic 0 and 1 are brought into the same shape first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -132,6 +132,16 @@ class RecordColumns:
             header_positions=self.header_positions[rows],
             undecoded=None if self.undecoded is None else self.undecoded[rows],
         )
+
+    def with_undecoded(self, side: str, errors: Mapping[int, PlogError]) -> RecordColumns:
+        """Marks the records, by row, of which that side could not be decoded; the first error of a record counts."""
+        if not errors:
+            return self
+        undecoded = np.full(len(self), None) if self.undecoded is None else self.undecoded.copy()
+        for row, error in errors.items():
+            sides, first = undecoded[row] or (frozenset(), error)
+            undecoded[row] = Undecoded(sides | {side}, first)
+        return replace(self, undecoded=undecoded)
 
     def with_values(self, values: Any) -> RecordColumns:
         """Gives the same records with other values, a pyarrow.BinaryArray."""

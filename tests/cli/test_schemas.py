@@ -266,6 +266,19 @@ def test_key_and_value_are_chosen_apart(
     assert [json.loads(row).get("key") for row in rows if b'"key"' in row] == [42, 1700000000000, -7]
 
 
+def test_unpack_marks_what_it_can_not_read(where: list[str]) -> None:
+    for value in (b"\0" * 7 + b"\x2a", b"abc", b"\0" * 7 + b"\x2b"):
+        put(where, value)
+    pattern = ["consume", "t", "--format", r"%o %s{unpack[>q]}\n", *where]
+    stopped = call_plog(*pattern)
+    assert (stopped.returncode, stopped.stdout) == (1, b"0 42\n")
+    assert b"t-0 offset 1: its value is no >q: 3 bytes, expected 8" in stopped.stderr
+    assert ok(*pattern, "--filter", "offset != 1") == b"0 42\n2 43\n"
+    marked = call_plog(*pattern, "--no-exit-on-error")
+    assert (marked.returncode, marked.stdout.splitlines()[2]) == (1, b"2 43")
+    assert b"1 of 3 not decoded: 1 no >q" in marked.stderr
+
+
 def test_protobuf_in_filters(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
     """Zeros are there, 64-bit integers are numbers, and the files that every registry knows can be imported."""
     path = tmp_path / "v.proto"
