@@ -311,6 +311,10 @@ def _create_topic(
         client.close()
 
 
+_OF_CLUSTERS = ("brokers", "features")
+"""What the mark of a cluster has beside settings."""
+
+
 def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, shown: str = "{}") -> None:
     """Raises UsageError for a setting, with _ or a dot in its name, that would change nothing: a test would be about
     something else than it says. `shown` is how the message has its name.
@@ -326,7 +330,9 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
     for given in settings:
         name = given.replace(".", "_")
         if name not in known:
-            raise UsageError(f"{shown.format(given)}: no such setting", hint=did_you_mean(name, known))
+            near = did_you_mean(name, [*known, *(_OF_CLUSTERS if is_cluster else ())])
+            hint = f"plog_cluster has {name}" if name in _OF_CLUSTERS else near
+            raise UsageError(f"{shown.format(given)}: no such setting", hint=hint)
         if known[name].is_kept_only:
             raise UsageError(f"{shown.format(given)}: plog keeps this setting and does not act on it")
         if known[name].name in own:

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from plog.testing import AccessError, KafkaError, RunningBroker, running_broker, running_server
+from plog.testing import (
+    AccessError,
+    KafkaError,
+    RunningBroker,
+    UsageError,
+    ensure_obeyed,
+    running_broker,
+    running_server,
+)
 
 
 def work(broker: RunningBroker) -> None:
@@ -88,6 +96,16 @@ def test_mistyped(plog_broker):
 def test_without_a_name(plog_server):
     pass
 """
+
+
+def test_what_a_mark_of_the_other_kind_is_told() -> None:
+    for is_cluster, name, hint in (
+        (True, "broker", "did you mean brokers?"),
+        (False, "brokers", "plog_cluster has brokers"),
+    ):
+        with pytest.raises(UsageError, match="no such setting") as raised:
+            ensure_obeyed({name: "2"}, is_cluster=is_cluster)
+        assert raised.value.hint == hint
 
 
 @pytest.mark.longer
