@@ -103,11 +103,11 @@ class _StoredConfigs(ConfigResource):
 
     @abstractmethod
     def _ensure_configurable(self) -> None:
-        """Raises KafkaError if there is no resource of that name."""
+        """Raises KafkaError if no resource can have that name."""
 
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        """Raises KafkaError for settings that may not be together."""
+        """Raises KafkaError for settings that may not be together, then if there is no such resource."""
 
 
 def _names_of(services: Services, resource_type: int) -> Iterable[str]:
@@ -146,11 +146,11 @@ class TopicConfigs(_StoredConfigs):
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         ensure_valid_topic_name(self._name)
-        if self._name not in self._services.image.topics:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         parse_topic_configs(after, is_kafka_3=self._services.membership is not None)
+        if self._name not in self._services.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{self._name}' does not exist.")
 
 
 class BrokerConfigs(_StoredConfigs):

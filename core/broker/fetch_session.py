@@ -79,6 +79,8 @@ class FetchSession:
                 else:
                     wanted.high_watermark = known.wanted.high_watermark
                     known.wanted = wanted
+        if request.session_epoch == _INITIAL_EPOCH:
+            return  # a new session has nothing to forget, whatever the request says
         for forgotten in request.forgotten_topics_data:
             topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:

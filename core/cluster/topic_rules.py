@@ -40,6 +40,9 @@ def ensure_may_be_made(
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' collides with existing topic: {other}"
         )
+    null = next((name for name, value in topic.configs.items() if value is None), None)
+    if null is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {null}")
     parse_topic_configs(topic.configs, is_kafka_3=is_kafka_3)
 
 

@@ -222,6 +222,7 @@ class ConsumerGroup:
         topics = self._topics(members, regexes)
         metadata_hash = _hash_of(topics)
         has_new_wishes = wishes(updated.subscription) != wishes(member.subscription)
+        has_new_wishes |= preferred_assignor(members) != preferred_assignor(self.members.values())
         if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
             epoch += 1
             records.append(self._records.epoch(epoch, metadata_hash))
@@ -595,7 +596,7 @@ def _is_blank(text: str | None) -> bool:
 def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raises KafkaError(FENCED_MEMBER_EPOCH) for another epoch than the member's own, with two exceptions. The one
     before is good as long as the member owns no more than it may, because the answer with the new one may have been
-    lost. A member that joins again owns nothing, and goes on with what it is assigned, as Kafka 4.3 lets it.
+    lost. A member that joins again owns nothing, and goes on with what it is assigned, as Kafka 4.4 lets it.
     """
     received = request.member_epoch
     if received in (member.epoch, JOIN_EPOCH):

@@ -117,11 +117,8 @@ def reconcile(
 
 
 def wishes(subscription: Subscription) -> tuple[object, ...]:
-    """Gives what the assignment depends on."""
-    return (
-        subscription.instance_id, subscription.rack_id, subscription.topic_names, subscription.topic_regex,
-        subscription.server_assignor,
-    )  # fmt: skip
+    """Gives what raises the group's epoch if it changes."""
+    return subscription.topic_names, subscription.topic_regex or None
 
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str:

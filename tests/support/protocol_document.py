@@ -78,7 +78,7 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
   - INCONSISTENT_GROUP_PROTOCOL for a classic member that has no protocol in common with members of the consumer
     protocol;
   - UNKNOWN_TOPIC_OR_PARTITION for invalid names in DescribeTopicPartitions;
-  - INVALID_PRODUCER_EPOCH for a marker of epoch -1;
+  - INVALID_PRODUCER_EPOCH for a marker of epoch -1, and INVALID_REQUEST for one of a negative transaction version;
   - INVALID_RECORD for null records.
 
   A JoinGroup that names a protocol twice, and an AddPartitionsToTxn without transactions, are answered.
@@ -91,10 +91,21 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
 - What a request names twice (a partition in Fetch; a topic in Fetch, ListOffsets and Produce) is answered twice; Kafka
   merges it. If a partition is named twice in ListOffsets, both answers are INVALID_REQUEST. If DeleteTopics names a
   topic by name and by id, both are refused; Kafka answers one.
+- A Produce whose records contradict it (records of a transaction, and no transactional id; records of two producers in
+  one transaction) is refused for the partitions that these records are for. Kafka refuses all of it. Records of a
+  transaction, and of no producer, are INVALID_RECORD; Kafka keeps them, in no transaction.
+- If a request makes several mistakes with one topic, partition or resource, plog may name another one of them.
+- An empty log begins with the first batch of a producer. One of a later sequence is OUT_OF_ORDER_SEQUENCE_NUMBER,
+  because the first, which was refused and is sent again, could not follow it (KAFKA-15591). Kafka takes it unless it is
+  of a transaction.
+- Fetch names a topic once in its answer. Kafka may name it a second time, for those of its partitions that have errors.
 - Numbers that no client sends get the nearest meaning. In a Fetch, a negative limit of bytes counts as 0, and an
   unknown isolation level as read_uncommitted. ListOffsets refuses an unknown isolation level (UNSUPPORTED_VERSION;
-  Kafka: an unexpected error). The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it
+  Kafka: an unexpected error). A producer's epoch below 0 is INVALID_PRODUCER_EPOCH; Kafka takes it if the log knows no
+  other. The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it
   for none.
+- ListOffsets by time knows no record that was deleted (DeleteRecords). If one was deleted in the middle of a segment,
+  Kafka may answer with it, or miss a later one.
 - A Fetch of a replica is answered like a consumer's by a broker of its own. There is no other replica, so none needs to
   get NOT_LEADER_OR_FOLLOWER. A member of a cluster answers it as Kafka does.
 
@@ -111,7 +122,6 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
   are added to a topic the answer is INVALID_PARTITIONS, as for any number that can't be; Kafka says POLICY_VIOLATION.
 - If the names of two topics in one request collide (`a.b` and `a_b`), the second is refused, as it is in a request of
   its own. Kafka compares only with the topics that exist already.
-- DescribeTopicPartitions lists no authorized operations for a topic that does not exist; Kafka lists all of them.
 - If a topic is deleted during a fetch session, its partitions get UNKNOWN_TOPIC_ID from then on. Kafka says
   UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID once the name exists again. Clients look up the topic after each
   of these errors.
@@ -122,7 +132,7 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
 - CreateTopics answers with settings as they are understood (`1` for ` 1 `, `true` for `TRUE`, `1.0` for a ratio of
   `1`); Kafka repeats the text. In DescribeConfigs both say what is understood.
 - `internal.segment.bytes` must be at least 14, as `segment.bytes` had to be before Kafka 4. It is meant for tests.
-- `min.insync.replicas` is an ordinary setting. Kafka 4.3 keeps it among the defaults of all brokers, for the sake of
+- `min.insync.replicas` is an ordinary setting. Kafka 4.4 keeps it among the defaults of all brokers, for the sake of
   eligible leader replicas, and no broker can have its own. With one replica it changes nothing.
 - plog's own settings (`plog.*`) are listed as well. For a broker, only the settings that plog acts on are listed.
 - The sources and synonyms of a few settings differ: `log.dir` counts as set if `log.dirs` is, `node.id` has a default,

@@ -80,8 +80,6 @@ def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version
         }
     if transaction.verify_only:
         return {name: _verify(services, transaction.transactional_id, producer, name) for name in names}
-    if not names:
-        return {}
     client_version = RAISES_EPOCH if version >= _FIRST_BATCHED_VERSION else 0
     try:
         services.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)

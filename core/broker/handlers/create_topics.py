@@ -98,9 +98,6 @@ def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
     if any(count > 1 for count in numbers.values()):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual partition assignments.")
     configs = {c.name: c.value for c in wanted.configs}
-    null = next((name for name, value in configs.items() if value is None), None)
-    if null is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {null}")
     assignments = {a.partition_index: a.broker_ids for a in wanted.assignments}
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
 

@@ -53,10 +53,12 @@ def handle(
         return _refused(asked)
     known = KnownBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
-    topics = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in (name for name in names if name >= first.topic_name):
         topic = services.image.topics.get(name)
         if topic is None:
+            if not left:
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
             topics.append(_missing(name, going.get(name, {}), in_office))
             continue
         numbers = sorted(topic.partitions)
@@ -86,7 +88,13 @@ def _missing(
         )
         for number, brokers in replicas_left.items()
     ]
-    return DescribeTopicPartitionsResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS, partitions=partitions)
+    return DescribeTopicPartitionsResponseTopic(
+        code,
+        name,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
 def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:

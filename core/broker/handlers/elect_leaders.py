@@ -36,7 +36,10 @@ def handle(
     term = find_term(services)
     if term is not None and request.election_type in (_PREFERRED, _UNCLEAN):
         return term.ask(lambda: _decide(term, request)).map(lambda outcome: _answer(request, outcome))
+    is_known = request.election_type in (_PREFERRED, _UNCLEAN)
     is_of_all = request.topic_partitions is None
+    if is_of_all and not is_known:
+        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = request.topic_partitions
     if asked is None:
         asked = [TopicPartitions(topic.name, sorted(topic.partitions)) for topic in services.image.topics.values()]
@@ -44,9 +47,7 @@ def handle(
     for topic in asked:
         found = [_elect(services, TopicPartition(topic.topic, number), request) for number in topic.partitions]
         told = [result for result in found if not (is_of_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED)]
-        if told:
-            results.append(ReplicaElectionResult(topic.topic, told))
-    is_known = request.election_type in (_PREFERRED, _UNCLEAN)
+        results.append(ReplicaElectionResult(topic.topic, told))
     code = ErrorCode.NONE if is_known or not results else ErrorCode.INVALID_REQUEST
     if is_of_all and services.membership is not None:
         return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)

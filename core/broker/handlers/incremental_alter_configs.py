@@ -48,6 +48,9 @@ def _alter(
     services: Services, resource: AlterConfigsResource, *, validate_only: bool
 ) -> Pending[KafkaError | None] | None:
     ensure_named_once([config.name for config in resource.configs])
+    for config in resource.configs:
+        if config.value is None and config.config_operation != _DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
     configs = find_config_resource(services, resource.resource_type, resource.resource_name)
     configs.overrides()
     changes = {config.name: _new_value(configs, config) for config in resource.configs}
@@ -60,9 +63,7 @@ def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
         return None
     if config.config_operation not in (_SET, _APPEND, _SUBTRACT):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}")
-    if config.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-    if config.config_operation == _SET:
+    if config.config_operation == _SET or config.value is None:
         return config.value
     operation = "APPEND" if config.config_operation == _APPEND else "SUBTRACT"
     elements = configs.elements(config.name, operation)

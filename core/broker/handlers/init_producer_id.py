@@ -20,13 +20,14 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED = 4  # KIP-588
 def handle(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
-    if request.transactional_id == "" or (request.producer_id < 0) != (request.producer_epoch < 0):
+    names_producer = request.producer_id != NO_PRODUCER_ID
+    if request.transactional_id == "" or names_producer != (request.producer_epoch != NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     try:
         if request.transactional_id is None:
             return InitProducerIdResponse(producer_id=services.transaction_log.next_producer_id(), producer_epoch=0)
         expected = None
-        if request.producer_id >= 0:
+        if names_producer:
             expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         producer = services.transactions.init_producer_id(
             request.transactional_id, request.transaction_timeout_ms, expected

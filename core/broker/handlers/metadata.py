@@ -113,13 +113,14 @@ def _find(
                 may_create = request.allow_auto_topic_creation or version < _FIRST_VERSION_WITH_CREATION
                 topic = _auto_create(services, wanted.name, context, may_create=may_create)
     except KafkaError as error:
-        name = None if wanted.topic_id != ZERO_UUID and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
+        is_by_id = wanted.topic_id != ZERO_UUID
+        name = None if is_by_id and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
         return MetadataResponseTopic(
             error.code,
             name,
             wanted.topic_id,
             is_internal=(name or "") in INTERNAL_TOPICS,
-            topic_authorized_operations=_NOT_REQUESTED,
+            topic_authorized_operations=_NOT_REQUESTED if is_by_id else _operations(request),
         )
     return topic
 
@@ -142,8 +143,12 @@ def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTo
         topic.name,
         topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED,
+        topic_authorized_operations=_operations(request),
     )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED
 
 
 def _partitions(known: KnownBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:

@@ -182,7 +182,7 @@ def _append_in_steps(
             for data in topic_data.partition_data:
                 log_start_offset = -1
                 try:
-                    partition = _find(services, name, data.index, request.acks, context)
+                    partition = _find(services, name, data.index, context)
                     log = partition.log
                     takes_steps = log.config.opens_records or log.is_written_ahead or is_large(data.records)
                     if takes_steps and not is_kept:
@@ -191,7 +191,11 @@ def _append_in_steps(
                     batch = read_one_batch(data.records, context.api_version)
                     if batch.is_transactional:
                         _ensure_in_transaction(request, partition, refused)
+                    if request.acks not in (-1, 0, 1):
+                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
                     log_start_offset = log.log_start_offset
+                    if batch.is_transactional and _client(context.api_version) is ClientCapability.IMPLICIT_ADDING:
+                        log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
                     if takes_steps:
                         result = yield from _append_in_turns(services, request, context, partition, batch)
                     else:
@@ -270,7 +274,7 @@ def _ask_elsewhere(
     if services.membership is None:
         return None
     client = _client(context.api_version)
-    written, _ = _written_by(services, request, context)
+    written = _written_by(services, request, context)
     if len(written) != 1:
         return None
     ((producer, partitions),) = written.items()
@@ -287,7 +291,8 @@ def _refused_transactions(
     of them by one record of its coordinator's.
     """
     client = _client(context.api_version)
-    written, refused = _written_by(services, request, context)
+    written = _written_by(services, request, context)
+    refused: dict[TopicPartition, KafkaError] = {}
     if len(written) > 1:
         mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
         return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
@@ -299,28 +304,23 @@ def _refused_transactions(
 
 def _written_by(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> tuple[dict[ProducerIdAndEpoch, list[Partition]], dict[TopicPartition, KafkaError]]:
-    """Gives the partitions that transactions would be written to, by producer, and those that are refused as it is."""
+) -> dict[ProducerIdAndEpoch, list[Partition]]:
+    """Gives the partitions that transactions would be written to, by producer."""
     version = context.api_version
-    client = _client(version)
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
-    refused = {}
     for topic_data in request.topic_data:
         name = find_topic_name(services.image, topic_data, context.api_version)
         for data in topic_data.partition_data:
             try:
-                partition = _find(services, name, data.index, request.acks, context)
+                partition = _find(services, name, data.index, context)
                 batch = read_one_batch(data.records, version)
                 if batch.is_transactional:
-                    if client is ClientCapability.IMPLICIT_ADDING:
-                        partition.log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
                     partition.log.producers.await_first(batch)
                     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
                     written.setdefault(producer, []).append(partition)
-            except KafkaError as error:  # it is met again where the partition is appended to
-                if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    refused[partition.log.partition] = error
-    return written, refused
+            except KafkaError:
+                continue  # it is met again where the partition is appended to
+    return written
 
 
 def _ensure_still_in_transaction(
@@ -387,9 +387,7 @@ def _name_leader(
         response.current_leader = LeaderIdAndEpoch(*leaders.find(topic, response.index))
 
 
-def _find(services: Services, topic: str | None, number: int, acks: int, context: RequestContext) -> Partition:
-    if acks not in (-1, 0, 1):
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+def _find(services: Services, topic: str | None, number: int, context: RequestContext) -> Partition:
     if topic is None:
         raise KafkaError(services.unknown_topic_id)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:

@@ -6,11 +6,15 @@ from pathlib import Path
 
 from tests.support.answers.asked_broker import AskedBroker, Habits
 from tests.support.answers.comparison import Answers
-from tests.support.answers.scenarios import SCENARIOS
+from tests.support.answers.scenarios.registry import Scenario
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import Server
 
-_SETTINGS = {"num.partitions": "4", "log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
+_SETTINGS = {
+    "num.partitions": "4",
+    "log.retention.ms": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 _SETTINGS_OF_KAFKA = {"group.consumer.assignment.interval.ms": "0", "group.consumer.assignor.offload.enable": "false"}
 """Else 4.3 assigns again only a second later, and in the background: every scenario would wait for it."""
 
@@ -35,11 +39,11 @@ def prepare(address: str, habits: Habits) -> None:
     broker.close()
 
 
-def ask(scenario: str, address: str, habits: Habits) -> Answers:
+def ask(scenario: Scenario, address: str, habits: Habits) -> Answers:
     """What the broker answers in it."""
     broker = AskedBroker(address, habits)
     try:
-        SCENARIOS[scenario](broker)
+        scenario(broker)
     finally:
         broker.close()
     return broker.answers

@@ -25,6 +25,9 @@ WORDS = Reason("protocol.md", "Error messages have plog's own words")
 SURPRISES = Reason("protocol.md", "Where Kafka says UNKNOWN_SERVER_ERROR, or nothing")
 ASKS_FOR_NOTHING = Reason("protocol.md", "A topic without partitions is repeated in the answer")
 TWICE = Reason("protocol.md", "What a request names twice")
+ANOTHER_MISTAKE = Reason("protocol.md", "If a request makes several mistakes")
+EMPTY_LOG = Reason("protocol.md", "An empty log begins with the first batch of a producer")
+REFUSED_ALONE = Reason("protocol.md", "A Produce whose records contradict it")
 NO_NULL_LIST = Reason("protocol.md", "Fetch has an empty list of aborted transactions beside an error")
 IDS = Reason("protocol.md", "Metadata accepts topic ids from version 10 on")
 CREATED_AT_ONCE = Reason("protocol.md", "A topic that Metadata creates is in the same answer")
@@ -37,7 +40,7 @@ IN_SYNC = Reason("protocol.md", "`min.insync.replicas` is an ordinary setting")
 OWN_CONFIGS = Reason("protocol.md", "plog's own settings (`plog.*`) are listed")
 CONFIG_SOURCES = Reason("protocol.md", "The sources and synonyms")
 FEATURES = Reason("protocol.md", "The features are those that plog has")
-NO_OPERATIONS = Reason("protocol.md", "DescribeTopicPartitions lists no authorized operations")
+DELETED_RECORDS = Reason("protocol.md", "ListOffsets by time knows no record that was deleted")
 REPLICAS = Reason("protocol.md", "A Fetch of a replica is answered like a consumer's")
 ODD_NUMBERS = Reason("protocol.md", "Numbers that no client sends")
 DELETED_IN_SESSION = Reason("protocol.md", "If a topic is deleted during a fetch session")
@@ -50,6 +53,7 @@ ONE_BATCH = Reason("validation.md", "one whole batch for each partition")
 HEADER_CODES = Reason("validation.md", "which error a broken header gets")
 BAD_RECORDS = Reason("validation.md", "which records are bad")
 REWRITTEN_HEADERS = Reason("validation.md", "base offset, and the bit of the timestamp's type")
+LEFT_BEHIND = Reason("groups.md", "A JoinGroup that is refused leaves no group behind")
 GROUP_EPOCHS = Reason("groups.md", "The epochs of a group")
 REGEX_AT_ONCE = Reason("groups.md", "Topics of a regular expression are looked up")
 
@@ -60,6 +64,7 @@ class Known:
 
     reason: Reason
     scenarios: tuple[str, ...]
+    api: str = ""
     step: str = ""
     path: str = ""
     plog: str = ""
@@ -68,6 +73,7 @@ class Known:
     def explains(self, scenario: str, difference: Difference) -> bool:
         return (
             scenario in self.scenarios
+            and bool(re.search(self.api, difference.step.api))
             and bool(re.search(self.step, difference.step.name))
             and bool(re.search(self.path, difference.path))
             and bool(re.search(self.plog, json.dumps(difference.plog, ensure_ascii=False)))
@@ -75,6 +81,9 @@ class Known:
         )
 
 
+AT_RANDOM = "random-requests"
+"""The scenario of them: what a seed meets is chance, so that an entry may explain nothing in it."""
+_OF_A_RECORD = r"\.(Offset|Timestamp|LeaderEpoch)$"
 _NOTHING = f'^(null|-1|""|\\[\\]|"{ABSENT}")$'
 _SOME = '^"<message>"$'
 _MISSING = f'^"{ABSENT}"$'
@@ -87,7 +96,7 @@ KNOWN = (
             "idempotent-producers", "idempotent-sequences", "produce-broken-headers", "produce-broken-counts",
             "produce-broken-records", "produce-sizes", "produce-versions", "transactions-of-old-clients",
             "transactions-of-new-clients", "fenced-producers", "change-topic-configs", "classic-group-of-one",
-            "consumer-group-of-one",
+            "consumer-group-of-one", "classic-group-limits", AT_RANDOM,
         ),
         path="Message$",
         plog=_SOME,
@@ -95,15 +104,24 @@ KNOWN = (
     ),
     Known(
         WORDS,
-        ("find-coordinator", "features", "cluster", "requests-with-defaults"),
+        ("find-coordinator", "features", "cluster", "requests-with-defaults", AT_RANDOM),
         path="Message$",
         plog='^(null|"")$',
         kafka=_SOME,
     ),
     Known(SURPRISES, ("change-topic-configs",), step="^operation (4|-1)$", path="ErrorCode", plog="42", kafka="^-1$"),
-    Known(SURPRISES, ("describe-topic-partitions",), step="^invalid$", path="ErrorCode", plog="3", kafka="^-1$"),
+    Known(
+        SURPRISES,
+        ("describe-topic-partitions",),
+        step="^invalid$",
+        path="ErrorCode|AuthorizedOperations",
+        plog="3",
+        kafka="^-(1|2147483648)$",
+    ),
     Known(SURPRISES, ("metadata-by-id",), step="no id, no name"),
     Known(SURPRISES, ("transaction-markers",), step="epoch -1", plog="47", kafka="^-1$"),
+    Known(SURPRISES, ("transaction-markers",), step="transaction version", plog="42", kafka="^-1$"),
+    Known(SURPRISES, (AT_RANDOM,), "^WriteTxnMarkers$", path="ErrorCode$", plog="^4[27]$", kafka="^-1$"),
     Known(SURPRISES, ("classic-group-limits",), step="a protocol twice", kafka="no answer"),
     Known(SURPRISES, ("produce-versions",), step="^null$", plog="87", kafka="no answer"),
     Known(
@@ -119,16 +137,21 @@ KNOWN = (
         step="^no partitions$",
         kafka=_MISSING,
     ),
+    Known(ASKS_FOR_NOTHING, (AT_RANDOM,), "^WriteTxnMarkers$", step=r'"(PartitionIndexes|Topics)": \[\]'),
+    Known(ASKS_FOR_NOTHING, (AT_RANDOM,), plog=r'": \[\]\}$', kafka=_MISSING),
     Known(
         TWICE,
         ("fetch-several-partitions", "list-offsets", "produce-versions"),
         step="^a (partition|topic) twice$",
         path=r"(Responses|Topics)\[.*\]",
     ),
+    Known(TWICE, (AT_RANDOM,), "^DeleteTopics$", step='"TopicId": "<'),
+    Known(IN_SYNC, (AT_RANDOM,), "^AlterConfigs$", step='"ResourceName": ""', path="Error", kafka='40|"<message>"'),
+    Known(TWICE, (AT_RANDOM,), step=r"^\S+ twice"),
     Known(TWICE, ("delete-topics",), step="one by name and by id"),
     Known(
         NO_NULL_LIST,
-        ("fetch-one-partition", "fetch-sessions", "fetch-sessions-of-deleted-topics", "delete-records"),
+        ("fetch-one-partition", "fetch-sessions", "fetch-sessions-of-deleted-topics", "delete-records", AT_RANDOM),
         path="AbortedTransactions$",
         plog=r"^\[\]$",
         kafka="^null$",
@@ -141,19 +164,26 @@ KNOWN = (
     Known(COLLISIONS, ("create-topics-names",), step="^two that collide$", path="collide_b"),
     Known(AS_PARSED, ("values-of-topic-configs",), plog=r'^\["', kafka=r'^\["( |TRUE|0|1)'),
     Known(INTERNAL_SEGMENT, ("values-of-topic-configs",), step="^internal.segment.bytes$", plog="40"),
-    Known(IN_SYNC, ("describe-topic-configs", "create-topics-numbers"), path=r"\[min.insync.replicas\]"),
+    Known(IN_SYNC, ("describe-topic-configs", "create-topics-numbers", AT_RANDOM), path=r"\[min.insync.replicas\]"),
     Known(IN_SYNC, ("change-broker-configs",), step="min.insync.replicas=1", kafka='40|"<message>"'),
-    Known(OWN_CONFIGS, ("describe-topic-configs", "create-topics-numbers"), path=r"\[plog\.", kafka=_MISSING),
+    Known(
+        OWN_CONFIGS, ("describe-topic-configs", "create-topics-numbers", AT_RANDOM), path=r"\[plog\.", kafka=_MISSING,
+    ),
     Known(
         OWN_CONFIGS,
         ("describe-broker-configs",),
         path=r"\[(num.io.threads|consumer.assignor.offload|errors.deadletterqueue|streams)[^\]]*\]$",
         plog=_MISSING,
     ),
-    Known(CONFIG_SOURCES, ("describe-topic-configs",), path=r"Synonyms\[log.(roll|flush)", kafka=_MISSING),
+    Known(
+        CONFIG_SOURCES,
+        ("describe-topic-configs", AT_RANDOM),
+        path=r"Synonyms\[log.(roll|flush|retention)",
+        kafka=_MISSING,
+    ),
+    Known(CONFIG_SOURCES, (AT_RANDOM,), path=r"Synonyms\[log.retention", plog=_MISSING),
     Known(CONFIG_SOURCES, ("describe-broker-configs",), path=r"\[node.id\]|\[log.dir\]"),
     Known(FEATURES, ("api-versions",), path="Features"),
-    Known(NO_OPERATIONS, ("describe-topic-partitions",), step="^unknown$", path="AuthorizedOperations$"),
     Known(REPLICAS, ("fetch-several-partitions",), step="^replica [1-9]"),
     Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level|leader epoch -2"),
     Known(ODD_NUMBERS, ("list-offsets",), step="^isolation level"),
@@ -187,6 +217,46 @@ KNOWN = (
     Known(REWRITTEN_HEADERS, ("produce-attributes",), path="Attributes$", plog="8", kafka="0"),
     Known(REWRITTEN_HEADERS, ("produce-timestamps",), step="append time: the bit|append time, gzip: (the bit|-2)"),
     Known(GROUP_EPOCHS, ("administrator-removes-consumers",), path="Epoch$"),
+    Known(SURPRISES, (AT_RANDOM,), "DescribeTopicPartitions", step='"Name": "(|é|a b|x{60})"'),
+    Known(SURPRISES, (AT_RANDOM,), "AddPartitionsToTxn|WriteTxnMarkers", kafka='^"no answer"$'),
+    Known(IDS, (AT_RANDOM,), "^Metadata$", step='"TopicId": "[<af]'),
+    Known(CREATED_AT_ONCE, (AT_RANDOM,), "^Metadata$", path=r"^Topics\[.*-(none|[a-d])\]"),
+    Known(
+        ODD_NUMBERS,
+        (AT_RANDOM,),
+        "^(Fetch|ListOffsets)$",
+        step=r'Bytes": -|"IsolationLevel": ([2-9]|\d\d|-)|"CurrentLeaderEpoch": -([2-9]|\d\d)',
+    ),
+    Known(
+        ANOTHER_MISTAKE,
+        (AT_RANDOM,),
+        "^(CreateTopics|AlterConfigs|IncrementalAlterConfigs|Produce)$",
+        path="ErrorCode$",
+        plog="^(17|21|39|42|47)$",
+        kafka="^(17|36|40|48|87)$",
+    ),
+    Known(LEFT_BEHIND, ("classic-group-limits",), step="what was refused", path="ErrorCode$", plog="^69$", kafka="^0$"),
+    Known(LEFT_BEHIND, (AT_RANDOM,), "^DeleteGroups$", path="ErrorCode$", plog="^69$", kafka="^0$"),
+    Known(LEFT_BEHIND, (AT_RANDOM,), "^DescribeGroups$|^ListGroups$", path="Group"),
+    Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetCommit$", path="ErrorCode$", plog="^22$", kafka="^25$"),
+    Known(ANOTHER_MISTAKE, ("create-topics-names",), step="^two mistakes$", plog="39", kafka="17"),
+    Known(EMPTY_LOG, ("idempotent-producers",), step="^an empty log", path="ErrorCode$|BaseOffset$"),
+    Known(ODD_NUMBERS, ("idempotent-producers",), step="^epoch -1$", path="ErrorCode$|BaseOffset$"),
+    Known(REFUSED_ALONE, ("contradicting-produce-requests",)),
+    Known(ONE_BATCH, (AT_RANDOM,), "^Produce$", path="ErrorCode$", plog="^2$", kafka="^87$"),
+    Known(SURPRISES, (AT_RANDOM,), "^IncrementalAlter", step=r'"ConfigOperation": (-|[4-9]|\d\d)', kafka="^-1$"),
+    Known(SURPRISES, (AT_RANDOM,), "^Metadata$", step='"TopicId": "0{32}", "Name": null'),
+    Known(DELETED_RECORDS, ("delete-records",), step="^timestamp -3 then$", path=_OF_A_RECORD),
+    Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, plog="^-1$"),
+    Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, kafka="^-1$"),
+    Known(REPLICAS, (AT_RANDOM,), "^Fetch$", step='"ReplicaId": (-2|1|5)'),
+    Known(OWN_CONFIGS, (AT_RANDOM,), "^DescribeConfigs$", step='"ResourceType": 4', plog=_MISSING),
+    Known(
+        REFUSED_ALONE, (AT_RANDOM,), "^Produce$", path=r"ErrorCode$|BaseOffset$|LogStartOffset$", kafka="^(49|53|-1)$",
+    ),
+    Known(BAD_RECORDS, (AT_RANDOM,), "^Produce$", path="RecordErrors"),
+    Known(SHARE_KEYS, (AT_RANDOM,), "^FindCoordinator$", step='"KeyType": 2', path="ErrorCode$"),
+    Known(MANY_PARTITIONS, (AT_RANDOM,), "^CreatePartitions$", path="ErrorCode$", plog="37", kafka="^44$"),
     Known(REGEX_AT_ONCE, ("consumer-group-by-regex",), step="joins", path="Assignment"),
 )  # fmt: skip
 

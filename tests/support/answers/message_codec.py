@@ -12,15 +12,18 @@ import struct
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "answers"
 DEFINITIONS = GOLDEN / "messages.json"
 NO_ID = "0" * 32
 """The id of no topic."""
+UNKNOWN_TAGS = "unknown tags"
+"""Among the values of a struct: tagged fields that Kafka does not know, bytes by tag."""
 
 _NUMBERS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
 _ELEMENTS = {*_NUMBERS, "string", "uuid", "bytes", "bool"}
+_SIMPLE = {*_ELEMENTS, "records"}
 _API_VERSIONS = 18
 _LARGEST_VERSION = 1 << 15
 
@@ -53,6 +56,20 @@ def fields_that_hold_something(api: str) -> list[str]:
     kinds = ("string", "bytes")
     fields = _definitions()[api + "Request"]["fields"]
     return [field["name"] for field in fields if field["type"] in kinds or field["type"].startswith("[]")]
+
+
+class Field(NamedTuple):
+    """One of a request or struct in some version. `fields`: of the struct, or of each struct in the list."""
+
+    name: str
+    kind: str
+    is_nullable: bool
+    fields: tuple[Field, ...]
+
+
+def fields_of_request(api: str, version: int) -> tuple[Field, ...]:
+    """Those that the version has."""
+    return _codec(api + "Request", version).shape()
 
 
 def encode_request(api: str, version: int, correlation_id: int, client_id: str | None, values: Fields) -> bytes:
@@ -94,6 +111,21 @@ class DefinedCodec:
     def decode(self, stream: BytesIO) -> Fields:
         return self._decode_struct(self._fields, stream)
 
+    def shape(self) -> tuple[Field, ...]:
+        return self._shape_of(self._fields)
+
+    def _shape_of(self, fields: list[Fields]) -> tuple[Field, ...]:
+        return tuple(
+            Field(
+                field["name"],
+                field["type"],
+                self._has(field.get("nullableVersions")),
+                () if field["type"].removeprefix("[]") in _SIMPLE else self._shape_of(self._fields_of(field)),
+            )
+            for field in fields
+            if self._has(field["versions"])
+        )
+
     def _has(self, versions: str | None) -> bool:
         least, most = _bounds(versions)
         return least <= self._version <= most
@@ -103,9 +135,9 @@ class DefinedCodec:
         return fields
 
     def _encode_struct(self, fields: list[Fields], values: Fields) -> bytes:
-        unknown = set(values) - {field["name"] for field in fields}
+        unknown = set(values) - {field["name"] for field in fields} - {UNKNOWN_TAGS}
         assert not unknown, f"no such fields: {unknown}"
-        out, tagged = bytearray(), {}
+        out, tagged = bytearray(), dict(values.get(UNKNOWN_TAGS, {}))
         for field in fields:
             if not self._has(field["versions"]):
                 continue

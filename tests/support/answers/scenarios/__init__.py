@@ -11,6 +11,7 @@ from tests.support.answers.scenarios import (  # noqa: F401
     metadata,
     offsets,
     produce,
+    random_requests,
     topics,
     transactions,
 )

@@ -171,6 +171,7 @@ def classic_group_limits(broker: AskedBroker) -> None:
     for name in ("", "a b", "é", "x" * 300, "__consumer_offsets", "a/b", "."):
         ask(f"group {name[:20]!r}", name)
     ask("no protocols", "limits-1", protocols=())
+    broker.ask("what was refused is deleted", "DeleteGroups", GroupsNames=["limits-1"])
     ask("an empty type", "limits-2", kind="")
     ask("a protocol without a name", "limits-3", ("", SUBSCRIPTION))
     ask("a subscription that is none", "limits-4", ("range", b"\xff"))

@@ -61,6 +61,11 @@ def log_directories(broker: AskedBroker) -> None:
 @scenario
 def elections(broker: AskedBroker) -> None:
     topic = broker.create_topic("elected", 2).name
+
+    def own(answer: Fields) -> Fields:
+        results = [each for each in answer["ReplicaElectionResults"] if each["Topic"] == topic]
+        return {**answer, "ReplicaElectionResults": results}
+
     for kind in (PREFERRED, UNCLEAN, 2, -1):
         for step, topics in {
             "one": [(topic, [0])],
@@ -68,11 +73,15 @@ def elections(broker: AskedBroker) -> None:
             "unknown": [("no-such-topic", [0])],
             "none": [],
             "twice": [(topic, [0, 0])],
+            "no partitions": [(topic, [])],
         }.items():
             asked = [{"Topic": name, "Partitions": partitions} for name, partitions in topics]
             fields = {"ElectionType": kind, "TopicPartitions": asked, "TimeoutMs": 3000}
             versions = versions_of("ElectLeaders", 0 if kind == PREFERRED else 1)
             broker.ask_each(f"{step}, type {kind}", "ElectLeaders", versions, **fields)
+        broker.ask(
+            f"all, type {kind}", "ElectLeaders", pick=own, ElectionType=kind, TopicPartitions=None, TimeoutMs=3000
+        )
     for step, topics in {"all": None, "one": [(topic, [0])], "unknown": [("no-such-topic", [0])], "none": []}.items():
         asked = None if topics is None else [{"Name": name, "PartitionIndexes": indexes} for name, indexes in topics]
         broker.ask(f"reassignments of {step}", "ListPartitionReassignments", Topics=asked, TimeoutMs=3000)

@@ -251,6 +251,9 @@ def change_topic_configs(broker: AskedBroker) -> None:
     same = {**one, "Configs": [{"Name": time, "ConfigOperation": SET, "Value": "9"}]}
     broker.ask("a topic twice", "IncrementalAlterConfigs", Resources=[same, same])
     show_set(broker, "a topic twice: then", topic)
+    for operation, value in ((SET, "x"), (APPEND, "1")):
+        change(broker, f"an unknown topic, operation {operation}", TOPIC, "no-such-topic", (time, operation, value))
+    change(broker, "not appended to, and null", TOPIC, topic, (time, APPEND, "1"), (policy, SET, None))
     for kind, name in (
         (TOPIC, ""), (TOPIC, "no-such-topic"), (TOPIC, "a b"), (TOPIC, "__consumer_offsets"), (0, "x"), (1, "x"),
         (3, "x"), (64, "x"), (LOGGER, "x"), (BROKER, "abc"), (BROKER, "99"), (BROKER, "-1"), (GROUP, ""),
@@ -287,6 +290,7 @@ def replace_topic_configs(broker: AskedBroker) -> None:
         (BROKER, "abc"), (BROKER, "99"), (GROUP, ""), (GROUP, "group"), (CLIENT_METRICS, ""),
     ):  # fmt: skip
         ask(f"type {kind}, name {name!r}", kind, name, [("retention.ms", "1")], validate=True)
+    ask("a bad value of an unknown topic", TOPIC, "no-such-topic", [("retention.ms", "x")], validate=True)
 
 
 @scenario

@@ -109,6 +109,9 @@ def consumer_group_of_one(broker: AskedBroker) -> None:
         describe(broker, f"joined by version {version}", group)
         member.own("owns")
         member.beat("beats")
+        member.beat("is in another rack", rack="r2")
+        member.beat("asks for another assignor", assignor="range")
+        member.beat("has an empty expression", regex="")
         describe(broker, f"owned by version {version}", group)
         epoch, assigned = member.epoch, member.assigned
         member.beat("tells all again", topics=[one.name], timeout_ms=5000, owned=assigned)

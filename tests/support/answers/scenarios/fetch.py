@@ -177,6 +177,7 @@ def fetch_sessions(broker: AskedBroker) -> None:
         session.ask("no session at all", -1, (one, {0: 4}), session=0)
         session.ask("epoch -2", -2, (one, {0: 4}), session=0)
         session.ask("begins with nothing", 0, session=0)
+        session.ask("forgets what it begins with", 0, (one, {0: 4}), session=0, forget=[(one, [0])])
 
 
 @scenario

@@ -49,6 +49,10 @@ def metadata_by_name(broker: AskedBroker) -> None:
             IncludeClusterAuthorizedOperations=cluster_too,
             IncludeTopicAuthorizedOperations=topics_too,
         )
+    asked = {"AllowAutoTopicCreation": False, "IncludeTopicAuthorizedOperations": True}
+    ask(
+        "authorized operations of what there is not", names("metadata-none", "a b"), versions_of("Metadata", 8), **asked
+    )
 
 
 @scenario
@@ -101,6 +105,7 @@ def describe_topic_partitions(broker: AskedBroker) -> None:
     ask("invalid", "a b", "")
     for limit in (-1, 0, 1, 2, 5, 6, 7, 8, 9):
         ask(f"limit {limit}", one, two, limit=limit)
+        ask(f"limit {limit}, and unknown", one, "partitions-b", limit=limit)
     for topic, partition in (
         (one, 0), (one, 3), (one, 4), (one, 5), (one, 9), (two, 1), (two, -1), ("a", 0), ("z", 0), ("partitions-b", 0),
     ):  # fmt: skip

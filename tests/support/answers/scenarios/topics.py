@@ -73,6 +73,9 @@ def create_topics_names(broker: AskedBroker) -> None:
     create(broker, "two that collide", new_topic("collide.b"), new_topic("collide_b"))
     create(broker, "again", new_topic("collides.a"))
     create(broker, "again, to validate", new_topic("collides.a"), validate=True)
+    create(broker, "again, with a null value", new_topic("collides.a", configs=[("retention.ms", None)]))
+    create(broker, "a null value", new_topic("null-value", configs=[("retention.ms", None)]))
+    create(broker, "two mistakes", new_topic("a b", -1, -1, assignments=[(0, [broker.id]), (0, [broker.id])]))
     create(broker, "twice and another", new_topic("twice"), new_topic("twice"), new_topic("besides"))
     create(broker, "twice, to validate", new_topic("twice"), new_topic("twice"), validate=True)
     create(broker, "none", versions=range(2, 8))
@@ -209,7 +212,7 @@ def delete_records(broker: AskedBroker) -> None:
     for name in ("no-such-topic", "a b", "", "__consumer_offsets"):
         ask(f"topic {name!r}", (0, 0), name=name)
     ask("a partition twice", (0, 4), (0, 6))
-    for timestamp in (-1, -2):
+    for timestamp in (-1, -2, -3):
         asked = {"PartitionIndex": 0, "Timestamp": timestamp, "CurrentLeaderEpoch": -1}
         topics = [{"Name": topic.name, "Partitions": [asked]}]
         broker.ask(f"timestamp {timestamp} then", "ListOffsets", ReplicaId=-1, Topics=topics)

@@ -160,6 +160,8 @@ def init_producer(broker: AskedBroker) -> None:
             ("with another producer id", own, {"producer_id": producer_id + 1000, "epoch": 0}),
             ("with a producer id alone", own, {"producer_id": producer_id}),
             ("with an epoch alone", own, {"epoch": 3}),
+            ("with an epoch alone, -2", own, {"epoch": -2}),
+            ("with id and epoch -2", own, {"producer_id": -2, "epoch": -2}),
             ("unknown, with both", f"init-unknown-{version}", {"producer_id": producer_id, "epoch": epoch}),
             ("no id, with both", None, {"producer_id": producer_id, "epoch": epoch}),
             ("a long id", "x" * 300, {}),
@@ -209,6 +211,10 @@ def transactions_of_old_clients(broker: AskedBroker) -> None:
 
         write("writes before it adds", 0)
         end("ends nothing")
+        producer.add("adds nothing", version=add_version)
+        producer.describe("is described with nothing")
+        end("commits nothing")
+        producer.wait_until_ended()
         add("adds")
         add("adds again")
         write("writes", 0)
@@ -281,7 +287,7 @@ def transactions_of_old_clients(broker: AskedBroker) -> None:
 @scenario
 def transactions_of_new_clients(broker: AskedBroker) -> None:
     """The records themselves add their partition, and each end gives the next epoch (KIP-890)."""
-    topic, offsets = broker.create_topic("new-transactions", 3), broker.create_topic("new-transactions-offsets", 4)
+    topic, offsets = broker.create_topic("new-transactions", 4), broker.create_topic("new-transactions-offsets", 4)
     producer = TransactionalProducer(broker, "new")
     producer.begin_again("begins")
     producer.end("commits nothing", committed=True)
@@ -303,6 +309,8 @@ def transactions_of_new_clients(broker: AskedBroker) -> None:
     producer.write("writes by version 11", topic, 0, partition=2, version=11)
     producer.write("writes by version 12", topic, 0, partition=2, version=12)
     producer.describe("is described")
+    producer.write("begins out of order", topic, 1, partition=3)
+    producer.describe("is described with it")
     group = "new-group"
     producer.commit_offsets("commits offsets", group, offsets.name, committed(44, metadata="m"))
     producer.commit_offsets("commits offsets with an old epoch", group, offsets.name, committed(44), epoch=epoch - 1)
@@ -389,6 +397,37 @@ def transactions_listed(broker: AskedBroker) -> None:
 
 
 @scenario
+def contradicting_produce_requests(broker: AskedBroker) -> None:
+    """The records of one partition would be in order if they were alone."""
+    topic = broker.create_topic("contradicting", 2)
+    for version in (3, 11, 13):
+        one, other = (TransactionalProducer(broker, f"contradicting-{each}-{version}") for each in "ab")
+        for each in (one, other):
+            each.begin_again(f"{each.name} begins")
+
+        def ask(step: str, transactional_id: str | None, *records: bytes, version: int = version) -> None:
+            data = [{"Index": index, "Records": each} for index, each in enumerate(records)]
+            data.append({"Index": 9, "Records": batch(_ONE)})
+            asked = [{"Name": topic.name, "TopicId": topic.id, "PartitionData": data}]
+            fields = {"TransactionalId": transactional_id, "Acks": -1, "TimeoutMs": 5000, "TopicData": asked}
+            broker.ask(step, "Produce", version, pick=_errors, **fields)
+
+        first, second = (
+            batch(_ONE, attributes=TRANSACTIONAL, producer=(each.producer_id, each.epoch), sequence=0)
+            for each in (one, other)
+        )
+        ask("two producers in one transaction", one.name, first, second)
+        ask("a transaction without an id", None, first, batch(_ONE))
+        ask("a transaction without a producer", one.name, batch(_ONE, attributes=TRANSACTIONAL), batch(_ONE))
+
+
+def _errors(answer: Fields) -> dict[int, int]:
+    """Of each partition."""
+    (topic,) = answer["Responses"]
+    return {partition["Index"]: partition["ErrorCode"] for partition in topic["PartitionResponses"]}
+
+
+@scenario
 def transaction_markers(broker: AskedBroker) -> None:
     topic = broker.create_topic("markers")
     for version in (1, 2):
@@ -414,6 +453,11 @@ def transaction_markers(broker: AskedBroker) -> None:
         ask("an old epoch", (unknown, 1))
         ask("no partitions", (other, 0), partitions=[])
         ask("an old epoch of the coordinator", (unknown, 5), coordinator_epoch=-1)
+    for transaction_version in (-1, 1):
+        marker = {"ProducerId": 1 << 43, "ProducerEpoch": 0, "TransactionResult": True, "CoordinatorEpoch": 0}
+        asked = [{"Name": topic.name, "PartitionIndexes": [0]}]
+        one = {**marker, "Topics": asked, "TransactionVersion": transaction_version}
+        broker.ask(f"transaction version {transaction_version}", "WriteTxnMarkers", 2, Markers=[one])
     broker.ask("the log", "Fetch", **fetch_fields(topic))
     partitions = [{"Name": topic.name, "PartitionIndexes": [0]}]
     broker.ask("producers", "DescribeProducers", Topics=partitions)
