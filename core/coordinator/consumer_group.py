@@ -222,8 +222,8 @@ class ConsumerGroup:
         topics = self._topics(members, regexes)
         metadata_hash = _hash_of(topics)
         has_new_wishes = wishes(updated.subscription) != wishes(member.subscription)
-        has_new_wishes |= preferred_assignor(members) != preferred_assignor(self.members.values())
-        if (is_new and replaced is None) or has_new_wishes or metadata_hash != self._metadata_hash:
+        has_new_assignor = preferred_assignor(members) != self.assignor
+        if (is_new and replaced is None) or has_new_wishes or has_new_assignor or metadata_hash != self._metadata_hash:
             epoch += 1
             records.append(self._records.epoch(epoch, metadata_hash))
         if epoch > assignment_epoch:
@@ -231,7 +231,9 @@ class ConsumerGroup:
             targets = self._assign(members, topics, regexes, targets, records)
             records.append(self._records.assignment_epoch(epoch, self._environment.now_ms()))
         held_by_others = set().union(*(m.held for m in others)) if others else set()
-        reconciled = reconcile(updated, targets.get(updated.member_id, {}), assignment_epoch, held_by_others, owned)
+        subscribed = self._topics([updated], regexes).keys() if has_new_wishes else None
+        target = targets.get(updated.member_id, {})
+        reconciled = reconcile(updated, target, assignment_epoch, held_by_others, owned, subscribed)
         if is_new or reconciled != updated:
             records.append(self._records.current(reconciled))
         self._write_and_take_up(records)

@@ -6,7 +6,7 @@ Sources: org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroupMember
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -86,12 +86,22 @@ def reconcile(
     target_epoch: int,
     held_by_others: set[tuple[bytes, int]],
     owned: Partitions | None,
+    subscribed: Set[bytes] | None,
 ) -> ConsumerMember:
-    """Takes the member's next step to its target; `owned` is what it says that it has, if it does."""
+    """Takes the member's next step to its target; `owned` is what it says that it has, if it does, and `subscribed` the
+    topics that it wants now, if these are others than before.
+    """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
     if member.state is MemberState.UNREVOKED_PARTITIONS and (owned is None or overlap(owned, member.revoking)):
-        return member
+        unwanted = member.assigned.keys() - (member.assigned.keys() if subscribed is None else subscribed)
+        if not unwanted:
+            return member
+        revoking = dict(member.revoking)
+        for topic_id in unwanted:
+            revoking[topic_id] = member.assigned[topic_id] | revoking.get(topic_id, frozenset())
+        kept = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id not in unwanted}
+        return member._replace(previous_epoch=member.epoch, assigned=kept, revoking=revoking)
     kept = common(member.assigned, target)
     revoking = without(member.assigned, target)
     if revoking and (owned is None or overlap(owned, revoking)):

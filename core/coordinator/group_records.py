@@ -1,7 +1,7 @@
 """The records of __consumer_offsets as values: what one says, and how one is written.
 
 The messages stand in `protocol.schema.group_records`; here are their frames, and the versions that plog writes, which
-are those that Kafka 4.3 writes. Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
+are those that Kafka 4.4 writes. Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
     protocol;
   - UNKNOWN_TOPIC_OR_PARTITION for invalid names in DescribeTopicPartitions;
   - INVALID_PRODUCER_EPOCH for a marker of epoch -1, and INVALID_REQUEST for one of a negative transaction version;
-  - INVALID_RECORD for null records.
+  - INVALID_RECORD for null records;
+  - UNKNOWN_TOPIC_ID for several partitions of the topic id 0 in a Fetch.
 
   A JoinGroup that names a protocol twice, and an AddPartitionsToTxn without transactions, are answered.
 - Share groups have no coordinator: the answer is COORDINATOR_NOT_AVAILABLE whatever the key is. Kafka checks the form

@@ -164,10 +164,11 @@ class AskedBroker:
         created = self.query("CreateTopics", Topics=[topic], timeoutMs=10_000)["Topics"][0]
         assert created["ErrorCode"] == 0, created
         self._symbols.name_topic(created["TopicId"], name)
-        wait_until(lambda: self._leads(name, partitions))
+        wait_until(lambda: self.leads(name, partitions))
         return Topic(name, created["TopicId"])
 
-    def _leads(self, name: str, partitions: int) -> bool:
+    def leads(self, name: str, partitions: int) -> bool:
+        """Whether it has the topic, with that many partitions, and leads each."""
         found = self.query("Metadata", Topics=[{"Name": name}], AllowAutoTopicCreation=False)["Topics"][0]
         if found["ErrorCode"] or len(found["Partitions"]) != partitions:
             return False

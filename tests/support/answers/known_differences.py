@@ -119,6 +119,8 @@ KNOWN = (
         kafka="^-(1|2147483648)$",
     ),
     Known(SURPRISES, ("metadata-by-id",), step="no id, no name"),
+    Known(SURPRISES, ("fetch-several-partitions",), step="^of no topic$"),
+    Known(SURPRISES, (AT_RANDOM,), "^Fetch$", step=r'"TopicId": "0{32}", "Partitions": \[\{.*\}, \{'),
     Known(SURPRISES, ("transaction-markers",), step="epoch -1", plog="47", kafka="^-1$"),
     Known(SURPRISES, ("transaction-markers",), step="transaction version", plog="42", kafka="^-1$"),
     Known(SURPRISES, (AT_RANDOM,), "^WriteTxnMarkers$", path="ErrorCode$", plog="^4[27]$", kafka="^-1$"),

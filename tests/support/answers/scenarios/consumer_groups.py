@@ -201,6 +201,25 @@ def consumer_group_of_two(broker: AskedBroker) -> None:
 
 
 @scenario
+def consumer_group_gives_up(broker: AskedBroker) -> None:
+    """A member that is to give up partitions, and wants other topics before it has."""
+    one, two = new_topic(broker, "given-up", 4), new_topic(broker, "given-up-too", 2)
+    first, second = (Member(broker, "gives-up", name) for name in "lm")
+    first.join("joins", one.name, two.name)
+    first.own("owns")
+    second.join("joins", one.name)
+    first.beat("beats")
+    first.beat("wants one topic", topics=[one.name])
+    describe(broker, "one topic", "gives-up")
+    first.beat("wants the other", topics=[two.name])
+    first.beat("beats again")
+    describe(broker, "the other topic", "gives-up")
+    first.own("has given up")
+    second.beat("is given")
+    describe(broker, "has given up", "gives-up")
+
+
+@scenario
 def consumer_group_comes_back(broker: AskedBroker) -> None:
     """Members whose answer was lost, or their state: they ask with epoch 0."""
     topic, other = new_topic(broker, "comes-back", 4), new_topic(broker, "comes-back-too", 2)

@@ -69,6 +69,7 @@ def fetch_several_partitions(broker: AskedBroker) -> None:
             "a topic twice": {"Topics": [of(topic, zero), of(topic, one)]},
             "no topics": {"Topics": []},
             "no partitions": {"Topics": [of(topic)]},
+            "of no topic": {"Topics": [of(Topic("", NO_ID), zero, one)]},
             "known and unknown": {"Topics": [of(topic, zero, one), of(unknown, zero, one)]},
             **{
                 f"replica {replica}": {

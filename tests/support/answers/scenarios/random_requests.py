@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.support.answers.asked_broker import AskedBroker, Topic
@@ -126,6 +127,14 @@ class World:
             wait_until(lambda: self._are_made(answer))
         if api in _CHANGING:
             self.broker.wait_until_applied()
+            self._wait_for_leaders()
+
+    def _wait_for_leaders(self) -> None:
+        """Of the topics that are there now."""
+        asked = [{"Name": self.prefix + letter} for letter in "abcd"]
+        for topic in self.broker.query("Metadata", Topics=asked, AllowAutoTopicCreation=False)["Topics"]:
+            if not topic["ErrorCode"]:
+                wait_until(partial(self.broker.leads, topic["Name"], len(topic["Partitions"])))
 
     def _are_made(self, answer: Fields) -> bool:
         """Whether the topics are there that a Metadata request creates."""
@@ -592,6 +601,12 @@ def _mostly(usual: Any, *others: Any) -> Maker:
     return lambda draw: draw.mostly(usual, *others)
 
 
+def _leaving(draw: Draw) -> Any:
+    """One of a consumer group: each that is removed raises the group's epoch, and in Kafka all of them together."""
+    count = 1 if draw.theme == "consumers" else draw.one_of(0, 1, 2)
+    return [{"MemberId": _member(draw), "GroupInstanceId": None, "Reason": "why"} for _ in range(count)]
+
+
 TABLE: dict[str, Maker] = {
     "Name": _topic, "Topic": _topic, "TopicName": _topic, "TopicNames": _topic, "TopicId": _topic_id,
     "Metadata.TopicId": _id_beside_a_name, "Metadata.Name": _name_beside_an_id,
@@ -638,12 +653,12 @@ TABLE: dict[str, Maker] = {
     "MaxVersionLevel": _of(0, 1, 2), "UpgradeType": _of(1, 2, 3), "ResponsePartitionLimit": _of(2000, 1, 2, 0),
     "ControllerId": _broker_of_a_request, "NodeId": _of(-1), "ClusterId": _of(None, "nope"),
     "ClientSoftwareName": _of("n", "a-b"), "ClientSoftwareVersion": _of("1", "1.0"),
-    "AllowAutoTopicCreation": _of(False),
+    "AllowAutoTopicCreation": _of(False), "LeaveGroup.Members": _leaving,
 }  # fmt: skip
 """By the name of a field, or the API's name and it."""
 WHOLE_LISTS = {TABLE[name] for name in (
     "SubscribedTopicNames", "ConsumerGroupHeartbeat.TopicPartitions", "CreateTopics.Assignments",
-    "JoinGroup.Protocols", "ConfigurationKeys",
+    "JoinGroup.Protocols", "ConfigurationKeys", "LeaveGroup.Members",
 )}  # fmt: skip
 """Makers of a list, not of one of its elements."""
 ODD: dict[str, tuple[Any, ...]] = {
