@@ -1,12 +1,14 @@
 """Offsets in transactions, of members and others, and records whose sequences come again, put to a real Kafka and to
-`plog serve`: they answer the same.
+`plog serve`: they answer the same. So do the calls of Kafka's Java clients in tests/support/kafka/Calls.java.
 
-test_answers compares all other requests of transactions with recorded answers.
+test_answers compares all other requests with recorded answers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,7 +43,7 @@ from core.protocol.schema.txn_offset_commit import (
 )
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import make_batch
-from tests.support.oracle import requires_kafka
+from tests.support.oracle import CALLS, java_command, requires_kafka
 from tests.support.requests import committed_of
 from tests.support.server import Server
 from tests.support.waiting import machine_seconds
@@ -50,6 +52,16 @@ pytestmark = [requires_kafka, pytest.mark.java]
 
 PASSING = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIABLE})
 """Kafka writes markers after its answer: it is asked again until they are there."""
+
+NOT_SERVED = {
+    "describeAcls": "UnsupportedVersionException",
+    "unregisterBroker, an unknown one": "UnsupportedVersionException",
+    "share poll": "UnsupportedVersionException",
+    "share describeShareGroups": "UnsupportedVersionException",
+    "share listShareGroupOffsets": "UnsupportedVersionException",
+    "share deleteShareGroups": "GroupIdNotFoundException",
+}
+"""Calls of APIs that docs/protocol.md names as not served, and what plog's clients are told."""
 
 _PATIENCE_S = 20
 """How many of the machine's seconds an error that goes away by itself may be answered."""
@@ -291,3 +303,17 @@ def test_plog_answers_as_kafka_does(servers: list[KafkaClient], telling: Callabl
     telling(plog)
     assert plog.said == kafka.said
     assert len(kafka.said) > 4
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs a compiler of Java")
+def test_calls_of_javas_clients_come_to_the_same(transactional_kafka: KafkaServer, transactional_plog: Server) -> None:
+    """Of admin, producer, consumer and share consumer."""
+    calling = [
+        subprocess.Popen(java_command(str(CALLS), server.address), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for server in (transactional_kafka, transactional_plog)
+    ]
+    said = [process.communicate() for process in calling]
+    kafka, plog = (dict(line.split(": ", 1) for line in out.decode().splitlines()) for out, _ in said)
+    assert len(kafka) > 70, said[0][1].decode()
+    assert plog == {**kafka, **NOT_SERVED}
+    assert not set(NOT_SERVED.items()) & set(kafka.items())

@@ -28,6 +28,8 @@ KAFKA43_VERSION = "4.3.1"
 KAFKA39_VERSION = "3.9.2"
 KAFKA11_VERSION = "1.1.1"
 _HERE = Path(__file__).resolve().parent / "kafka"
+CALLS = _HERE / "Calls.java"
+"""A program of calls of Kafka's clients, to which the address of a broker is given."""
 _POMS = {
     KAFKA_VERSION: _HERE / "pom.xml",
     KAFKA43_VERSION: _HERE / "pom-4.3.xml",
