@@ -1,4 +1,4 @@
-"""Broker CPU per GB produced and fetched, plog and Kafka 4.3.1 in turns, in one run.
+"""Broker CPU per GB produced and fetched, plog and Apache Kafka in turns, in one run.
 
     .venv/bin/python -m benchmarks.broker [--rounds 5] [--warm-up 1] [--megabytes 300] [--no-full-memory]
         [--only "java | 200 B | 16 KB"]

@@ -122,7 +122,7 @@ KAFKA_JAVA_OPTIONS = (
 
 
 class KafkaPeer:
-    """Kafka 4.3.1, broker and controller in one process, with the heap and the collector of its own start script."""
+    """Kafka, broker and controller in one process, with the heap and the collector of its own start script."""
 
     name = "kafka"
 

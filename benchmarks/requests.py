@@ -1,4 +1,4 @@
-"""Small requests, waiting readers and idle connections, plog and Kafka 4.3.1 in turns, in one run.
+"""Small requests, waiting readers and idle connections, plog and Apache Kafka in turns, in one run.
 
     .venv/bin/python -m benchmarks.requests [--rounds 5] [--warm-up 1] [--requests 20000] [--latencies 2000]
         [--connections 1000] [--idle-seconds 10]

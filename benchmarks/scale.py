@@ -1,4 +1,4 @@
-"""How costs grow: one row for each aim of the issue about costs that stay flat, plog, and Kafka 4.3.1 where it can be
+"""How costs grow: one row for each aim of the issue about costs that stay flat, plog, and Apache Kafka where it can be
 asked.
 
     .venv/bin/python -m benchmarks.scale [--list] [--kafka] [--no-full-memory]

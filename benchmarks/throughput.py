@@ -1,4 +1,4 @@
-"""Megabytes of records a second through one producer, plog and Kafka 4.3.1 in turns, in one run.
+"""Megabytes of records a second through one producer, plog and Apache Kafka in turns, in one run.
 
     .venv/bin/python -m benchmarks.throughput [--rounds 5] [--warm-up 1] [--megabytes 40] [--no-full-memory]
         [--only "java | 200 B | 128 KB | lz4 | 8"]

@@ -206,7 +206,7 @@ def throttled_replicas(value: Value) -> str | None:
 
 
 def each_of(*choices: str) -> Validator:
-    """Checks a list whose elements are all among the choices. It may be empty, and name one twice, as in Kafka 4.3."""
+    """Checks a list whose elements are all among the choices. It may be empty, and name one twice, as in Kafka 4.4."""
 
     def check(value: Value) -> str | None:
         assert isinstance(value, list)

@@ -1,6 +1,6 @@
 """The names of Kafka's APIs by their keys, those too that plog does not speak: brokers list theirs by keys.
 
-Source: the message definitions of Apache Kafka 3.9 and 4.3.
+Source: the message definitions of Apache Kafka 3.9 and 4.4.
 """
 
 from __future__ import annotations
