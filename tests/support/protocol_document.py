@@ -126,7 +126,8 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
 - If a topic is deleted during a fetch session, its partitions get UNKNOWN_TOPIC_ID from then on. Kafka says
   UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID once the name exists again. Clients look up the topic after each
   of these errors.
-- Fetch has an empty list of aborted transactions beside an error, where Kafka has null. Clients look at neither.
+- Fetch has an empty list of aborted transactions beside an error, where Kafka has null, and beside no records, where
+  Kafka may name some. Clients look at neither.
 
 **Settings and features**
 

@@ -48,12 +48,12 @@ def _alter(
     if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     ensure_named_once([config.name for config in resource.configs])
-    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
-    changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
     for config in resource.configs:
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-        changes[config.name] = config.value
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
+    changes |= {config.name: config.value for config in resource.configs}
     return configs.alter(changes, validate_only=validate_only)
 
 

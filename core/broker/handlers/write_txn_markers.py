@@ -56,10 +56,10 @@ def _write(
     """Writes it to one partition, and gives what is still to be committed there; an error goes into the result."""
     number = result.partition_index
     try:
-        if marker.transaction_version < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"transaction.version {marker.transaction_version}")
         services.node.ensure_writable()
         partition = services.replicas.find(topic, number)
+        if marker.transaction_version < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"transaction.version {marker.transaction_version}")
         state = partition.log.producers.find(marker.producer_id)
         if (
             marker.transaction_version >= RAISES_EPOCH

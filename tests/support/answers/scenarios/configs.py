@@ -290,6 +290,7 @@ def replace_topic_configs(broker: AskedBroker) -> None:
         (BROKER, "abc"), (BROKER, "99"), (GROUP, ""), (GROUP, "group"), (CLIENT_METRICS, ""),
     ):  # fmt: skip
         ask(f"type {kind}, name {name!r}", kind, name, [("retention.ms", "1")], validate=True)
+    ask("a null value of an invalid topic", TOPIC, "a b", [("retention.ms", None)], validate=True)
     ask("a bad value of an unknown topic", TOPIC, "no-such-topic", [("retention.ms", "x")], validate=True)
 
 

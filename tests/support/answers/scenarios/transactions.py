@@ -455,7 +455,7 @@ def transaction_markers(broker: AskedBroker) -> None:
         ask("an old epoch of the coordinator", (unknown, 5), coordinator_epoch=-1)
     for transaction_version in (-1, 1):
         marker = {"ProducerId": 1 << 43, "ProducerEpoch": 0, "TransactionResult": True, "CoordinatorEpoch": 0}
-        asked = [{"Name": topic.name, "PartitionIndexes": [0]}]
+        asked = [{"Name": topic.name, "PartitionIndexes": [0, 9]}]
         one = {**marker, "Topics": asked, "TransactionVersion": transaction_version}
         broker.ask(f"transaction version {transaction_version}", "WriteTxnMarkers", 2, Markers=[one])
     broker.ask("the log", "Fetch", **fetch_fields(topic))
