@@ -63,9 +63,10 @@ _WHO_ASKS = {
 ANSWERS = """
 ## Where answers differ from Kafka's
 
-`scripts/compare-with-kafka` sends about six thousand requests to plog and to Apache Kafka and compares the answers
-field by field; `tests/interop/test_answers.py` compares plog's answers with recorded ones of Kafka. All differences are
-listed here and in [validation.md](validation.md), [groups.md](groups.md) and [transactions.md](transactions.md).
+`scripts/compare-with-kafka` sends about six thousand requests, or as many at random as you like, to plog and to Apache
+Kafka, and compares the answers field by field; `tests/interop/test_answers.py` compares plog's answers with recorded
+ones of Kafka. All differences are listed here and in [validation.md](validation.md), [groups.md](groups.md) and
+[transactions.md](transactions.md).
 
 **Errors and messages**
 
@@ -103,8 +104,8 @@ listed here and in [validation.md](validation.md), [groups.md](groups.md) and [t
 - Numbers that no client sends get the nearest meaning. In a Fetch, a negative limit of bytes counts as 0, and an
   unknown isolation level as read_uncommitted. ListOffsets refuses an unknown isolation level (UNSUPPORTED_VERSION;
   Kafka: an unexpected error). A producer's epoch below 0 is INVALID_PRODUCER_EPOCH; Kafka takes it if the log knows no
-  other. The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it
-  for none.
+  other. A cursor of DescribeTopicPartitions at partition 2147483647 is the end of its topic; Kafka counts on from
+  there. The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
 - ListOffsets by time knows no record that was deleted (DeleteRecords). If one was deleted in the middle of a segment,
   Kafka may answer with it, or miss a later one.
 - A Fetch of a replica is answered like a consumer's by a broker of its own. There is no other replica, so none needs to

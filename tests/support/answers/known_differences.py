@@ -252,6 +252,8 @@ KNOWN = (
     Known(DELETED_RECORDS, ("delete-records",), step="^timestamp -3 then$", path=_OF_A_RECORD),
     Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, plog="^-1$"),
     Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, kafka="^-1$"),
+    Known(ODD_NUMBERS, (AT_RANDOM,), "^DescribeTopicPartitions$", step='"Cursor".*"PartitionIndex": 2147483647'),
+    Known(ODD_NUMBERS, ("describe-topic-partitions",), step="-2147483647,"),
     Known(REPLICAS, (AT_RANDOM,), "^Fetch$", step='"ReplicaId": (-2|1|5)'),
     Known(OWN_CONFIGS, (AT_RANDOM,), "^DescribeConfigs$", step='"ResourceType": 4', plog=_MISSING),
     Known(

@@ -108,6 +108,7 @@ def describe_topic_partitions(broker: AskedBroker) -> None:
         ask(f"limit {limit}, and unknown", one, "partitions-b", limit=limit)
     for topic, partition in (
         (one, 0), (one, 3), (one, 4), (one, 5), (one, 9), (two, 1), (two, -1), ("a", 0), ("z", 0), ("partitions-b", 0),
+        (one, 2**31 - 1),
     ):  # fmt: skip
         for limit in (2000, 2):
             ask(f"from {topic}-{partition}, limit {limit}", one, two, limit=limit, cursor=(topic, partition))

@@ -42,8 +42,10 @@ _CONCURRENT_TRANSACTIONS = 51
 _MEMBER_ID_REQUIRED = 79
 _NOT_THERE_YET = (3, 5)
 """UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE."""
-_IMPLICITLY_ADDING = 12
-"""From this version on a Produce adds its partitions to its transaction."""
+_FIRST_OF_NEW_CLIENTS = {"Produce": 12, "AddPartitionsToTxn": 4, "EndTxn": 5, "TxnOffsetCommit": 5}
+"""Versions of transaction.version 2 (KIP-890). All lives' producers are of the one or the other: a transaction that
+AddPartitionsToTxn 4 begins and EndTxn 4 ends is never ended in Kafka, for its markers are refused.
+"""
 _NAMES = ("Name", "Topic", "TopicName", "GroupId", "TransactionalId", "ResourceName")
 _KEYS = (
     *_NAMES, "TopicId", "PartitionIndex", "Partition", "Index", "MemberId", "ResourceType", "ProducerId", "Feature",
@@ -92,7 +94,11 @@ THEMES: dict[str, dict[str, int]] = {
 
 @dataclass
 class World:
-    """What one broker gave in one life. Owned by one thread."""
+    """What one broker gave in one life. Owned by one thread.
+
+    `known` is by kind and key, `sequences` by producer, topic and partition the next of each. `written` is what the
+    request at hand would append: by topic and partition the place in `sequences`, and how many records.
+    """
 
     broker: AskedBroker
     prefix: str
@@ -108,9 +114,8 @@ class World:
         self.cluster_id = self.broker.query("DescribeCluster")["ClusterId"]
         for name, partitions, configs in (("a", 3, {}), ("b", 1, {}), ("c", 2, {"cleanup_policy": "compact"})):
             self.topics[name] = self.broker.create_topic(self.prefix + name, partitions, **configs)
-        for topic, count in (("a", 3), ("b", 1), ("c", 2)):  # an empty log takes no batch but a producer's first
-            for partition in range(count):
-                self.broker.produce(self.topics[topic], batch(THREE[:2]), partition)
+            for partition in range(partitions):  # an empty log takes no batch but a producer's first
+                self.broker.produce(self.topics[name], batch(THREE[:2]), partition)
         self.broker.wait_until_applied()
 
     def ask(self, step: str, api: str, version: int, drawn: Fields) -> None:
@@ -121,8 +126,9 @@ class World:
             answer = self._until_ended(answer, version, fields)
         kept = answer if isinstance(answer, str) else self._comparable(api, answer)
         self.broker.keep(step, kept, api, version)
-        if not isinstance(answer, str):
-            self._learn(api, fields, answer)
+        if isinstance(answer, str):
+            return
+        self._learn(api, fields, answer)
         if api == "Metadata" and fields.get("AllowAutoTopicCreation", True):
             wait_until(lambda: self._are_made(answer))
         if api in _CHANGING:
@@ -291,8 +297,9 @@ class Draw:
         versions = versions_of(self.api)
         if self.api in ("UpdateFeatures", "CreateTopics"):  # the first can't only validate
             versions = versions[1:]
-        if self.api == "Produce" and self.theme == "transactions":  # a producer is one client: Kafka remembers which
-            versions = versions_of("Produce", *((_IMPLICITLY_ADDING,) if self._is_new else (0, _IMPLICITLY_ADDING - 1)))
+        first = _FIRST_OF_NEW_CLIENTS.get(self.api)
+        if first is not None and self.theme == "transactions":
+            versions = versions_of(self.api, first) if self._is_new else versions_of(self.api, 0, first - 1)
         self.version = self.random.choice([*versions, *[versions[-1]] * (len(versions) // 2)])
         self._oddness = self.random.choice((0.0, 0.0, 0.04, 0.15))
         self.chosen, self.is_twice = {}, False
@@ -510,7 +517,7 @@ def _records(draw: Draw) -> Any:
         place = (key, letter, partition)
         producer = world.known.get(("producer", key), -1)
         epoch = world.known.get(("epoch", key), -1)
-        sequence = world.sequences[place] + off
+        sequence = max(world.sequences[place] + off, 0)
         topic = world.topics.get(letter, Topic(world.prefix + letter, NO_ID))
         for name in (topic.name, topic.id):
             world.written[name, partition] = (place, count)
@@ -565,6 +572,10 @@ def _some_configs(draw: Draw) -> Any:
 
 def _broker_of_a_request(draw: Draw) -> Any:
     return draw.mostly(Later("<broker>", lambda world: world.broker_id), -1, 99)
+
+
+def _cluster(draw: Draw) -> Any:
+    return draw.mostly(Later("<cluster>", lambda world: world.cluster_id), None, "nope")
 
 
 def _config_value(draw: Draw) -> Any:
@@ -651,7 +662,7 @@ TABLE: dict[str, Maker] = {
     "EntityType": _of("user", "client-id", "ip"), "MatchType": _of(0, 1, 2), "Match": _of(None, "ann", "127.0.0.1"),
     "DescribeUserScramCredentials.Name": _of("ann", "bob"), "Feature": _of("group.version", "nope"),
     "MaxVersionLevel": _of(0, 1, 2), "UpgradeType": _of(1, 2, 3), "ResponsePartitionLimit": _of(2000, 1, 2, 0),
-    "ControllerId": _broker_of_a_request, "NodeId": _of(-1), "ClusterId": _of(None, "nope"),
+    "ControllerId": _broker_of_a_request, "NodeId": _broker_of_a_request, "ClusterId": _cluster,
     "ClientSoftwareName": _of("n", "a-b"), "ClientSoftwareVersion": _of("1", "1.0"),
     "AllowAutoTopicCreation": _of(False), "LeaveGroup.Members": _leaving,
 }  # fmt: skip
