@@ -331,7 +331,13 @@ class LogMap:
         at = bisect_right(self.log, offset, key=_end_offset)
         end = self.log[at - 1].end_offset if at else self.start_offset
         ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
-        return max([end, *takewhile(lambda end: end <= offset, ends)])
+        bases = (self._bases[piece.file] for piece in self.log[at : at + 1] if self._bases[piece.file] <= offset)
+        return max([end, *bases, *takewhile(lambda end: end <= offset, ends)])
+
+    def _least_offset(self, piece: Piece, batch: Batch, next_offset: int) -> int:
+        """Gives where a batch may begin that does not show it: not before its file, if it stands in its own."""
+        base_offset = self._bases[piece.file]
+        return max(next_offset, base_offset) if base_offset <= batch.last_offset else next_offset
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
         """Gives the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
@@ -351,7 +357,7 @@ class LogMap:
         for number in range(first, len(self.log)):
             piece = self.log[number]
             for batch in self.read(piece):
-                first_offset = first_offset_of(batch, next_offset)
+                first_offset = first_offset_of(batch, self._least_offset(piece, batch, next_offset))
                 if first_offset > next_offset:
                     if batch.position == piece.position:
                         yield from self._explain(number - 1, next_offset, first_offset)

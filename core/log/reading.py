@@ -296,7 +296,7 @@ class LogReading:
             expected = end_offset
             if end_offset <= next_offset:
                 continue
-            start = first_offset_of(batch, next_offset)
+            start = first_offset_of(batch, max(next_offset, self._segments[number].base_offset))
             if start > next_offset:
                 hole = self._explain(next_offset, start, number, batch.position)
                 if hole.reason not in _EXPECTED or not self._are_in_place:
