@@ -177,7 +177,17 @@ class SchemaRegistry:
             raise UsageError(f"schema {path} is no UTF-8") from error
         if not text.strip():
             raise UsageError(f"schema {path} is empty")
-        return self._ask_number(lambda: self._client.register_schema(subject, Schema(text, type_)))
+        schema = Schema(text, type_)
+        try:
+            codec = _MAKERS[type_](self, schema)  # before a registry has it that takes everything
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"schema {path} can't be used: {error}") from error
+        except ImportError as error:
+            raise UsageError(f"{type_} needs more packages: {error.name}", hint=_HINT) from error
+        number = self._ask_number(lambda: self._client.register_schema(subject, schema))
+        self.has_typed |= codec.decode_typed is not None
+        self._codecs[number] = codec
+        return number
 
     # --- schemas
 

@@ -16,7 +16,7 @@ import pytest
 from core.client import schema_registry
 from core.client.schema_registry import SchemaRegistry
 from core.client.undecoded import SchemaError, describe
-from core.common.errors import AccessError
+from core.common.errors import AccessError, UsageError
 from tests.support.for_each import for_each
 from tests.support.schema_registry import SchemaRegistryServer
 
@@ -110,6 +110,16 @@ def test_what_is_no_message_of_protobuf(text: bytes) -> None:
         assert encode(b'\xef\xbb\xbf{"s": "x"}') == b"\0\0\0\0\x01\0\x0a\x01x"
         with pytest.raises(SchemaError, match=r"not of schema 1: [^\n]*$"):
             encode(text)
+
+
+@for_each("text", ['{"type":', '{"type": "nothing"}'])
+def test_a_schema_that_is_wrong_is_not_registered(tmp_path: Path, text: str) -> None:
+    """A registry may take anything."""
+    path = tmp_path / "a.avsc"
+    path.write_text(text)
+    with SchemaRegistryServer() as server, pytest.raises(UsageError, match=r"a\.avsc can't be used: "):
+        SchemaRegistry(server.url).encoder(str(path), "a-value")
+    assert not server.schemas
 
 
 def test_what_is_no_base64_is_no_bytes_of_protobuf() -> None:
