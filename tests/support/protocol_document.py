@@ -106,6 +106,8 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   Kafka: an unexpected error). A producer's epoch below 0 is INVALID_PRODUCER_EPOCH; Kafka takes it if the log knows no
   other. A cursor of DescribeTopicPartitions at partition 2147483647 is the end of its topic; Kafka counts on from
   there. The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
+- A marker of transaction version 2 that is there already is INVALID_PRODUCER_EPOCH, as soon as it is committed. Kafka
+  writes it again.
 - ListOffsets by time knows no record that was deleted (DeleteRecords). If one was deleted in the middle of a segment,
   Kafka may answer with it, or miss a later one.
 - A Fetch of a replica is answered like a consumer's by a broker of its own. There is no other replica, so none needs to

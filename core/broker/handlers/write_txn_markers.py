@@ -60,6 +60,8 @@ def _write(
         partition = services.replicas.find(topic, number)
         if marker.transaction_version < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"transaction.version {marker.transaction_version}")
+        if marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, f"a marker of epoch {marker.producer_epoch}")
         state = partition.log.producers.find(marker.producer_id)
         if (
             marker.transaction_version >= RAISES_EPOCH

@@ -40,6 +40,7 @@ IN_SYNC = Reason("protocol.md", "`min.insync.replicas` is an ordinary setting")
 OWN_CONFIGS = Reason("protocol.md", "plog's own settings (`plog.*`) are listed")
 CONFIG_SOURCES = Reason("protocol.md", "The sources and synonyms")
 FEATURES = Reason("protocol.md", "The features are those that plog has")
+MARKED_ALREADY = Reason("protocol.md", "A marker of transaction version 2 that is there already")
 DELETED_RECORDS = Reason("protocol.md", "ListOffsets by time knows no record that was deleted")
 REPLICAS = Reason("protocol.md", "A Fetch of a replica is answered like a consumer's")
 ODD_NUMBERS = Reason("protocol.md", "Numbers that no client sends")
@@ -122,6 +123,7 @@ KNOWN = (
     Known(SURPRISES, ("fetch-several-partitions",), step="^of no topic$"),
     Known(SURPRISES, (AT_RANDOM,), "^Fetch$", step=r'"TopicId": "0{32}", "Partitions": \[\{.*\}, \{'),
     Known(SURPRISES, ("transaction-markers",), step="epoch -1", plog="47", kafka="^-1$"),
+    Known(MARKED_ALREADY, ("transaction-markers",), step="epoch 3 again", plog="47", kafka="^0$"),
     Known(SURPRISES, ("transaction-markers",), step="transaction version", plog="42", kafka="^-1$"),
     Known(SURPRISES, (AT_RANDOM,), "^WriteTxnMarkers$", path="ErrorCode$", plog="^4[27]$", kafka="^-1$"),
     Known(SURPRISES, ("classic-group-limits",), step="a protocol twice", kafka="no answer"),
@@ -250,6 +252,7 @@ KNOWN = (
     Known(SURPRISES, (AT_RANDOM,), "^IncrementalAlter", step=r'"ConfigOperation": (-|[4-9]|\d\d)', kafka="^-1$"),
     Known(SURPRISES, (AT_RANDOM,), "^Metadata$", step='"TopicId": "0{32}", "Name": null'),
     Known(DELETED_RECORDS, ("delete-records",), step="^timestamp -3 then$", path=_OF_A_RECORD),
+    Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", step='"Timestamp": -3', path=_OF_A_RECORD),
     Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, plog="^-1$"),
     Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, kafka="^-1$"),
     Known(ODD_NUMBERS, (AT_RANDOM,), "^DescribeTopicPartitions$", step='"Cursor".*"PartitionIndex": 2147483647'),

@@ -653,7 +653,7 @@ TABLE: dict[str, Maker] = {
     "Assignment": _of(b"x", b""), "Reason": _of("why", None), "RetentionTimeMs": _of(-1),
     "TransactionalId": _transactional_id, "TransactionalIds": _transactional_id, "ProducerId": _producer,
     "ProducerEpoch": _producer_epoch, "TransactionTimeoutMs": _of(60_000), "TransactionResult": _of(True, False),
-    "CoordinatorEpoch": _of(0, 0, 1), "TransactionVersion": _of(0, 1, 2), "StateFilters": _of("Ongoing",
+    "CoordinatorEpoch": _of(0, 0, 1), "TransactionVersion": _of(0, 1), "StateFilters": _of("Ongoing",
     "Empty", "CompleteCommit", "nope"),
     "ProducerIdFilters": _of(7), "DurationFilter": _of(-1, -1, -2, 100_000),
     "TransactionalIdPattern": _of(None, ".*t1", "", "("), "StatesFilter": _of("Stable", "Empty", "nope", "stable"),

@@ -458,6 +458,12 @@ def transaction_markers(broker: AskedBroker) -> None:
         asked = [{"Name": topic.name, "PartitionIndexes": [0, 9]}]
         one = {**marker, "Topics": asked, "TransactionVersion": transaction_version}
         broker.ask(f"transaction version {transaction_version}", "WriteTxnMarkers", 2, Markers=[one])
+    again = broker.create_topic("markers-again")
+    for step, epoch in (("epoch 3", 3), ("epoch 3 again", 3), ("epoch 2", 2), ("epoch -1 first", -1)):
+        marker = {"ProducerId": (1 << 44) + (epoch < 0), "ProducerEpoch": epoch, "TransactionResult": True}
+        asked = [{"Name": again.name, "PartitionIndexes": [0]}]
+        one = {**marker, "CoordinatorEpoch": 0, "Topics": asked, "TransactionVersion": 2}
+        broker.ask(f"transaction version 2, {step}", "WriteTxnMarkers", 2, Markers=[one])
     broker.ask("the log", "Fetch", **fetch_fields(topic))
     partitions = [{"Name": topic.name, "PartitionIndexes": [0]}]
     broker.ask("producers", "DescribeProducers", Topics=partitions)
