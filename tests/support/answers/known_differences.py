@@ -242,6 +242,7 @@ KNOWN = (
     ),
     Known(LEFT_BEHIND, ("classic-group-limits",), step="what was refused", path="ErrorCode$", plog="^69$", kafka="^0$"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DeleteGroups$", path="ErrorCode$", plog="^69$", kafka="^0$"),
+    Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetDelete$"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DescribeGroups$|^ListGroups$", path="Group"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetCommit$", path="ErrorCode$", plog="^22$", kafka="^25$"),
     Known(ANOTHER_MISTAKE, ("create-topics-names",), step="^two mistakes$", plog="39", kafka="17"),

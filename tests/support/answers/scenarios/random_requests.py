@@ -51,7 +51,7 @@ _KEYS = (
     *_NAMES, "TopicId", "PartitionIndex", "Partition", "Index", "MemberId", "ResourceType", "ProducerId", "Feature",
     "EntityType",
 )  # fmt: skip
-_MERGED = {"Produce", "JoinGroup", "WriteTxnMarkers"}
+_MERGED = {"Produce", "JoinGroup", "WriteTxnMarkers", "DeleteTopics"}
 """What Kafka does with one that is named twice shows in all answers after it, or is no answer."""
 _LISTING = {
     "DescribeLogDirs", "DescribeTopicPartitions", "ElectLeaders", "ListConfigResources", "ListGroups",
@@ -276,7 +276,7 @@ class Draw:
     """Draws one request after the other.
 
     `chosen` has the values of the fields before, by name; `topic` is the letter of the last topic; `is_twice` says that
-    something is named twice.
+    something is named twice, `is_by_id` that topics are named by their ids where there is a choice for all.
     """
 
     def __init__(self, source: random.Random, prefix: str, theme: str) -> None:
@@ -288,6 +288,7 @@ class Draw:
         self.topic = "a"
         self.chosen: Fields = {}
         self.is_twice = False
+        self.is_by_id = False
         self._oddness = 0.0
         self._is_new = self.one_of(True, False)
 
@@ -302,7 +303,7 @@ class Draw:
             versions = versions_of(self.api, first) if self._is_new else versions_of(self.api, 0, first - 1)
         self.version = self.random.choice([*versions, *[versions[-1]] * (len(versions) // 2)])
         self._oddness = self.random.choice((0.0, 0.0, 0.04, 0.15))
-        self.chosen, self.is_twice = {}, False
+        self.chosen, self.is_twice, self.is_by_id = {}, False, self.one_of(True, False, False)
         return self.api, self.version, self._struct(fields_of_request(self.api, self.version))
 
     def is_odd(self) -> bool:
@@ -622,7 +623,7 @@ TABLE: dict[str, Maker] = {
     "Name": _topic, "Topic": _topic, "TopicName": _topic, "TopicNames": _topic, "TopicId": _topic_id,
     "Metadata.TopicId": _id_beside_a_name, "Metadata.Name": _name_beside_an_id,
     "DeleteTopics.TopicId": lambda draw: NO_ID if draw.chosen["Name"] else _topic_id(draw),
-    "DeleteTopics.Name": lambda draw: None if draw.random.random() < 0.3 else _topic(draw),
+    "DeleteTopics.Name": lambda draw: None if draw.is_by_id else _topic(draw),
     "PartitionIndex": _partition, "Partition": _partition, "Index": _partition, "PartitionIndexes": _partition,
     "Partitions": _partition,
     "FetchOffset": _offset, "Offset": _offset, "CommittedOffset": _offset, "Timestamp": _timestamp,
