@@ -54,6 +54,7 @@ ONE_BATCH = Reason("validation.md", "one whole batch for each partition")
 HEADER_CODES = Reason("validation.md", "which error a broken header gets")
 BAD_RECORDS = Reason("validation.md", "which records are bad")
 REWRITTEN_HEADERS = Reason("validation.md", "base offset, and the bit of the timestamp's type")
+UNIFORM = Reason("groups.md", "`uniform` gives all members the same number of partitions")
 LEFT_BEHIND = Reason("groups.md", "A JoinGroup that is refused leaves no group behind")
 GROUP_EPOCHS = Reason("groups.md", "The epochs of a group")
 REGEX_AT_ONCE = Reason("groups.md", "Topics of a regular expression are looked up")
@@ -243,6 +244,7 @@ KNOWN = (
     Known(LEFT_BEHIND, ("classic-group-limits",), step="what was refused", path="ErrorCode$", plog="^69$", kafka="^0$"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DeleteGroups$", path="ErrorCode$", plog="^69$", kafka="^0$"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetDelete$"),
+    Known(UNIFORM, (AT_RANDOM,), "^ConsumerGroup", path=r"Assignment\.TopicPartitions"),  # ids decide between equals
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DescribeGroups$|^ListGroups$", path="Group"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetCommit$", path="ErrorCode$", plog="^22$", kafka="^25$"),
     Known(ANOTHER_MISTAKE, ("create-topics-names",), step="^two mistakes$", plog="39", kafka="17"),
