@@ -116,7 +116,7 @@ class LeaderEpochCache:
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
         if epoch > self.latest_epoch:
             self._begin(epoch, offset)
-        elif unsafe_from <= offset and 0 <= epoch != (known := self.epoch_of(offset)):
+        elif unsafe_from <= batch.last_offset and 0 <= epoch != (known := self.epoch_of(max(offset, unsafe_from))):
             before = [e for e in self._entries if e.epoch <= epoch and e.start_offset < offset]
             begun = [] if before and before[-1].epoch == epoch else [EpochEntry(epoch, offset)]
             later = [e for e in self._entries if e.epoch >= epoch and e.start_offset > offset]

@@ -36,7 +36,8 @@ class SegmentRecovery:
         now_ms: Callable[[], int],
         on_batch: Callable[[RecordBatch, int], None] = lambda _batch, _recovery_point: None,
     ) -> None:
-        """`on_batch` is called with each batch of magic 2 of segments that are recovered, and the recovery point."""
+        """`on_batch` is called with each batch of magic 2 of segments that are recovered, and the recovery point, or
+        the log's start if that is above it."""
         self._partition = partition
         self._segments = segments
         self._producers = producers
@@ -69,7 +70,7 @@ class SegmentRecovery:
         def on_batch(batch: RecordBatch) -> None:
             end_aborted_before(batch.base_offset)
             entry = known.pop(0) if known and known[0].last_offset == batch.last_offset else None
-            self._on_batch(batch, recovery_point)
+            self._on_batch(batch, max(recovery_point, log_start_offset))
             completed = producers.update(batch, segment.base_offset, batch.position)
             if completed is not None and completed.is_aborted:
                 if entry is not None and self._has_two(completed, entry):

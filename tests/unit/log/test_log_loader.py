@@ -245,6 +245,18 @@ def test_a_log_that_a_compaction_made_and_somebody_took_is_not_called_deleted(
     assert "t-0: segment 4 is missing, an index of it is here" in caplog.text
 
 
+def test_a_crash_after_a_deletion_of_records_is_nothing_to_report(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The batches below the start are still there; they say no more than the checkpoints where the log begins."""
+    for start in range(1, 20):
+        before = load(directory, log_start_offset=start - 1, had_clean_shutdown=False).log
+        before.increment_log_start_offset(start)
+        again = load(directory, log_start_offset=start, had_clean_shutdown=False).log
+        assert again.leader_epochs.entries == before.leader_epochs.entries
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_a_segment_that_is_cut_at_its_first_batch_keeps_no_index_entry(directory: Path, suffix: str) -> None:
     path = directory / f"{8:020d}.log"
