@@ -67,8 +67,10 @@ def ensure_may_be(update: FeatureUpdate, current: int, supported: Levels) -> Non
     """
     name, level, way = update
     is_upgrade = way is UpgradeType.UPGRADE
-    lowest, highest = supported.get(name, (0, 0))
-    if name not in supported or not lowest <= level <= highest:
+    if name not in supported:
+        raise refusal(update, "this broker has no such feature")
+    lowest, highest = supported[name]
+    if not lowest <= level <= highest:
         raise refusal(update, f"this broker supports levels {lowest} to {highest}")
     if is_upgrade and level < current:
         raise refusal(update, f"it is {current}, which a downgrade only lowers")

@@ -114,7 +114,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87, "a record breaks the rules of its topic or format"
     UNSTABLE_OFFSET_COMMIT = 88, "there are offset commits of open transactions"
     THROTTLING_QUOTA_EXCEEDED = 89, "the quota is exceeded"
-    PRODUCER_FENCED = 90, "a newer producer with this transactional id exists"
+    PRODUCER_FENCED = 90, "a newer producer has this transactional id, or the transaction timed out"
     RESOURCE_NOT_FOUND = 91, "no such resource"
     DUPLICATE_RESOURCE = 92, "the resource exists already"
     UNACCEPTABLE_CREDENTIAL = 93, "the credential is not acceptable"

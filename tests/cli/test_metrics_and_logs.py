@@ -168,7 +168,7 @@ def test_the_request_log_is_turned_on_and_off_while_the_server_runs(server: Watc
     assert len(server.requests()) > before
 
 
-def test_each_topic_that_is_created_is_logged_with_who_asked(tmp_path: Path) -> None:
+def test_each_topic_that_is_created_or_deleted_is_logged_with_who_asked(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         where = ["--bootstrap-server", server.address]
         call_plog("topic", "create", "t", *where)
@@ -176,9 +176,13 @@ def test_each_topic_that_is_created_is_logged_with_who_asked(tmp_path: Path) -> 
         call_plog("topic", "create", "dry", "--dry-run", *where)
         call_plog("topic", "create", "bad name", *where)
         Producer({"bootstrap.servers": server.address, "client.id": "an\napp"}).list_topics("asked", ANSWER_SECONDS)
-        found = re.findall(r" INFO plog\.broker: (created topic .*)$", server.log.read_text(), re.M)
+        call_plog("topic", "delete", "t", *where)
+        call_plog("topic", "delete", "asked", "--dry-run", *where)
+        call_plog("topic", "delete", "t", *where)
+        found = re.findall(r" INFO plog\.broker: (.* topic .*)$", server.log.read_text(), re.M)
     named = r"created topic asked for client 'an\napp' at 127.0.0.1, which asked for its metadata"
-    assert found == ["created topic t for client 'plog' at 127.0.0.1", named]
+    deleted = "deleted topic t for client 'plog' at 127.0.0.1"
+    assert found == ["created topic t for client 'plog' at 127.0.0.1", named, deleted]
 
 
 def test_log_lines_as_text(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +25,8 @@ from core.protocol.schema.delete_topics import (
     DeleteTopicState,
 )
 
+_log = logging.getLogger("plog.broker")
+
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
 _FIRST_VERSION_WITH_IDS = 6  # KIP-516
 
@@ -37,21 +40,25 @@ def handle(
     responses, going = _sort_out(services, wanted, version)
     control = find_control(services)
     if control is None:
-        return services.stepped_answers.answer(_delete(services, responses, going), is_owed=True)
+        return services.stepped_answers.answer(_delete(services, responses, going, context), is_owed=True)
     names = [result.name for result in going if result.name is not None]
     deleted = ClusterTopics(services, control).delete(names, timeout_ms=request.timeout_ms)
-    return deleted.map(lambda outcomes: _answer(responses, going, outcomes))
+    return deleted.then(lambda outcomes: services.stepped_answers.answer(_answer(responses, going, outcomes, context)))
 
 
 def _answer(
     responses: list[DeletableTopicResult],
     going: list[DeletableTopicResult],
     outcomes: Mapping[str, KafkaError | None],
-) -> DeleteTopicsResponse:
+    context: RequestContext,
+) -> Steps[DeleteTopicsResponse]:
     for result in going:
         error = outcomes[result.name or ""]
         if error is not None:
             _refuse(result, error)
+        else:
+            _log.info("deleted topic %s for %s", result.name, context.sender)
+        yield
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -78,14 +85,18 @@ def _sort_out(
 
 
 def _delete(
-    services: Services, responses: list[DeletableTopicResult], going: list[DeletableTopicResult]
+    services: Services,
+    responses: list[DeletableTopicResult],
+    going: list[DeletableTopicResult],
+    context: RequestContext,
 ) -> Steps[DeleteTopicsResponse]:
+    names = [result.name for result in going if result.name is not None]
+    problem: KafkaError | None = None
     try:
-        yield from services.topics.delete_all([result.name for result in going if result.name is not None])
-    except KafkaError as error:
-        for result in going:
-            _refuse(result, error)
-    return DeleteTopicsResponse(responses=responses)
+        yield from services.topics.delete_all(names)
+    except KafkaError as error:  # then none was deleted
+        problem = error
+    return (yield from _answer(responses, going, dict.fromkeys(names, problem), context))
 
 
 def _refuse(result: DeletableTopicResult, error: KafkaError) -> None:

@@ -599,6 +599,9 @@ def test_a_broker_aborts_what_takes_too_long_and_forgets_what_nobody_uses(broker
     broker.housekeeping.step()
     assert state_of(broker) == "CompleteAbort"
     assert stable(broker) == (2, 2)
+    late = ask(broker, PRODUCE, client.produce_request(b"late", 1, 0), 12).responses[0].partition_responses[0]
+    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert "the transaction timed out" in (late.error_message or "")
     clock.advance(604_800_000)
     broker.housekeeping.step()
     assert state_of(broker) == ""
@@ -617,6 +620,8 @@ def test_a_feature_goes_up_and_down(broker: SteeredNode) -> None:
     assert change(1, 2) == ErrorCode.NONE
     assert change(2, 3) == ErrorCode.INVALID_UPDATE_VERSION
     assert change(29, 3, "metadata.version") == ErrorCode.INVALID_UPDATE_VERSION
+    unknown = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("nope", 1)])
+    assert "this broker has no such feature" in (ask(broker, UPDATE_FEATURES, unknown).error_message or "")
     assert broker.services.image.features["transaction.version"] == 1
     assert reopened(broker).services.image.features["transaction.version"] == 1
 
