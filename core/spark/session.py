@@ -213,6 +213,8 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
 
     In a thread of its own: a call to the JVM is not made to be interrupted, but by Spark's own way to cancel its jobs.
     """
+    from py4j.protocol import Py4JError
+
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -230,7 +232,8 @@ def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Cal
             thread.join(_LOOK_SECONDS)
             look()
     except KeyboardInterrupt:
-        session.sparkContext.cancelAllJobs()
+        with suppress(Py4JError, OSError):  # the signal may have been for the JVM as well
+            session.sparkContext.cancelAllJobs()
         thread.join(_CANCEL_SECONDS)
         raise
     if failures:

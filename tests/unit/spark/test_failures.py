@@ -8,7 +8,9 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +27,14 @@ from core.spark.pyspark_version import ensure_pyspark
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import _failure, _jvm_failure, _StartWatch, _tell_of_waiting, why_not_started
+from core.spark.session import (
+    _failure,
+    _jvm_failure,
+    _StartWatch,
+    _tell_of_waiting,
+    run_interruptibly,
+    why_not_started,
+)
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, fingerprint, make_batch, open_log
 from tests.support.server import call_plog
@@ -296,6 +305,23 @@ def test_masters_that_do_not_answer_are_given_up_after_sparks_second_try(
         now[0] += seconds
         found.append(watch.is_hopeless())
     assert found == [False, False, False, True]
+
+
+def test_a_stop_that_ends_the_jvm_as_well_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service manager sends the signal to all processes of a service."""
+    protocol = pytest.importorskip("py4j.protocol", reason="the extra spark is not installed")
+    monkeypatch.setattr("core.spark.session._LOOK_SECONDS", 0)
+    for problem in (protocol.Py4JNetworkError, ConnectionRefusedError):
+        session, is_stopped = Mock(), Event()
+        type(session)._get_j_spark_session_class = Mock()
+        session.sparkContext.cancelAllJobs.side_effect = problem
+
+        def stop(is_stopped: Event = is_stopped) -> None:
+            is_stopped.set()
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_interruptibly(session, is_stopped.wait, stop)
 
 
 def test_a_cluster_that_has_nobody_for_a_job_is_told_of_once(tmp_path: Path) -> None:
