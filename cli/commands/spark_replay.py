@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +39,7 @@ _BYTES_PER_SECOND = 40_000_000
 
 _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
 _MOST_NAMES = 5
+_LOOK_SECONDS = 2.0
 
 _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_bytes", "ranges", "lost"]
 
@@ -546,10 +547,36 @@ def _run_to_topic(
         _adding_how_to_go_on(lambda: f"some of {len(todo)} ranges"),
         _scratch() as scratch,
         spark_session(master, scratch, say) as session,
+        _showing_how_far_lanes_are(replay, lanes) as look,
     ):
-        left_out = replay.run(session, lanes)
+        left_out = replay.run(session, lanes, look)
     say(f"offsets of {len(lanes)} partitions are in {topic}, {time.monotonic() - started_s:.1f} s")
     return replay.look(lanes), left_out
+
+
+@contextmanager
+def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> Iterator[Callable[[], None]]:
+    """Gives what is to be called now and then, and shows how many ranges are done, as the cluster has noted it."""
+    from cli.progress import Progress
+
+    missing = [range_ for lane in lanes for range_ in lane.missing]
+    progress = Progress("replayed", "ranges", sum(range_.size_bytes for range_ in missing))
+    looked_s = time.monotonic()
+
+    def look() -> None:
+        nonlocal looked_s
+        if time.monotonic() - looked_s < _LOOK_SECONDS:
+            return
+        looked_s = time.monotonic()
+        with suppress(PlogError):  # the tasks reach the same cluster, and say what is wrong
+            left = [range_ for lane in replay.look(lanes) for range_ in lane.missing]
+            done_bytes = sum(range_.size_bytes for range_ in missing) - sum(range_.size_bytes for range_ in left)
+            progress.add(len(missing) - len(left) - progress.count, done_bytes - progress.bytes)
+
+    try:
+        yield look
+    finally:
+        progress.done()
 
 
 # --- the proof

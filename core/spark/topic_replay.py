@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -182,8 +182,10 @@ class TopicReplay:
     def _place(self) -> TopicPartition:
         return TopicPartition(self.topic, 0)
 
-    def run(self, session: SparkSession, lanes: Sequence[Lane]) -> list[str]:
-        """Does what is missing, a task for each lane; gives what was left out. Raises PySparkException if one fails."""
+    def run(self, session: SparkSession, lanes: Sequence[Lane], look: Callable[[], None] = lambda: None) -> list[str]:
+        """Does what is missing, a task for each lane, and calls `look` now and then; gives what was left out. Raises
+        PySparkException if a task fails.
+        """
         todo = [lane for lane in lanes if lane.missing]
         servers, topic, access = self.servers, self.topic, self.access
 
@@ -194,7 +196,7 @@ class TopicReplay:
         left_out: list[str] = []
         if todo:
             tasks = session.sparkContext.parallelize(todo, len(todo)).mapPartitions(write)
-            run_interruptibly(session, lambda: left_out.extend(tasks.collect()))
+            run_interruptibly(session, lambda: left_out.extend(tasks.collect()), look)
         return left_out
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:

@@ -10,12 +10,16 @@ import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
+from cli.commands.spark_replay import _showing_how_far_lanes_are
+from core.common.errors import AccessError
 from core.spark.offset_range import OffsetRange
 from core.spark.replay import Replay, write_range
 from core.spark.replay_plan import ReplayPlan
@@ -239,6 +243,31 @@ def test_a_stop_says_how_far_it_came(
     assert f"stopped; the same command again goes on from there ({done} of {ranges} ranges are done)" in told
     assert f"replaying {ranges - done} of {ranges} ranges" in replay(data, out)
     assert "exact" in verify(out)
+
+
+def test_a_replay_into_a_topic_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while a cluster is away for a time."""
+    ranges = [OffsetRange("t", 0, start, start + 10, 1024, directory="x") for start in (0, 10, 20)]
+    lanes = [SimpleNamespace(missing=ranges[:count]) for count in (3, 2, 0)]
+    answers = iter([lanes[1:2], AccessError("no broker answers"), lanes[2:]])
+
+    def look_up(_lanes: object) -> list[SimpleNamespace]:
+        answer = next(answers)
+        if isinstance(answer, AccessError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("cli.commands.spark_replay._LOOK_SECONDS", 0)
+    monkeypatch.setattr("cli.progress._EVERY_SECONDS_IN_A_PIPE", 0)
+    replay: Any = SimpleNamespace(look=look_up)
+    given: Any = lanes[:1]
+    with _showing_how_far_lanes_are(replay, given) as look:
+        for _ in range(3):
+            look()
+    told = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["replayed 1 ranges", "replayed 3 ranges"]
 
 
 # --- the proof
