@@ -31,7 +31,8 @@ class Topics:
         self.is_member = is_member
         self.ask_for: Callable[[NewTopic, str], None] = _ask_nobody
         """Has the controller of the cluster make a topic, some time soon, and logs who wants it; raises KafkaError if
-        it has refused to."""
+        it has refused to.
+        """
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] | None = None
         """Those of the change that is being submitted; None if none is."""

@@ -37,7 +37,8 @@ class SegmentRecovery:
         on_batch: Callable[[RecordBatch, int], None] = lambda _batch, _recovery_point: None,
     ) -> None:
         """`on_batch` is called with each batch of magic 2 of segments that are recovered, and the recovery point, or
-        the log's start if that is above it."""
+        the log's start if that is above it.
+        """
         self._partition = partition
         self._segments = segments
         self._producers = producers
