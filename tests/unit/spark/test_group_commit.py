@@ -98,7 +98,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run here, one after the other."""
 
-    def run(replay: TopicReplay, _: Any, lanes: Any) -> list[str]:
+    def run(replay: TopicReplay, _: Any, lanes: Any, _look: object = None) -> list[str]:
         return [text for lane in lanes if lane.missing for text in write_lane(lane, replay.servers, replay.topic)]
 
     def run_job(replay: Any, plan: Any, todo: Any, _: Any) -> None:
