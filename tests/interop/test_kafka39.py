@@ -436,6 +436,7 @@ def test_what_a_broker_needs_of_the_controller_is_asked_over_a_channel(
 
     asyncio.run(scenario())
     assert ErrorCode.STALE_BROKER_EPOCH.text in caplog.messages[-1]
+    wait_until(lambda: "needed" in plog(broker, "topic", "list"), "Kafka knows the topic")
     rows = json.loads(plog(broker, "topic", "describe", "needed", "--output", "json"))
     assert [row["partition"] for row in rows] == [0, 1]
 
