@@ -201,6 +201,7 @@ class _Pass:
                 batches=self._batches,
                 limit_offset=following,
                 known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
+                log_start_offset=self._evidence.log_start_offset,
                 log_map=self._map,
                 number=numbers.get(path, number),
             )

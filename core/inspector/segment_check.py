@@ -119,6 +119,8 @@ class SegmentCheck:
     """Where the next segment begins."""
     known_ends: Container[int] = ()
     """Where the log ended at some time, by other files: an index with more after one of them is wrong."""
+    log_start_offset: int = 0
+    """What lies below was deleted: none of it is lost."""
     last_epoch: int = -1
     batches: int = 0
     """How many batches of the partition come before what is looked at; in the end, with this segment."""
@@ -406,13 +408,17 @@ class SegmentCheck:
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
         count = batch.count if isinstance(batch, RecordBatch) else 1  # nobody knows how many a compressed one holds
+        first_offset = self._first_offset_of(batch)
+        if first_offset < self.log_start_offset:
+            first_offset = min(self.log_start_offset, batch.last_offset)
+            count = min(count, max(batch.last_offset + 1 - self.log_start_offset, 0))
         return Finding(
             severity=Severity.ERROR,
             code=code,
             path=str(self.path),
             message=message,
             position=batch.position,
-            offset=self._first_offset_of(batch),
+            offset=first_offset,
             end_position=batch.position + batch.size_bytes,
             last_offset=batch.last_offset,
             records=count,

@@ -105,7 +105,7 @@ class _Table:
 def _describe(error: UnicodeDecodeError | csv.Error) -> str:
     if isinstance(error, UnicodeDecodeError):
         return describe_error(error)
-    if str(error) == _CUT_OFF:
+    if str(error) == _CUT_OFF or str(error).startswith("field larger"):
         return "the quotes of a cell do not end"
     if str(error).startswith("new-line character"):
         return r"a \r stands alone: lines end in \n or \r\n"
