@@ -336,7 +336,7 @@ class ConsumerGroup:
             return
         others = [member for member in self.members.values() if member.member_id != member_id]
         records = [*self._records.member_tombstones(member_id), *self._unused_regex_tombstones(others)]
-        records.append(self._records.epoch(self.epoch + 1, self._metadata_hash))
+        records.append(self._records.epoch(self.epoch + 1, _hash_of(self._topics(others, self._regexes))))
         if not others:  # nobody asks for the next assignment
             records.append(self._records.assignment_epoch(self.epoch + 1, self._environment.now_ms()))
         self._write_and_take_up(records)

@@ -245,9 +245,6 @@ KNOWN = (
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DeleteGroups$", path="ErrorCode$", plog="^69$", kafka="^0$"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetDelete$"),
     Known(UNIFORM, (AT_RANDOM,), "^ConsumerGroup", path=r"Assignment\.TopicPartitions"),  # ids decide between equals
-    Known(  # and who has to wait for partitions
-        UNIFORM, (AT_RANDOM,), "^ConsumerGroupH", step=r'"SubscribedTopicNames": \["[^"]*", ', path="MemberEpoch$",
-    ),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DescribeGroups$|^ListGroups$", path="Group"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetCommit$", path="ErrorCode$", plog="^22$", kafka="^25$"),
     Known(ANOTHER_MISTAKE, ("create-topics-names",), step="^two mistakes$", plog="39", kafka="17"),

@@ -351,6 +351,19 @@ def test_new_topics_are_noticed_whoever_leaves_meanwhile(world: GroupWorld, coor
     assert sum(len(n) for target in group_of(coordinator).targets.values() for n in target.values()) == 7
 
 
+def test_a_member_that_leaves_with_its_topics_raises_the_epoch_once(
+    world: GroupWorld, coordinator: GroupCoordinator
+) -> None:
+    """As Kafka 4.4 answered the same requests: epoch 4 after a group's members had 3."""
+    set_topic(world, "u", 2)
+    first, second = Member(coordinator, "a"), Member(coordinator, "b", subscribed_topic_names=["u"])
+    settle(coordinator, first, second)
+    epoch = second.epoch
+    first.send(member_epoch=-1)
+    settle(coordinator, second)
+    assert second.epoch == epoch + 1
+
+
 def test_the_assignor_that_most_ask_for(coordinator: GroupCoordinator) -> None:
     members = [Member(coordinator, name, server_assignor="range") for name in "ab"]
     settle(coordinator, *members)
