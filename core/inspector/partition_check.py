@@ -39,7 +39,7 @@ from core.log.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
-from core.log.hole import LOSSES, HoleReason, TailKind, explain_hole, offsets_text
+from core.log.hole import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
 from core.log.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.log.log_evidence import LogEvidence
 from core.log.producer_snapshot import iter_producer_snapshot
@@ -258,8 +258,10 @@ class _Pass:
         sizes = [(base_offset, path.stat().st_size) for base_offset, path in logs if self._is_thinned]
         compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
         for start, end, path, position in self._holes:
-            hole = explain_hole(start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below)
-            if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+            holes = explain_holes(
+                start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below
+            )
+            if any(hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED) for hole in holes):
                 raise OddLogError
         last_base_offset = logs[-1][0] if logs else 0
         if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):

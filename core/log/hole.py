@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -114,20 +114,51 @@ class Tail(NamedTuple):
         )
 
 
-def explain_hole(
+def explain_holes(
     start: int,
     end: int,
     evidence: LogEvidence,
-    given_up: Iterable[tuple[int, int]],
+    given_up: Sequence[tuple[int, int]],
     path: Path,
     position: int,
     *,
     compacted_below: int,
     is_end: bool = False,
-) -> Hole:
+) -> list[Hole]:
     """Explains why no batch holds offsets [start, end), if no damage stands there: `given_up` are those of the recovery
     journal, holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+
+    A recovery takes batches out between holes that were there before. So each part that it gave up is a hole of its
+    own, and so is each part between.
     """
+    whole, holes = (start, end), []
+    edges = sorted({offset for one in given_up for offset in one if start < offset < end}) if given_up else ()
+    for last in (*edges, end):
+        hole = _explain_part(
+            start, last, evidence, given_up, path, position, whole=whole, compacted_below=compacted_below,
+            is_end=is_end,
+        )  # fmt: skip
+        holes.append(hole)
+        start = last
+    return holes
+
+
+def _explain_part(
+    start: int,
+    end: int,
+    evidence: LogEvidence,
+    given_up: Sequence[tuple[int, int]],
+    path: Path,
+    position: int,
+    *,
+    whole: tuple[int, int],
+    compacted_below: int,
+    is_end: bool,
+) -> Hole:
+    """Explains offsets [start, end) of a hole. What is known of a segment counts for all offsets of `whole`, the hole
+    [first, last) that they are a part of.
+    """
+    whole_start, whole_end = whole
 
     def hole(reason: HoleReason, why: str) -> Hole:
         return Hole(
@@ -144,10 +175,10 @@ def explain_hole(
     if any(first <= start and end <= last for first, last in given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
     for error in evidence.unreadable:
-        if start <= error.offset < end:
+        if whole_start <= error.offset < whole_end:
             return unreadable_hole(error, start, end)
     is_start = evidence.known_start is not None and end <= evidence.first_base_offset
-    missing = [base for base in evidence.lone_indexes if (is_start or start <= base) and base < end]
+    missing = [base for base in evidence.lone_indexes if (is_start or whole_start <= base) and base < end]
     if missing:
         base, count = missing[-1 if is_start else 0], f"{'at least ' * is_end}{end - start} records"
         if end <= compacted_below:
@@ -158,9 +189,11 @@ def explain_hole(
         began = f"{LEADER_EPOCH_CHECKPOINT} says that the log began at offset {evidence.known_start}"
         return hole(HoleReason.UNKNOWN, f"{began}, and nothing shows that what lies below {end} was deleted")
     if is_end:
-        return hole(HoleReason.MISSING, f"the log ends at offset {start}, {evidence.source} knows of offset {end - 1}")
+        return hole(
+            HoleReason.MISSING, f"the log ends at offset {whole_start}, {evidence.source} knows of offset {end - 1}"
+        )
     if end <= compacted_below:
-        cut = evidence.find_cut_segment(start, end)
+        cut = evidence.find_cut_segment(start, whole_end)
         if cut is None:
             return hole(HoleReason.COMPACTED, "the cleaner was at this log")
         path, position = cut.path, cut.position
@@ -168,7 +201,7 @@ def explain_hole(
     return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
 
 
-def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], path: Path) -> Hole | None:
+def find_lost_start(evidence: LogEvidence, given_up: Sequence[tuple[int, int]], path: Path) -> Hole | None:
     """Finds the offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
     deletion nor a recovery took them.
     """
@@ -176,8 +209,10 @@ def find_lost_start(evidence: LogEvidence, given_up: Iterable[tuple[int, int]], 
     start = evidence.start_of(end)
     if start >= end:
         return None
-    hole = explain_hole(start, end, evidence, given_up, path, 0, compacted_below=0)
-    return None if hole.reason is HoleReason.TRUNCATED else hole
+    if any(first <= start and end <= last for first, last in given_up):
+        return None
+    (hole,) = explain_holes(start, end, evidence, (), path, 0, compacted_below=0)
+    return hole
 
 
 def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:

@@ -25,7 +25,7 @@ from core.log.cut_segment import find_cut_segment, keep_proof
 from core.log.damage import shows_compaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.directory_evidence import DirectoryEvidence
-from core.log.hole import HoleReason, explain_hole
+from core.log.hole import HoleReason, explain_holes
 from core.log.log_config import LogConfig
 from core.log.log_evidence import LogEvidence
 from core.log.log_segment import LogSegment
@@ -181,10 +181,12 @@ def warn_of_holes(
     for path, start, end in holes:
         claimed = min(max(_first_claimed(segments, end), start), end)
         for first, last, cleaned in ((start, claimed, compacted), (claimed, end, 0)):
-            hole = explain_hole(first, last, known, given_up, path, 0, compacted_below=cleaned)
-            if first < last and hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
-                _log.error("%s: %s", partition, hole.absence_text)
-                unexplained.append((first, last))
+            if first == last:
+                continue
+            for hole in explain_holes(first, last, known, given_up, path, 0, compacted_below=cleaned):
+                if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
+                    _log.error("%s: %s", partition, hole.absence_text)
+                    unexplained.append((hole.start, hole.end))
     return unexplained
 
 

@@ -32,7 +32,7 @@ from core.log.file_names import (
 )
 from core.log.file_records import FileRecords
 from core.log.flipped_bit import is_odd_end
-from core.log.hole import Hole, HoleReason, Tail, explain_hole, find_lost_start
+from core.log.hole import Hole, HoleReason, Tail, explain_holes, find_lost_start
 from core.log.log_evidence import LogEvidence
 from core.log.log_layout import Stretch, copy_bytes, lay_out
 from core.log.log_map import LogFile, LogMap
@@ -163,8 +163,9 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     compacted_below = evidence.compacted_below(sizes, is_thinned=was_cleaned)
     path = logs[0][1].path
     return all(
-        explain_hole(start, end, evidence, given_up, path, 0, compacted_below=compacted_below).reason not in _LOSSES
+        hole.reason not in _LOSSES
         for start, end in holes
+        for hole in explain_holes(start, end, evidence, given_up, path, 0, compacted_below=compacted_below)
     )
 
 

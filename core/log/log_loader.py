@@ -29,7 +29,7 @@ from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.directory_evidence import DirectoryEvidence
 from core.log.file_names import find_unreadable_files
 from core.log.folder_listing import FolderListing
-from core.log.hole import HoleReason, TailKind, explain_hole, offsets_text
+from core.log.hole import HoleReason, TailKind, explain_holes, offsets_text
 from core.log.late_check import LateCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.leader_epoch_recovery import LeaderEpochRecovery
@@ -484,8 +484,8 @@ class _Loader:
         compacted = compacted_below(known, self._segments)
         path, position = segment.records.path, segment.size_bytes
         given_up = read_lost_offsets(self._directory)
-        hole = explain_hole(start, end, known, given_up, path, position, compacted_below=compacted)
-        if hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+        holes = explain_holes(start, end, known, given_up, path, position, compacted_below=compacted)
+        if all(hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED) for hole in holes):
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)
         return DamagedBytes(where, "the segment that followed is missing", None)

@@ -20,7 +20,7 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.log.bit_flip import ByteFix
 from core.log.damage import Damage, DamageKind, lacks_some, was_emptied
 from core.log.file_names import LOG_SUFFIX, offset_file_name
-from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, offsets_text, tail_kind
+from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_holes, offsets_text, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
@@ -362,7 +362,7 @@ class LogMap:
                     if batch.position == piece.position:
                         yield from self._explain(number - 1, next_offset, first_offset)
                     else:
-                        yield self._explain_undamaged(next_offset, first_offset, piece.file, batch.position)
+                        yield from self._explain_undamaged(next_offset, first_offset, piece.file, batch.position)
                 yield batch
                 next_offset = max(next_offset, batch.last_offset + 1)
         if next_offset < self.end_offset:
@@ -424,7 +424,7 @@ class LogMap:
             limit = end if after is None else after.start
             before = named[number_of_named - 1] if number_of_named else None
             if next_offset < limit:
-                losses.append(self._explain_rest(next_offset, limit, before, after, found, number))
+                losses += self._explain_rest(next_offset, limit, before, after, found, number)
             if after is not None:
                 losses.append(after)
                 next_offset = after.end
@@ -453,36 +453,40 @@ class LogMap:
         after: _Loss | None,
         found: Sequence[FileDamage],
         number: int,
-    ) -> _Loss | Hole:
+    ) -> Iterator[_Loss | Hole]:
         """Explains offsets that no damaged batch's header names."""
         low = before.at.place if before is not None else (-1, 0)
         high = after.at.place if after is not None else (len(self.files), 0)
         at = bisect_right(found, low, key=_place_of)
         if at < len(found) and found[at].place < high:
-            return _Loss(start, end, found[at])
+            yield _Loss(start, end, found[at])
+            return
         file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
-        hole = self._explain_undamaged(start, end, file, position, is_end=number == len(self.log) - 1)
         beside = before or after
-        if beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING):
-            return _Loss(start, end, beside.at)
-        return hole
+        for hole in self._explain_undamaged(start, end, file, position, is_end=number == len(self.log) - 1):
+            is_beside = beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING)
+            yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
 
-    def _explain_undamaged(self, start: int, end: int, file: int, position: int, *, is_end: bool = False) -> Hole:
+    def _explain_undamaged(
+        self, start: int, end: int, file: int, position: int, *, is_end: bool = False
+    ) -> Iterator[Hole]:
         if self.files:
             path = self.files[-1 if is_end else file].path
         else:  # all of them are gone
             path = self.evidence.directory / offset_file_name(start, LOG_SUFFIX)
-        hole = explain_hole(
+        holes = explain_holes(
             start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
             is_end=is_end and end > self._last_base_offset,
         )  # fmt: skip
         own = bisect_right(self._bases, start) - 1
         is_all_of_it = own in self._overwritten and start <= max(self._bases[own], self.start_offset)
-        if hole.reason is HoleReason.COMPACTED and is_all_of_it and end >= self._limit(own):
-            path = self.files[own].path
-            why = f"the cleaner was at this log, but {path.name} holds batches of other offsets in their place"
-            return replace(hole, reason=HoleReason.UNKNOWN, evidence=why, path=path, position=0, end_position=0)
-        return hole
+        for hole in holes:
+            if hole.reason is HoleReason.COMPACTED and is_all_of_it and end >= self._limit(own):
+                path = self.files[own].path
+                why = f"the cleaner was at this log, but {path.name} holds batches of other offsets in their place"
+                yield replace(hole, reason=HoleReason.UNKNOWN, evidence=why, path=path, position=0, end_position=0)
+            else:
+                yield hole
 
     @cached_property
     def _overwritten(self) -> set[int]:

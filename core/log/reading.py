@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.common.errors import CorruptRecordError
 from core.log.damage import Damage, shows_compaction
 from core.log.file_records import FileRecords
-from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_hole, tail_kind
+from core.log.hole import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
 from core.log.log_evidence import LogEvidence
 from core.log.segment_walk import SegmentWalk
 from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
@@ -241,10 +241,10 @@ class LogReading:
         """Reads; gives the offset from which the map must decide; None if all was read."""
         first_base_offset = self._segments[0].base_offset if self._segments else next_offset
         if next_offset < first_base_offset:
-            hole = self._explain(next_offset, first_base_offset, 0, 0)
-            if hole.reason not in _EXPECTED:
+            holes = self._explain(next_offset, first_base_offset, 0, 0)
+            if not _are_expected(holes):
                 return next_offset
-            yield [hole]
+            yield [*holes]
             next_offset = first_base_offset
         return (yield from self._read_segments(next_offset))
 
@@ -298,10 +298,10 @@ class LogReading:
                 continue
             start = first_offset_of(batch, max(next_offset, self._segments[number].base_offset))
             if start > next_offset:
-                hole = self._explain(next_offset, start, number, batch.position)
-                if hole.reason not in _EXPECTED or not self._are_in_place:
+                holes = self._explain(next_offset, start, number, batch.position)
+                if not _are_expected(holes) or not self._are_in_place:
                     return False, expected, next_offset
-                page.append(hole)
+                page += holes
             page.append(batch)
             next_offset = end_offset
         return True, expected, next_offset
@@ -316,8 +316,8 @@ class LogReading:
             return True
         if not isinstance(batch, RecordBatch):  # its first offset is inside
             return self._rises_from(number, batch.position)
-        hole = self._explain(expected, base_offset, number, batch.position)
-        return hole.reason in _EXPECTED and self._rises_from(number, batch.position)
+        holes = self._explain(expected, base_offset, number, batch.position)
+        return _are_expected(holes) and self._rises_from(number, batch.position)
 
     @cached_property
     def _are_in_place(self) -> bool:
@@ -355,11 +355,15 @@ class LogReading:
         is_thinned = shows_compaction(segment.records for segment in self._segments)
         return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
 
-    def _explain(self, start: int, end: int, number: int, position: int) -> Hole:
+    def _explain(self, start: int, end: int, number: int, position: int) -> list[Hole]:
         path = self._segments[number].records.path
-        return explain_hole(
+        return explain_holes(
             start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
         )
+
+
+def _are_expected(holes: Sequence[Hole]) -> bool:
+    return all(hole.reason in _EXPECTED for hole in holes)
 
 
 def _offsets_of(batch: Batch) -> tuple[int, int]:

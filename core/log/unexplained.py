@@ -13,7 +13,7 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.log.damage import shows_compaction
 from core.log.file_names import CLEANER_CHECKPOINT
-from core.log.hole import HoleReason, explain_hole, offsets_are
+from core.log.hole import HoleReason, explain_holes, offsets_are
 from core.log.log_evidence import LogEvidence
 from core.log.reading import AFTER_ALL_OFFSETS, ReadableSegment, sizes_of
 from core.records.batches import first_offset_of
@@ -83,18 +83,19 @@ def find_unexplained(
 
     def unknown(holes: Sequence[tuple[int, int]], compacted_below: int) -> list[tuple[int, int]]:
         return [
-            hole
+            (part.start, part.end)
             for hole in holes
-            if explain_hole(*hole, evidence, given_up, path, 0, compacted_below=compacted_below).reason
-            is HoleReason.UNKNOWN
+            for part in explain_holes(*hole, evidence, given_up, path, 0, compacted_below=compacted_below)
+            if part.reason is HoleReason.UNKNOWN
         ]
 
     first_base_offset = segments[0].base_offset
     lost_start = [(evidence.start_of(first_base_offset), first_base_offset)]
-    holes = unknown([*lost_start, *_holes(segments, start, end, most_batches)], evidence.cleaned_below)
-    if holes and shows_compaction(segment.records for segment in segments):
-        holes = unknown(holes, evidence.compacted_below(sizes_of(segments), is_thinned=True))
-    for first, last in holes:
+    holes = [*lost_start, *_holes(segments, start, end, most_batches)]
+    parts = unknown(holes, evidence.cleaned_below)
+    if parts and shows_compaction(segment.records for segment in segments):
+        parts = unknown(holes, evidence.compacted_below(sizes_of(segments), is_thinned=True))
+    for first, last in parts:
         if max(first, start) < min(last, end):
             found.add(max(first, start), min(last, end))
     return found

@@ -17,6 +17,7 @@ from core.inspector.verify import verify
 from core.log.directory_lock import DirectoryLock
 from core.log.file_names import META_PROPERTIES
 from core.log.recovery_journal import JOURNAL, read_lost_offsets, undo
+from tests.support import doors
 from tests.support.damage import places
 from tests.support.for_each import for_each
 from tests.support.logs import FullDisk, append, append_marker, fingerprint, make_batch, open_log
@@ -329,6 +330,33 @@ def test_an_end_that_was_given_up_explains_no_later_hole(data_dir: Path) -> None
     data = gone.path.read_bytes()
     gone.path.write_bytes(data[: gone.position] + data[gone.end :])
     assert "offsets-missing" in [finding.code.value for finding in verify(data_dir)]
+
+
+def test_what_the_cleaner_took_between_two_losses_stays_the_cleaners(
+    data_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The recovery takes away what showed where the second loss begins. What is left is one hole, for two reasons."""
+    make_data_directory(data_dir)
+    folder = data_dir / "t-0"
+    cleaned = places(folder)[3]
+    (data_dir / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 8\n")
+    damage(folder, 2)
+    with cleaned.path.open("r+b") as file:
+        file.truncate(cleaned.position)
+    for index in folder.glob("00000000000000000000.*index"):
+        index.unlink()
+    (folder / "00000000000000000008.log").unlink()
+    reasons = [(4, 6, "damaged"), (6, 8, "compacted"), (8, 16, "damaged")]
+    assert [(gap.start, gap.end, gap.reason.value) for gap in doors.gaps(folder).gaps] == reasons
+    recover(data_dir, data_dir, RecoveryOptions(accepts_missing=True))
+    left = [(4, 6, "truncated"), (6, 8, "compacted"), (8, 16, "truncated")]
+    assert [(gap.start, gap.end, gap.reason.value) for gap in doors.gaps(folder).gaps] == left
+    assert list(verify(data_dir)) == []
+    assert doors.ask_files(folder, read_committed=False).told == []
+    for is_owner in (False, True):
+        caplog.clear()
+        assert doors.ask_server(folder, read_committed=False, is_owner=is_owner).told == []
+        assert "nothing proves" not in caplog.text
 
 
 def test_a_full_disk_is_said_and_loses_nothing(data_dir: Path) -> None:
