@@ -178,13 +178,15 @@ class FileWalk:
         return position + header[1] if is_right else None
 
     def _end_by_header(self, position: int) -> int | None:
-        """Rule a. Of an unknown magic, the least length is that of magic 0."""
+        """Rule a. Of any magic but the current one, the least length is that of magic 0: it may be the magic that is
+        wrong.
+        """
         header = self._header(position)
         if header is None:
             return None
         _, size, magic = header
         end = position + size
-        if not 12 + LEAST_LENGTH.get(magic, 14) <= size <= _MOST_BYTES or end > len(self._data):
+        if not 12 + LEAST_LENGTH[2 if magic == 2 else 0] <= size <= _MOST_BYTES or end > len(self._data):
             return None
         return end if end == len(self._data) or self._sound(end) is not None else None
 

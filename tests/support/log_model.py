@@ -691,10 +691,11 @@ def _claimed_by(broken: Damage, end: int) -> int:
     if data[position + 16 : position + 17] in (b"\0", b"\1") and not is_current:  # of an old format
         offset, length = struct.unpack_from(">qi", data, position)
         least = LEAST_LENGTH[data[position + 16]]
+        is_sound = zlib.crc32(data[position + 16 : stop]) == int.from_bytes(data[position + 12 : position + 16], "big")
         inside = _misstated(data[position:stop])
         if inside:
             end = inside[-1] + 1 if inside[0] == end else end
-        else:
+        elif not is_sound:  # else the zeros before it may have taken its offset
             end += offset == end and length >= least and position + 12 + length == stop
     if stop - position < 61 or not is_current:
         return end
