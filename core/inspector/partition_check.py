@@ -261,8 +261,9 @@ class _Pass:
             holes = explain_holes(
                 start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below
             )
-            if any(hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED) for hole in holes):
-                raise OddLogError
+            for hole in holes:
+                if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+                    raise OddLogError
         last_base_offset = logs[-1][0] if logs else 0
         if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):
             raise OddLogError

@@ -80,6 +80,7 @@ class LogReading:
         self._given_up = given_up
         self._ask_whether_live = is_live
         self._rising: dict[int, int] = {}  # by segment, from which position on
+        self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # what was asked last
         self.tail: Tail | None = None
         """What follows the last batch, as far as that is known by now; None if nothing does."""
         self._is_end_lost = False
@@ -356,14 +357,22 @@ class LogReading:
         return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
 
     def _explain(self, start: int, end: int, number: int, position: int) -> list[Hole]:
-        path = self._segments[number].records.path
-        return explain_holes(
-            start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
-        )
+        """Explains a hole before a batch at that position; a reading asks twice for most."""
+        asked = start, end, number, position
+        if self._explained is None or self._explained[0] != asked:
+            path = self._segments[number].records.path
+            holes = explain_holes(
+                start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
+            )
+            self._explained = asked, holes
+        return self._explained[1]
 
 
 def _are_expected(holes: Sequence[Hole]) -> bool:
-    return all(hole.reason in _EXPECTED for hole in holes)
+    for hole in holes:  # noqa: SIM110 - at each hole of a log that somebody reads
+        if hole.reason not in _EXPECTED:
+            return False
+    return True
 
 
 def _offsets_of(batch: Batch) -> tuple[int, int]:
