@@ -14,6 +14,7 @@ from core.inspector.recovery_plan import RecoveryOptions
 from core.inspector.recovery_planner import plan_recovery
 from core.log.gap_ledger import Gap, GapLedger, GapReason
 from core.log.partition_reader import PartitionReader
+from tests.support import crafted
 from tests.support.damage import places
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, append_marker, make_batch, open_log
@@ -95,3 +96,27 @@ def test_damage_and_what_a_recovery_gave_up(tmp_path: Path) -> None:
     with Recovery(tmp_path) as recovery:
         recovery.apply(list(plan_recovery(folder, RecoveryOptions())))
     assert [gap[:3] for gap in ledger(folder)[0]] == [(4, 6, GapReason.TRUNCATED)]
+
+
+def test_what_a_recovery_gave_up_between_offsets_of_the_cleaners_is_named_alone(tmp_path: Path) -> None:
+    directory = crafted.write_partition(
+        tmp_path / "t-0",
+        {
+            0: b"".join(crafted.batch(offset, [(b"k", b"v")], last_offset_delta=1) for offset in (0, 6, 14)),
+            20: crafted.batch(20, [(b"k", b"w")]),
+        },
+    )
+    place = places(directory)[1]
+    with place.path.open("r+b") as file:
+        file.seek(place.end - 3)
+        file.write(b"?!#")
+    with Recovery(tmp_path) as recovery:
+        recovery.apply(list(plan_recovery(directory, RecoveryOptions())))
+    given_up = Gap(6, 8, GapReason.TRUNCATED, "")
+    for read_committed in (False, True):
+        gaps = ledger(directory, read_committed=read_committed)[0]
+        assert [gap[:3] for gap in gaps if gap.reason is not GapReason.COMPACTED] == [given_up[:3]]
+    assert [gap[:2] for gap in ledger(directory, 7)[0]][:2] == [(7, 8), (8, 14)]
+    with contextlib.closing(PartitionReader(directory)) as reader:
+        by_map = [(hole.start, hole.end, hole.reason.value) for hole in reader.reading.map.holes]
+    assert by_map == [(2, 6, "compacted"), (6, 8, "truncated"), (8, 14, "compacted"), (16, 20, "compacted")]
