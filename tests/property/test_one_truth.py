@@ -37,6 +37,7 @@ from core.inspector.findings import Code
 from core.inspector.recovery_plan import Action
 from core.log.file_names import OFFSET_CHECKPOINTS
 from core.log.gap_ledger import LOSING_REASONS, GapReason
+from core.log.recovery_journal import gave_up_end
 from tests.support import crafted, doors
 from tests.support.broker import add_topic, open_broker
 from tests.support.damage import write_log
@@ -237,7 +238,7 @@ def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
     verdict.ask("consume", lambda: same_records(doors.consume(directory), model.records))
     verdict.ask("dump-segment", lambda: same_offsets(doors.dumped(directory, model), model.records))
     verdict.ask("gaps", lambda: same_account(directory, model))
-    verdict.ask("gaps of what indexes know", lambda: cut_ends_are_told(directory, model))
+    verdict.ask("gaps of what is lost", lambda: losses_are_told(directory, model))
     verdict.ask("verify", lambda: same_ranges(doors.lost_by(doors.found(directory)), _losses(directory)))
     verdict.ask("gaps read_committed", lambda: markers_are_obeyed(directory, model))
     verdict.ask(
@@ -277,10 +278,19 @@ def is_inspected(directory: Path, model: LogModel) -> None:
             raise AssertionError(f"{reason.value}: {error}") from error
 
 
-def cut_ends_are_told(directory: Path, model: LogModel) -> None:
-    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches."""
-    silent = [some for one in model.cut_ends + model.overwritten for some in ranges_without(one, _losses(directory))]
+def losses_are_told(directory: Path, model: LogModel) -> None:
+    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches, or
+    damage where offsets are missing. A hole is the cleaner's only where something shows that it was there.
+    """
+    losses = _losses(directory)
+    silent = [some for one in model.cut_ends + model.overwritten for some in ranges_without(one, losses)]
     assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some, or the file is another's"
+    for missing in model.beside_damage:
+        is_told = any(ranges_without(some, losses) != [some] for some in missing)
+        assert is_told, f"nothing of {_text(missing)} is a loss to it; there is damage in their place"
+    uncleaned = model.missing_in(range(model.cleaned_end, model.log_end))
+    silent = [some for one in uncleaned for some in ranges_without(one, losses)]
+    assert not silent, f"offsets {_text(silent)} are no loss to it; nothing shows a cleaner there"
 
 
 def _losses(directory: Path) -> list[range]:
@@ -351,8 +361,11 @@ def unchanged(directory: Path, before: dict[str, bytes]) -> None:
 
 
 def recovery_keeps_all(directory: Path, model: LogModel) -> None:
-    """Exactly S is left, nothing more is lost or hidden than was, and what `verify` finds the plan could not mend."""
+    """Exactly S is left, nothing more is lost or hidden than was, what was is still said to be, and what `verify` finds
+    the plan could not mend.
+    """
     lost_before = _losses(directory)
+    certain = doors.gaps(directory).ranges(only=LOSING_REASONS - {GapReason.UNKNOWN})
     committed_before = doors.consume(directory, read_committed=True)
     plans = doors.recover(directory)
     left = LogModel(directory)
@@ -369,6 +382,12 @@ def recovery_keeps_all(directory: Path, model: LogModel) -> None:
         assert is_honest, f"verify still finds {finding.code} in {Path(finding.path).name}: {finding.message}"
     new = [some for one in doors.lost_by(findings) for some in ranges_without(one, lost_before)]
     assert not new, f"offsets {_text(new)} are lost by the recovery"
+    same_account(directory, left)
+    losses_are_told(directory, left)
+    told = [*_losses(directory), *(range(marker, marker + 1) for marker in left.control)]
+    told += [range(left.log_end, LONG_MAX)] if gave_up_end(directory, left.log_end) else []
+    silent = [some for one in certain for some in ranges_without(one, told)]
+    assert not silent, f"offsets {_text(silent)} are no loss after the recovery"
     if not any(step.action in (Action.NONE, Action.LEAVE_OPEN) for plan in plans for step in plan.steps):
         left_out = sorted(committed_before.keys() - doors.consume(directory, read_committed=True).keys())
         assert not left_out, f"the recovery hides what was committed: {left_out[:5]}"

@@ -76,6 +76,13 @@ class Frame:
         return int(struct.unpack_from(">q", self.data, 43)[0]) if self.magic == 2 else -1
 
     @property
+    def lacks_some(self) -> bool:
+        """Whether it holds fewer records than offsets, by its header or by what is inside."""
+        if self.magic == 2:
+            return int(struct.unpack_from(">i", self.data, 57)[0]) < self.span
+        return len(inner_offsets(self.data)) < self.span if self.data[17] & CODEC_MASK and self.span > 1 else False
+
+    @property
     def is_beyond_reach(self) -> bool:
         """By its file: an index holds 31 bits of offsets after the base offset."""
         return self.end_offset - 1 - self.file_base > _MOST_RELATIVE_OFFSET

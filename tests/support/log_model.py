@@ -139,6 +139,8 @@ class LogModel:
         """
         self.overwritten = [some for part in self._overwritten() for some in self.missing_in(part)]
         """Missing offsets of files that hold frames of the log, and none of their own: likewise."""
+        self.cleaned_end = max(cleaned_below, self.files[-1][0] if self.files and self._was_cleaned() else 0)
+        """No hole from there on is the cleaner's."""
         self.fates: dict[int, Fate] = {}
         """By the offset of each record of a transaction."""
         for batches in self._transactional_by_producer():
@@ -161,6 +163,29 @@ class LogModel:
             has_own = any(frame.base in offsets or frame.end_offset - 1 in offsets for frame in self.log)
             if holds_others and not has_own:
                 yield offsets
+
+    def _was_cleaned(self) -> bool:
+        """Whether files of a cleaning are there, or a frame lacks records, or in a log with old messages a file before
+        the last is empty that no recovery emptied.
+        """
+        set_aside = {path.name.partition(".log.")[0] for path in self.directory.iterdir() if ".log." in path.name}
+        empty = [path for _, path in self.files[:-1] if not path.stat().st_size and path.stem not in set_aside]
+        has_empty = bool(empty) and any(frame.magic < 2 for frame in self.log)
+        return has_empty or _is_being_cleaned(self.directory) or any(frame.lacks_some for frame in self.log)
+
+    @property
+    def beside_damage(self) -> list[list[range]]:
+        """For each damage in whose place offsets of its file are missing: those. Some of them were there."""
+        order = {path: number for number, (_, path) in enumerate(self.files)}
+        found = []
+        for broken in self.damage:
+            number, place = order[broken.path], (order[broken.path], broken.position)
+            before = [frame.end_offset for frame in self.accepted if (order[frame.path], frame.position) < place]
+            after = [frame.base for frame in self.accepted if (order[frame.path], frame.position) > place]
+            start, end = [self.log_start, *before][-1], [*after, self.log_end][0]
+            limit = self.files[number + 1][0] if number + 1 < len(self.files) else self.log_end
+            found.append(self.missing_in(range(max(start, self.files[number][0]), min(end, limit))))
+        return [missing for missing in found if missing]
 
     def missing_in(self, part: range) -> list[range]:
         """The missing offsets that lie within others."""
