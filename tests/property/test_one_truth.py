@@ -239,6 +239,7 @@ def judge(wrecked: Wrecked, *, with_broker: bool) -> None:
     verdict.ask("dump-segment", lambda: same_offsets(doors.dumped(directory, model), model.records))
     verdict.ask("gaps", lambda: same_account(directory, model))
     verdict.ask("gaps of what is lost", lambda: losses_are_told(directory, model))
+    verdict.ask("what consume says", lambda: losses_are_no_secret(directory))
     verdict.ask("verify", lambda: same_ranges(doors.lost_by(doors.found(directory)), _losses(directory)))
     verdict.ask("gaps read_committed", lambda: markers_are_obeyed(directory, model))
     verdict.ask(
@@ -291,6 +292,14 @@ def losses_are_told(directory: Path, model: LogModel) -> None:
     uncleaned = model.missing_in(range(model.cleaned_end, model.log_end))
     silent = [some for one in uncleaned for some in ranges_without(one, losses)]
     assert not silent, f"offsets {_text(silent)} are no loss to it; nothing shows a cleaner there"
+
+
+def losses_are_no_secret(directory: Path) -> None:
+    """`plog consume` says it, with --no-exit-on-error and without, if offsets are lost that nobody gave up."""
+    if doors.gaps(directory).ranges(only=LOSING_REASONS - {GapReason.TRUNCATED}):
+        for passes_over in (False, True):
+            told = doors.ask_files(directory, read_committed=False, passes_over=passes_over).told
+            assert told, f"it says nothing of a loss; whether it goes on: {passes_over}"
 
 
 def _losses(directory: Path) -> list[range]:
@@ -385,7 +394,8 @@ def recovery_keeps_all(directory: Path, model: LogModel) -> None:
     same_account(directory, left)
     losses_are_told(directory, left)
     told = [*_losses(directory), *(range(marker, marker + 1) for marker in left.control)]
-    told += [range(left.log_end, LONG_MAX)] if gave_up_end(directory, left.log_end) else []
+    ends = [one for one in certain if one.stop > left.log_end and gave_up_end(directory, one.start)]
+    told += [range(left.log_end, one.stop) for one in ends]
     silent = [some for one in certain for some in ranges_without(one, told)]
     assert not silent, f"offsets {_text(silent)} are no loss after the recovery"
     if not any(step.action in (Action.NONE, Action.LEAVE_OPEN) for plan in plans for step in plan.steps):
@@ -544,8 +554,11 @@ def test_a_start_and_both_cleaners_agree_on_what_others_wrote(memory: Path, of_c
     alone = crafted.write_partition(_empty(memory) / "alone" / "t-0", segments)
     owned = crafted.write_partition(shutil.copytree(of_compacted, memory / "data" / "owned") / "t-0", segments)
     model = LogModel(alone)
-    if model.damage or model.displaced:
-        return  # an owner's log ends there, and nobody compacts one that lost something
+    if model.damage or model.displaced:  # an owner's log ends there
+        left, plan = doors.compacted(alone)
+        assert plan.refusal is not None, f"seed {seed}: a log that lost something is compacted"
+        same_records(left, model.records)
+        return
     verdict = _Verdict(Wrecked(alone, f"seed {seed}: {what}", model))
     verdict.ask("a start", lambda: same_records(doors.served(owned, is_owner=True), model.records))
     (left, plan), cleaned = doors.compacted(alone), doors.cleaned(owned)
