@@ -69,6 +69,7 @@ def test_a_long_log_is_not_taken_apart_for_one_stray() -> None:
     assert len(placement.log) < 10
 
 
+FAR = 1 << 31
 FLIPPED, PLACED, REPEATED, STRAY = Fate.FLIPPED, Fate.PLACED, Fate.REPEATED, Fate.STRAY
 PICTURES: dict[str, tuple[Placement, list[tuple[int, int]], list[tuple[Fate, int, int]]]] = {
     **{
@@ -105,6 +106,15 @@ PICTURES: dict[str, tuple[Placement, list[tuple[int, int]], list[tuple[Fate, int
     ),
     "a batch whose offsets others have is a stray": (
         placed(batches((0, 8), (8, 16), (3, 6), (16, 24))), [(0, 24)], [(STRAY, 2 * SIZE, 3)],
+    ),
+    "a batch beyond an index that goes on from one within moves as that does, though a stray lies in it": (
+        placed(
+            batches((FAR + 6, FAR + 9), (FAR + 9, FAR + 30)),
+            batches((FAR + 1, FAR + 3), (FAR + 3, FAR + 6), (FAR + 4, FAR + 5), file=1),
+            batches((0, 3), file=2),
+            bases=(0, 3, FAR + 6),
+        ),
+        [(0, 3), (FAR + 1, FAR + 30)], [(PLACED, 0, FAR + 1), (STRAY, 2 * SIZE, FAR + 4), (PLACED, 0, 0)],
     ),
     "what lies below the file's name is not the log's": (
         placed(batches((3, 5), (10, 15)), bases=(10,)), [(10, 15)], [(STRAY, 0, 3)],
