@@ -14,6 +14,7 @@ from core.log.directory_lock import DirectoryLock
 from core.log.file_names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from core.log.hole import Hole, HoleReason
 from core.log.partition_reader import PartitionReader
+from tests.support import crafted
 from tests.support.damage import Place, places
 from tests.support.logs import append, make_batch, open_log
 
@@ -124,6 +125,15 @@ def test_reasons_are_the_same_along_and_at_once(directory: Path) -> None:
     assert along == [hole.reason for hole in reader.reading.map.holes] == [HoleReason.DAMAGED]
     assert reader.reading.map.file_of(0) == 0
     reader.close()
+
+
+def test_an_empty_last_file_is_the_end_of_no_log_whose_files_changed_names(tmp_path: Path) -> None:
+    """The last batch goes beyond its name, but not in the file before it."""
+    of = {start: crafted.batch(start, [(b"k", b"v")] * count) for start, count in ((0, 5), (5, 4), (9, 3))}
+    directory = crafted.write_partition(tmp_path / "t-0", {0: of[5] + of[9], 5: of[0], 11: b""})
+    with contextlib.closing(PartitionReader(directory)) as reader:
+        assert reader.reading.end_offset == 12
+    assert items(directory) == [(0, 5, ""), (5, 9, ""), (9, 12, "")]
 
 
 def test_the_partition_may_be_named_by_a_link(directory: Path, tmp_path: Path) -> None:
