@@ -90,8 +90,8 @@ def test_a_wrong_line_stops_what_comes_after_it_and_nothing_before_it(where: lis
     assert "line 2: no key separator ':'" in refused(
         "produce", "t", "--key-separator", ":", *where, stdin=b"a:1\nb\n", code=1
     )
-    assert "line 3: 1 cells" in refused("produce", "t", "--format", "csv", *where, stdin=b"a,b\n1,2\n3\n", code=1)
-    assert values(where) == [*written, b"1", b'{"a": "1", "b": "2"}']
+    assert "line 4: 1 cells" in refused("produce", "t", "--format", "csv", *where, stdin=b'a,b\n1,"2\n"\n3\n', code=1)
+    assert values(where) == [*written, b"1", b'{"a": "1", "b": "2\\n"}']
     keys = call_plog("consume", "t", "--format", "%K %k\n", *where).stdout.splitlines()
     assert keys == [b"1 a", b"1 b", b"-1 ", b"1 b", b"1 a", b"-1 "], "null is a null key"
 

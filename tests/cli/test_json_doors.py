@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import UsageError
-from core.pipeline import input_lines
+from core.pipeline import csv_rows, input_lines
 from core.pipeline.csv_rows import read_csv
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Batch, parse_lines
@@ -131,6 +131,17 @@ def test_csv_is_read_right_or_refused(tmp_path: Path, data: bytes, expected: obj
         assert next(str(batch.bad) for batch in batches if batch.bad is not None).startswith(expected)
     else:
         assert csv_values(batches) == [expected]
+
+
+def test_quotes_that_do_not_end_are_named_before_the_end_of_a_long_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_rows, "_LONGEST_CELL", 40)
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'a,b\n1,"x\n' + b"2,y\n" * 20)
+    batches = read_csv([path], None, None)
+    bad = next(batch.bad for batch in batches if batch.bad is not None)
+    assert str(bad) == "line 2: not CSV: the quotes of a cell do not end"
 
 
 def csv_values(batches: Iterable[Batch]) -> list[object]:
