@@ -44,14 +44,13 @@ def handle(
         partitions = []
         for data in asked.partitions:
             response = OffsetCommitResponsePartition(data.partition_index)
-            partitions.append(response)
             if topic is None:
                 response.error_code = missing
             elif data.partition_index not in topic.partitions:
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 name = TopicPartition(topic.name, data.partition_index)
-                waiting[name] = response
+                response = waiting.setdefault(name, response)  # one for both if the partition is named twice
                 offsets[name] = CommittedOffset(
                     data.committed_offset,
                     data.committed_leader_epoch,
@@ -60,6 +59,7 @@ def handle(
                     expires_ms,
                     topic.topic_id,
                 )
+            partitions.append(response)
         topics.append(OffsetCommitResponseTopic(asked.name, asked.topic_id, partitions))
     answer = OffsetCommitResponse(topics=topics)
     commit = OffsetCommit(

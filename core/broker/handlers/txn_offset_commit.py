@@ -48,16 +48,14 @@ def handle(
         topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
         partitions = []
         for data in asked.partitions:
-            response = TxnOffsetCommitResponsePartition(data.partition_index)
-            partitions.append(response)
             if topic is None or data.partition_index not in topic.partitions:
                 is_unknown_id = by_id and topic is None
-                response.error_code = (
-                    ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
+                missing = ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                partitions.append(TxnOffsetCommitResponsePartition(data.partition_index, missing))
                 continue
             name = TopicPartition(topic.name, data.partition_index)
-            waiting[name] = response
+            response = waiting.setdefault(name, TxnOffsetCommitResponsePartition(data.partition_index))
+            partitions.append(response)  # one for both if the partition is named twice
             offsets[name] = CommittedOffset(
                 data.committed_offset,
                 data.committed_leader_epoch,

@@ -128,6 +128,15 @@ def test_commit(broker: SteeredNode, version: int) -> None:
     assert kept.leader_epoch == (1 if version >= 6 else -1)
 
 
+def test_a_refused_commit_says_so_as_often_as_it_names_a_partition(broker: SteeredNode) -> None:
+    request = commit_request(broker, 9)
+    request.member_id, request.generation_id_or_member_epoch = "nobody", 1
+    request.topics[0].partitions *= 2
+    request.topics *= 2
+    topics = ask(broker, OFFSET_COMMIT, request, 9).topics
+    assert [p.error_code for topic in topics for p in topic.partitions] == [ErrorCode.GROUP_ID_NOT_FOUND] * 4
+
+
 @for_each("version", range(1, 11))
 def test_fetch(broker: SteeredNode, version: int) -> None:
     commit(broker)

@@ -149,6 +149,14 @@ def test_offsets_of_topics_by_id(broker: SteeredNode) -> None:
         assert ask(broker, TXN_OFFSET_COMMIT, request, version).topics[0].partitions[0].error_code == code
 
 
+def test_refused_offsets_are_refused_as_often_as_a_partition_is_named(broker: SteeredNode) -> None:
+    request = Client(broker).offset_request(7)
+    request.producer_epoch += 1
+    request.topics[0].partitions *= 2
+    (topic,) = ask(broker, TXN_OFFSET_COMMIT, request, 5).topics
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.INVALID_PRODUCER_EPOCH] * 2
+
+
 def committed(broker: SteeredNode, partition: int = 0) -> list[bytes | None]:
     """What a consumer of committed records gets, who leaves out what it is told was aborted."""
     data = fetch(broker, 0, partition=partition, isolation_level=READ_COMMITTED)
