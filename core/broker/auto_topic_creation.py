@@ -93,7 +93,7 @@ class AutoTopicCreation:
             topic.name,
             partitions,
             replicas,
-            [CreatableReplicaAssignment(number, list(nodes)) for number, nodes in topic.assignments.items()],
+            [CreatableReplicaAssignment(number, list(nodes)) for number, nodes in topic.assignments],
             [CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
         )
 

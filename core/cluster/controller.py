@@ -24,7 +24,8 @@ class NewTopic:
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    """Numbers of partitions, and their replicas; what a number that comes twice means is for the controller to say."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
     def count_partitions(self, default_partitions: int) -> int:

@@ -59,7 +59,10 @@ def wanted_replicas(
                 "A manual partition assignment was specified, but numPartitions or replicationFactor "
                 "was not set to -1.",
             )
-        return checked_assignments(topic.assignments, first=0, brokers=brokers)
+        assignments = dict(topic.assignments)
+        if len(assignments) < len(topic.assignments):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual partition assignments.")
+        return checked_assignments(assignments, first=0, brokers=brokers)
     partitions = default_partitions if topic.num_partitions == -1 else topic.num_partitions
     replication = default_replication if topic.replication_factor == -1 else topic.replication_factor
     if partitions <= 0:

@@ -94,11 +94,8 @@ def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
     """Raises KafkaError if the request contradicts itself."""
     if times > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    numbers = Counter(a.partition_index for a in wanted.assignments)
-    if any(count > 1 for count in numbers.values()):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual partition assignments.")
     configs = {c.name: c.value for c in wanted.configs}
-    assignments = {a.partition_index: a.broker_ids for a in wanted.assignments}
+    assignments = [(a.partition_index, a.broker_ids) for a in wanted.assignments]
     return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
 
 

@@ -247,7 +247,6 @@ KNOWN = (
     Known(UNIFORM, (AT_RANDOM,), "^ConsumerGroup", path=r"Assignment\.TopicPartitions"),  # ids decide between equals
     Known(LEFT_BEHIND, (AT_RANDOM,), "^DescribeGroups$|^ListGroups$", path="Group"),
     Known(LEFT_BEHIND, (AT_RANDOM,), "^OffsetCommit$", path="ErrorCode$", plog="^22$", kafka="^25$"),
-    Known(ANOTHER_MISTAKE, ("create-topics-names",), step="^two mistakes$", plog="39", kafka="17"),
     Known(EMPTY_LOG, ("idempotent-producers",), step="^an empty log", path="ErrorCode$|BaseOffset$"),
     Known(ODD_NUMBERS, ("idempotent-producers",), step="^epoch -1$", path="ErrorCode$|BaseOffset$"),
     Known(REFUSED_ALONE, ("contradicting-produce-requests",)),

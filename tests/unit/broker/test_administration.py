@@ -167,7 +167,9 @@ def test_create_only_to_see(broker: SteeredNode) -> None:
         (CreatableTopic("x", 1, 1, configs=[CreatableTopicConfig("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
         (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [9])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(1, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (CreatableTopic("x", 1, 1, [CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (CreatableTopic("x", -1, -1, [CreatableReplicaAssignment(0, [1])] * 2), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (CreatableTopic("t", -1, -1, [CreatableReplicaAssignment(0, [1])] * 2), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (CreatableTopic("x", 1, 1, [CreatableReplicaAssignment(0, [1])] * 2), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_can_not_be_created(broker: SteeredNode, topic: CreatableTopic, code: ErrorCode) -> None:

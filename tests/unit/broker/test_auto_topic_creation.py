@@ -58,7 +58,7 @@ async def test_the_defaults_are_those_of_the_broker_that_asks() -> None:
         creation = creation_by(controller, num_partitions="4", default_replication_factor="3")
         creation.begin(NewTopic("asked"))
         creation.begin(NewTopic("of-its-own", 2, 1, configs={"cleanup.policy": "compact"}))
-        creation.begin(NewTopic("placed", assignments={0: [1, 2]}))
+        creation.begin(NewTopic("placed", assignments=[(0, [1, 2])]))
         await until_idle(creation)
         (request,) = controller.asked
         assert request.timeout_ms == 0
