@@ -127,7 +127,7 @@ class FetchReader:
 
     def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
         """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
-        if wanted.current_leader_epoch != partition.leader_epoch:
+        if wanted.current_leader_epoch >= 0:  # -2 is none as well, unlike in ListOffsets
             partition.ensure_leader_epoch(wanted.current_leader_epoch)
         if self._needs_leader and not partition.is_leading:
             partition.ensure_leading()

@@ -83,7 +83,8 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   - INVALID_RECORD for null records;
   - UNKNOWN_TOPIC_ID for several partitions of the topic id 0 in a Fetch.
 
-  A JoinGroup that names a protocol twice, and an AddPartitionsToTxn without transactions, are answered.
+  A JoinGroup that names a protocol twice, an AlterConfigs that names a resource twice, and an AddPartitionsToTxn
+  without transactions, are answered.
 - Share groups have no coordinator: the answer is COORDINATOR_NOT_AVAILABLE whatever the key is. Kafka checks the form
   of the key first.
 
@@ -105,13 +106,12 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   unknown isolation level as read_uncommitted. ListOffsets refuses an unknown isolation level (UNSUPPORTED_VERSION;
   Kafka: an unexpected error). A producer's epoch below 0 is INVALID_PRODUCER_EPOCH; Kafka takes it if the log knows no
   other. A cursor of DescribeTopicPartitions at partition 2147483647 is the end of its topic; Kafka counts on from
-  there. The leader epoch -2 of a Fetch is older than any (FENCED_LEADER_EPOCH); Kafka takes it for none.
+  there. A negative rebalance timeout of JoinGroup is the session's; in Kafka it is over before the member can ask for
+  its assignment.
 - A marker of transaction version 2 that is there already is INVALID_PRODUCER_EPOCH, as soon as it is committed. Kafka
   writes it again.
 - ListOffsets by time knows no record that was deleted (DeleteRecords). If one was deleted in the middle of a segment,
   Kafka may answer with it, or miss a later one.
-- A Fetch of a replica is answered like a consumer's by a broker of its own. There is no other replica, so none needs to
-  get NOT_LEADER_OR_FOLLOWER. A member of a cluster answers it as Kafka does.
 
 **Topics**
 

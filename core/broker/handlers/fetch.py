@@ -146,7 +146,8 @@ class DelayedFetch(Pending[FetchResponse]):
                 elif data.error_code in _ANSWERED_WITH_LEADER and name and self._version >= _FIRST_VERSION_WITH_LEADERS:
                     leaders = leaders or CurrentLeaders(self._services, self._context, NodeEndpoint)
                     data.current_leader = LeaderIdAndEpoch(*leaders.find(name, data.partition_index))
-                    response.node_endpoints = leaders.node_endpoints
+                    if not self._reader.is_for_replica:  # it knows its brokers from the controller
+                        response.node_endpoints = leaders.node_endpoints
         session = self._session
         if session is not None:
             response.session_id = session.session_id

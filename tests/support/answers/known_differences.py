@@ -42,7 +42,6 @@ CONFIG_SOURCES = Reason("protocol.md", "The sources and synonyms")
 FEATURES = Reason("protocol.md", "The features are those that plog has")
 MARKED_ALREADY = Reason("protocol.md", "A marker of transaction version 2 that is there already")
 DELETED_RECORDS = Reason("protocol.md", "ListOffsets by time knows no record that was deleted")
-REPLICAS = Reason("protocol.md", "A Fetch of a replica is answered like a consumer's")
 ODD_NUMBERS = Reason("protocol.md", "Numbers that no client sends")
 DELETED_IN_SESSION = Reason("protocol.md", "If a topic is deleted during a fetch session")
 QUORUM = Reason("protocol.md", "The quorum has one voter")
@@ -156,7 +155,10 @@ KNOWN = (
     Known(TWICE, ("delete-topics",), step="one by name and by id"),
     Known(
         NO_NULL_LIST,
-        ("fetch-one-partition", "fetch-sessions", "fetch-sessions-of-deleted-topics", "delete-records", AT_RANDOM),
+        (
+            "fetch-one-partition", "fetch-several-partitions", "fetch-sessions", "fetch-sessions-of-deleted-topics",
+            "delete-records", AT_RANDOM,
+        ),
         path="AbortedTransactions$",
         plog=r"^\[\]$",
         kafka="^null$",
@@ -190,8 +192,7 @@ KNOWN = (
     Known(CONFIG_SOURCES, (AT_RANDOM,), path=r"Synonyms\[log.retention", plog=_MISSING),
     Known(CONFIG_SOURCES, ("describe-broker-configs",), path=r"\[node.id\]|\[log.dir\]"),
     Known(FEATURES, ("api-versions",), path="Features"),
-    Known(REPLICAS, ("fetch-several-partitions",), step="^replica [1-9]"),
-    Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level|leader epoch -2"),
+    Known(ODD_NUMBERS, ("fetch-one-partition",), step="bytes -1|^both -1|isolation level"),
     Known(ODD_NUMBERS, ("list-offsets",), step="^isolation level"),
     Known(DELETED_IN_SESSION, ("fetch-sessions-of-deleted-topics",), path="ErrorCode$", plog="100", kafka="^(3|103)$"),
     Known(QUORUM, ("cluster", "requests-with-defaults"), path=r"Nodes|ReplicaDirectoryId"),
@@ -259,7 +260,6 @@ KNOWN = (
     Known(DELETED_RECORDS, (AT_RANDOM,), "^ListOffsets$", path=_OF_A_RECORD, kafka="^-1$"),
     Known(ODD_NUMBERS, (AT_RANDOM,), "^DescribeTopicPartitions$", step='"Cursor".*"PartitionIndex": 2147483647'),
     Known(ODD_NUMBERS, ("describe-topic-partitions",), step="-2147483647,"),
-    Known(REPLICAS, (AT_RANDOM,), "^Fetch$", step='"ReplicaId": (-2|1|5)'),
     Known(OWN_CONFIGS, (AT_RANDOM,), "^DescribeConfigs$", step='"ResourceType": 4', plog=_MISSING),
     Known(
         REFUSED_ALONE, (AT_RANDOM,), "^Produce$", path=r"ErrorCode$|BaseOffset$|LogStartOffset$", kafka="^(49|53|-1)$",

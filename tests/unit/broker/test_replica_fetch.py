@@ -36,6 +36,7 @@ from tests.support.logs import NOW, make_batch
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 
 STRANGER = 77
+CONSUMER = -1
 BY_ID = 17
 
 
@@ -292,22 +293,27 @@ def test_who_is_refused_is_told_who_leads_and_where_that_is(led: ReplicatedTopic
     epoch = led.partition.leader_epoch
     where = NodeEndpoint(OTHER, f"broker-{OTHER}", 9000 + OTHER, "r")
     for version in (16, 17, 18):
-        for its, code in ((epoch - 1, ErrorCode.FENCED_LEADER_EPOCH), (epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)):
-            request = led.replica_request(0, current_leader_epoch=its)
+        for who, its, code in (
+            (CONSUMER, epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+            (OTHER, epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+            (OTHER, epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ):
+            request = led.replica_request(0, who, current_leader_epoch=its)
             answer = ask(led.broker, FETCH, request, version)
             (data,) = answer.responses[0].partitions
             assert data.error_code == code
             assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (OTHER, epoch)
-            assert answer.node_endpoints == [where]
+            assert answer.node_endpoints == ([where] if who == CONSUMER else [])  # a replica knows its brokers
     before_kip_951 = ask(led.broker, FETCH, led.replica_request(0), 15)
     assert before_kip_951.responses[0].partitions[0].current_leader.leader_id == -1
 
 
 def test_a_leader_that_is_not_there_is_named_without_an_address(led: ReplicatedTopic) -> None:
     led.decide(leader=OTHER)
-    answer = ask(led.broker, FETCH, led.replica_request(0), BY_ID)
+    request = led.replica_request(0, CONSUMER, current_leader_epoch=led.partition.leader_epoch - 1)
+    answer = ask(led.broker, FETCH, request, BY_ID)
     data = answer.responses[0].partitions[0]
-    assert (data.error_code, data.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, OTHER)
+    assert (data.error_code, data.current_leader.leader_id) == (ErrorCode.FENCED_LEADER_EPOCH, OTHER)
     assert answer.node_endpoints == []
 
 
@@ -335,8 +341,8 @@ def test_producers_are_told_where_the_leader_is(led: ReplicatedTopic, version: i
 def test_one_partition_of_many_is_answered_once_for_each_of_its_leaders(led: ReplicatedTopic) -> None:
     led.register(OTHER)
     led.decide(leader=OTHER)
-    request = led.replica_request(0)
-    request.topics.append(led.replica_request(0).topics[0])
+    request = led.replica_request(0, CONSUMER, current_leader_epoch=led.partition.leader_epoch - 1)
+    request.topics *= 2
     answer = ask(led.broker, FETCH, request, BY_ID)
     assert len(answer.node_endpoints) == 1
     assert all(topic.partitions[0].current_leader.leader_id == OTHER for topic in answer.responses)
