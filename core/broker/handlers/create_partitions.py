@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 
@@ -18,8 +19,11 @@ from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+_log = logging.getLogger("plog.broker")
 
 
 def handle(
@@ -27,9 +31,9 @@ def handle(
 ) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
     control = find_control(services)
     if control is None:
-        return services.stepped_answers.answer(_create(services, request), is_owed=True)
+        return services.stepped_answers.answer(_create(services, request, context), is_owed=True)
     grown = ClusterTopics(services, control).create_partitions(_wanted(request), validate_only=request.validate_only)
-    return grown.map(lambda outcomes: _answer(request, outcomes))
+    return grown.map(lambda outcomes: _answer(request, outcomes, context))
 
 
 def _wanted(request: CreatePartitionsRequest) -> list[Growth]:
@@ -44,18 +48,24 @@ def _wanted(request: CreatePartitionsRequest) -> list[Growth]:
     ]
 
 
-def _answer(request: CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None]) -> CreatePartitionsResponse:
+def _answer(
+    request: CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None], context: RequestContext
+) -> CreatePartitionsResponse:
     results = []
-    for name in dict.fromkeys(topic.name for topic in request.topics):
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
         result = CreatePartitionsTopicResult(name)
         error = outcomes.get(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         if error is not None:
             result.error_code, result.error_message = error.code, error.message
+        elif not request.validate_only:
+            _log_growth(wanted, context)
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
 
-def _create(services: Services, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
+def _create(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> Steps[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     too_many: KafkaError | None = None
     try:
@@ -74,11 +84,17 @@ def _create(services: Services, request: CreatePartitionsRequest) -> Steps[Creat
             yield from services.topics.create_partitions(
                 name, wanted.count, assignments, validate_only=request.validate_only
             )
+            if not request.validate_only:
+                _log_growth(wanted, context)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
         yield
     return CreatePartitionsResponse(results=results)
+
+
+def _log_growth(topic: CreatePartitionsTopic, context: RequestContext) -> None:
+    _log.info("added partitions to topic %s, which has %d now, for %s", topic.name, topic.count, context.sender)
 
 
 SERVES = ServedApi(CREATE_PARTITIONS, handle, Needs.NOTHING)

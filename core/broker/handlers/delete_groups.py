@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -13,6 +15,8 @@ from core.protocol.schema.delete_groups import (
     DeleteGroupsResponse,
 )
 
+_log = logging.getLogger("plog.groups")
+
 
 def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     results = []
@@ -21,6 +25,7 @@ def handle(services: Services, request: DeleteGroupsRequest, context: RequestCon
         try:
             services.node.ensure_writable()
             services.groups.delete(group_id)
+            _log.info("deleted group %r for %s", group_id, context.sender)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)

@@ -51,7 +51,10 @@ def handle(
             result = DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, ErrorCode.NONE)
             partitions.append(result)
             try:
-                deleted.append(_delete(services, topic.name, wanted.offset, result))
+                done = _delete(services, topic.name, wanted.offset, result)
+                deleted.append(done)
+                at, who = done.partition.log.partition, context.sender
+                _log.info("deleted the records of %s below offset %d for %s", at, done.offset, who)
             except KafkaError as error:
                 result.error_code = error.code
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))

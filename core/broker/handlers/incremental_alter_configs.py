@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from core.broker.config_resources import ConfigResource, ensure_named_once, find_config_resource
-from core.broker.config_writes import when_written
+from core.broker.config_resources import ConfigResource, Overrides, ensure_named_once, find_config_resource
+from core.broker.config_writes import ConfigWrite, when_written
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
@@ -35,18 +35,18 @@ def handle(
         try:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            writing = _alter(services, resource, validate_only=request.validate_only)
-            if writing is not None:
-                writes.append((response, writing))
+            changes, writing = _alter(services, resource, validate_only=request.validate_only)
+            if not request.validate_only:
+                writes.append(ConfigWrite(response, changes, writing))
         except KafkaError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
-    return when_written(IncrementalAlterConfigsResponse(responses=responses), writes)
+    return when_written(IncrementalAlterConfigsResponse(responses=responses), writes, context.sender)
 
 
 def _alter(
     services: Services, resource: AlterConfigsResource, *, validate_only: bool
-) -> Pending[KafkaError | None] | None:
+) -> tuple[Overrides, Pending[KafkaError | None] | None]:
     ensure_named_once([config.name for config in resource.configs])
     for config in resource.configs:
         if config.value is None and config.config_operation != _DELETE:
@@ -54,7 +54,7 @@ def _alter(
     configs = find_config_resource(services, resource.resource_type, resource.resource_name)
     configs.overrides()
     changes = {config.name: _new_value(configs, config) for config in resource.configs}
-    return configs.alter(changes, validate_only=validate_only)
+    return changes, configs.alter(changes, validate_only=validate_only)
 
 
 def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:

@@ -11,6 +11,8 @@ from core.broker.request_context import RequestContext
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.protocol.schema import alter_configs
+from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterConfigsRequest
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
@@ -360,6 +362,32 @@ def test_settings_change_while_the_log_is_open(broker: SteeredNode) -> None:
     assert alter(broker, ("cleanup.policy", SUBTRACT, "compact")) == 0
     assert broker.services.image.topic_configs("t") == {"cleanup.policy": ""}
     assert log.config.cleanup_policy == frozenset(), "which keeps everything"
+
+
+def test_who_changes_settings_or_adds_partitions_is_logged(
+    broker: SteeredNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    add_topic(broker)
+    caplog.clear()
+
+    def grow(name: str, *, validate_only: bool) -> None:
+        wanted = [CreatePartitionsTopic(name, 3, None)]
+        ask(broker, CREATE_PARTITIONS, CreatePartitionsRequest(wanted, 1000, validate_only=validate_only))
+
+    for validate_only in (True, False):
+        changes = [("retention.ms", SET, "1000"), ("cleanup.policy", DELETE, None)]
+        ask(broker, INCREMENTAL_ALTER_CONFIGS, changes_of(TOPIC, "t", *changes, validate_only=validate_only))
+        replaced = AlterConfigsRequest([alter_configs.AlterConfigsResource(TOPIC, "nobody")], validate_only)
+        ask(broker, ALTER_CONFIGS, replaced)
+        grow("t", validate_only=validate_only)
+    assert alter(broker, ("retention.ms", SET, "long")) == ErrorCode.INVALID_CONFIG
+    grow("nobody", validate_only=False)
+    who = "client 'test' at no address"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "INFO"] == [
+        f"changed settings of topic 't' for {who}: cleanup.policy (removed), retention.ms",
+        f"added partitions to topic t, which has 3 now, for {who}",
+    ]
 
 
 def test_a_resource_that_is_named_twice_is_not_altered(broker: SteeredNode) -> None:

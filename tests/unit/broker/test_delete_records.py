@@ -45,7 +45,8 @@ def delete_records(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_records_are_gone_at_once(broker: SteeredNode, version: int) -> None:
+def test_records_are_gone_at_once(broker: SteeredNode, version: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     add_topic(broker)
     produce_values(broker, b"a", b"b", b"c")
     assert delete_records(broker, 2, version=version) == (0, 2)
@@ -55,6 +56,7 @@ def test_records_are_gone_at_once(broker: SteeredNode, version: int) -> None:
     assert delete_records(broker, 1, version=version) == (0, 2), "the start never goes back"
     assert delete_records(broker, -1, version=version) == (0, 3)
     assert values_of(fetch(broker, 3)) == []
+    assert "deleted the records of t-0 below offset 3 for client 'test' at no address" in caplog.messages
 
 
 @pytest.mark.parametrize(

@@ -168,12 +168,15 @@ def test_fetch_all_that_was_committed(broker: SteeredNode, version: int) -> None
 
 
 @for_each("version", range(4))
-def test_delete(broker: SteeredNode, version: int) -> None:
+def test_delete(broker: SteeredNode, version: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    caplog.clear()
     commit(broker)
     results = ask(broker, DELETE_GROUPS, DeleteGroupsRequest(["g", "other"]), version).results
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0), ("other", ErrorCode.GROUP_ID_NOT_FOUND)]
     assert [bool(r.error_message) for r in results] == [False, version >= 3]
     assert committed(broker) == (0, -1)
+    assert [m for m in caplog.messages if "deleted" in m] == ["deleted group 'g' for client 'test' at no address"]
 
 
 def test_delete_offsets(broker: SteeredNode) -> None:
