@@ -14,7 +14,7 @@ Answers = dict[Step, Any]
 ABSENT = "<absent>"
 _NAMES = (
     "Name", "Topic", "TopicName", "PartitionIndex", "Partition", "Index", "GroupId", "MemberId", "Key", "ResourceName",
-    "TransactionalId", "ApiKey", "TopicId", "Feature", "BaseOffset", "NodeId",
+    "TransactionalId", "ApiKey", "TopicId", "Feature", "BaseOffset", "NodeId", "ProducerId",
 )  # fmt: skip
 """What elements of a list are matched by: the first that one has."""
 

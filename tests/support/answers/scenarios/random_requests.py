@@ -118,26 +118,27 @@ class World:
                 self.broker.produce(self.topics[name], batch(THREE[:2]), partition)
         self.broker.wait_until_applied()
 
-    def ask(self, step: str, api: str, version: int, drawn: Fields) -> None:
+    def ask(self, step: str, api: str, version: int, drawn: Fields, *, is_twice: bool = False) -> None:
         self.written.clear()
         fields = _filled(drawn, self)
         answer = self.broker.query(api, version, **fields)
         if api == "InitProducerId":
             answer = self._until_ended(answer, version, fields)
-        kept = answer if isinstance(answer, str) else self._comparable(api, answer)
+        kept = answer if isinstance(answer, str) else self._comparable(api, answer, is_twice=is_twice)
         self.broker.keep(step, kept, api, version)
         if isinstance(answer, str):
             return
         self._learn(api, fields, answer)
         if api == "Metadata" and fields.get("AllowAutoTopicCreation", True):
             wait_until(lambda: self._are_made(answer))
+            self._wait_for_leaders()
         if api in _CHANGING:
             self.broker.wait_until_applied()
             self._wait_for_leaders()
 
     def _wait_for_leaders(self) -> None:
         """Of the topics that are there now."""
-        asked = [{"Name": self.prefix + letter} for letter in "abcd"]
+        asked = [{"Name": self.prefix + name} for name in (*"abcd", "none")]
         for topic in self.broker.query("Metadata", Topics=asked, AllowAutoTopicCreation=False)["Topics"]:
             if not topic["ErrorCode"]:
                 wait_until(partial(self.broker.leads, topic["Name"], len(topic["Partitions"])))
@@ -161,13 +162,13 @@ class World:
         wait_until(is_ended)
         return answer
 
-    def _comparable(self, api: str, answer: Fields) -> Any:
+    def _comparable(self, api: str, answer: Fields, *, is_twice: bool) -> Any:
         if api == "ApiVersions":
             return {"ErrorCode": answer["ErrorCode"], "lists apis": bool(answer["ApiKeys"])}
         if api == "WriteTxnMarkers":  # these producers are made up
             return {"Markers": [{**marker, "ProducerId": str(marker["ProducerId"])} for marker in answer["Markers"]]}
-        if api == "Fetch":
-            answer = {**answer, "Responses": _once(answer["Responses"])}
+        if is_twice or api == "Fetch":
+            answer = _merged([answer])[0]
         return _without_others(answer, self.prefix if api in _LISTING else "")
 
     def _learn(self, api: str, fields: Fields, answer: Fields) -> None:
@@ -244,13 +245,21 @@ def _shown(value: Any) -> Any:
     return value[:60] if isinstance(value, str) else value
 
 
-def _once(topics: list[Fields]) -> list[Fields]:
-    """Each topic of a Fetch once, where Kafka names it again for those of its partitions that have errors."""
-    by_topic: dict[str, Fields] = {}
-    for topic in topics:
-        known = by_topic.setdefault(topic.get("TopicId") or topic["Topic"], {**topic, "Partitions": []})
-        known["Partitions"] = [*known["Partitions"], *topic["Partitions"]]
-    return list(by_topic.values())
+def _merged(elements: list[Any]) -> list[Any]:
+    """Equal elements of a list as one, and those that differ in their lists alone.
+
+    A broker may answer twice what is named twice, or once; and Fetch may name a topic again for partitions with errors.
+    """
+    merged: dict[str, Any] = {}
+    for element in elements:
+        if not isinstance(element, dict):
+            merged[json.dumps(element)] = element
+            continue
+        lists = {name: each for name, each in element.items() if isinstance(each, list)}
+        rest = {name: None if name in lists else each for name, each in element.items()}
+        known = merged.setdefault(json.dumps(rest), {**element, **{name: [] for name in lists}})
+        known.update({name: _merged([*known[name], *each]) for name, each in lists.items()})
+    return list(merged.values())
 
 
 def _without_others(value: Any, prefix: str) -> Any:
@@ -276,7 +285,8 @@ class Draw:
     """Draws one request after the other.
 
     `chosen` has the values of the fields before, by name; `topic` is the letter of the last topic; `is_twice` says that
-    something is named twice, `is_by_id` that topics are named by their ids where there is a choice for all.
+    something is named twice, `is_by_id` that topics are named by their ids where there is a choice for all. In a life
+    that `is_uniform` consumer groups have one member: of several, the ids of topics decide who gets what.
     """
 
     def __init__(self, source: random.Random, prefix: str, theme: str) -> None:
@@ -291,6 +301,7 @@ class Draw:
         self.is_by_id = False
         self._oddness = 0.0
         self._is_new = self.one_of(True, False)
+        self.is_uniform = self.one_of(True, False, False)
 
     def request(self) -> tuple[str, int, Fields]:
         weights = THEMES[self.theme]
@@ -423,7 +434,13 @@ def _group(draw: Draw) -> str:
 
 
 def _consumer(draw: Draw) -> Any:
-    return draw.one_of("m1", "m1", "m2", "m3") * 11
+    return ("m1" if draw.is_uniform else draw.one_of("m1", "m1", "m2", "m3")) * 11
+
+
+def _assignor(draw: Draw) -> Any:
+    if draw.is_uniform:
+        return draw.mostly(None, "uniform", "range")
+    return "range" if draw.chosen["SubscribedTopicNames"] else draw.one_of(None, "range")
 
 
 def _key_of_a_member(draw: Draw) -> str:
@@ -644,7 +661,7 @@ TABLE: dict[str, Maker] = {
     "ResourceType": _resource_type, "ResourceName": _resource_name, "ResourceTypes": _of(TOPIC, GROUP, 16, 4, 99),
     "GroupId": _group, "GroupIds": _group, "Groups": _group, "GroupsNames": _group, "MemberId": _member,
     "MemberEpoch": _consumer_epoch, "GenerationId": _generation, "GenerationIdOrMemberEpoch": _generation,
-    "InstanceId": _of(None), "GroupInstanceId": _of(None), "ServerAssignor": _mostly(None, "range"),
+    "InstanceId": _of(None), "GroupInstanceId": _of(None), "ServerAssignor": _assignor,
     "ConsumerGroupHeartbeat.RackId": _of(None, "r"),
     "RebalanceTimeoutMs": lambda draw: 300_000 if draw.chosen.get("MemberEpoch", 0) == 0 else draw.one_of(-1, 300_000),
     "SubscribedTopicNames": _subscription,
@@ -675,14 +692,15 @@ WHOLE_LISTS = {TABLE[name] for name in (
 """Makers of a list, not of one of its elements."""
 ODD: dict[str, tuple[Any, ...]] = {
     "Acks": (2, -2, 32767), "TimeoutMs": (2**31 - 1,), "timeoutMs": (2**31 - 1,), "MaxWaitMs": (-1, 0),
-    "RebalanceTimeoutMs": (-1, 0, 2**31 - 1), "SessionTimeoutMs": (-1, 0, 5999, 1_800_001),
+    "RebalanceTimeoutMs": (-1, 0, 2**31 - 1), "JoinGroup.RebalanceTimeoutMs": (2**31 - 1,),
+    "SessionTimeoutMs": (-1, 0, 5999, 1_800_001),
     "TransactionTimeoutMs": (-1, 0, 900_001, 2**31 - 1), "GroupInstanceId": (None,), "InstanceId": (None, ""),
     "ProtocolType": ("", "connect"), "TransactionalIdPattern": ("[", "(?=x)"), "ReplicaId": (-2, 1, 5),
     "TransactionalId": ("", "é", "x" * 300), "MaxVersionLevel": (-1, 100), "ElectionType": (2, -1),
     "CoordinatorEpoch": (0,), "ProducerId": (1 << 40, -2), "SessionEpoch": (0, 1), "SessionId": (0, 12345),
     "DurationFilter": (), "Records": (), "WriteTxnMarkers.ProducerId": (), "TransactionVersion": (),
     "SubscribedTopicRegex": (), "MemberEpoch": (-3, 2**31 - 1), "GenerationIdOrMemberEpoch": (-2, 2**31 - 1),
-    "GroupId": ("",), "MemberId": ("nope",),
+    "GroupId": ("",), "MemberId": ("nope",), "ServerAssignor": ("nope",),
 }  # fmt: skip
 """What odd values a field may have, if not any: of some, requests would wait, or change what other lives see."""
 
@@ -696,10 +714,13 @@ def live(broker: AskedBroker, seed: int, number: int, requests: int = REQUESTS_O
     for name in ("t1", "t2") if theme == "transactions" else ():
         start = {"TransactionalId": world.prefix + name, "TransactionTimeoutMs": 60_000, "ProducerId": -1}
         world.ask(f"{name} begins", "InitProducerId", 5, {**start, "ProducerEpoch": -1})
+    deletes_records = False
     for index in range(requests):
         api, version, drawn = draw.request()
-        step = f"{number}.{index}{' twice' if draw.is_twice else ''} {json.dumps(_shown(drawn), ensure_ascii=False)}"
-        world.ask(step, api, version, drawn)
+        marks = f"{' twice' if draw.is_twice else ''}{' after DeleteRecords' if deletes_records else ''}"
+        step = f"{number}.{index}{marks} {json.dumps(_shown(drawn), ensure_ascii=False)}"
+        deletes_records |= api == "DeleteRecords"
+        world.ask(step, api, version, drawn, is_twice=draw.is_twice)
     for topic in world.topics.values():
         broker.query("DeleteTopics", Topics=[{"Name": topic.name}], TimeoutMs=5000)
 
