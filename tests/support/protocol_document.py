@@ -83,8 +83,8 @@ ones of Kafka. All differences are listed here and in [validation.md](validation
   - INVALID_RECORD for null records;
   - UNKNOWN_TOPIC_ID for several partitions of the topic id 0 in a Fetch.
 
-  A JoinGroup that names a protocol twice, an AlterConfigs that names a resource twice, and an AddPartitionsToTxn
-  without transactions, are answered.
+  A JoinGroup that names a protocol twice, an AlterConfigs that names a resource twice, an AddPartitionsToTxn without
+  transactions, and a WriteTxnMarkers of several producers, are answered.
 - Share groups have no coordinator: the answer is COORDINATOR_NOT_AVAILABLE whatever the key is. Kafka checks the form
   of the key first.
 

@@ -247,8 +247,10 @@ KNOWN = (
     _at_random(WORDS, "UpdateFeatures", r"^Results\[.*\]\.ErrorMessage$", "^null$", _SOME, version="^1$"),
     _at_random(SURPRISES, "Fetch", "^ErrorCode$", "^0$", "^-1$", step=_ID_0_AND_MORE),
     _at_random(SURPRISES, "Fetch", r"^Responses\[[^]]*\]$", "", _MISSING, step=_ID_0_AND_MORE),
+    _at_random(SURPRISES, "Fetch", "^SessionId$", "", "", step=_ID_0_AND_MORE),
     _at_random(SURPRISES, "WriteTxnMarkers", r"\]\.ErrorCode$", "^47$", "^-1$", step='"ProducerEpoch": -'),
-    _at_random(SURPRISES, "AddPartitionsToTxn|WriteTxnMarkers", "^$", "", '^"no answer"$', step=r'": (\[\]|null)'),
+    _at_random(SURPRISES, "AddPartitionsToTxn", "^$", "", '^"no answer"$', step=r' \{"Transactions": (\[\]|null)'),
+    _at_random(SURPRISES, "WriteTxnMarkers", "^$", "", '^"no answer"$', step=r'("ProducerEpoch": .*){2}|": \[\]'),
     _at_random(
         SURPRISES, "DescribeTopicPartitions", r"^Topics\[|^NextCursor$", "", _FAILED, step='"Name": "(|é|a b|x{60})"',
     ),
@@ -314,9 +316,10 @@ KNOWN = (
         "Fetch",
         r"^ErrorCode$|^Responses\[[^]]*\](\.Partitions\[-?\d+\]\.(ErrorCode|HighWatermark|L\w+Offset|A\w+s|Records))?$",
         "",
-        f'^(-1|""|\\[\\]|"{ABSENT}")$',
+        f'^(-1|""|\\[\\]|"{ABSENT}")$|^{{"batches"',
         step=_NO_SUCH_NUMBER,
     ),
+    _at_random(ODD_NUMBERS, "Fetch", "^SessionId$", "", "", step=_NO_SUCH_NUMBER),
     _at_random(ODD_NUMBERS, "ListOffsets", r"\]\.ErrorCode$", "^(35|42)$", "^-1$", step=_NO_SUCH_NUMBER),
     _at_random(
         ODD_NUMBERS, "DescribeTopicPartitions", "", "", "", step='"Cursor".*"PartitionIndex": 2147483647',
