@@ -45,6 +45,8 @@ GROUP_CONFIG = ConfigDef(
         ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
         ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members send heartbeats, ms.", at_least(1)),
         _kept_int("consumer.assignment.interval.ms", 1000, 0, 15_000),
+        _kept("errors.deadletterqueue.copy.record.enable", _T.BOOLEAN, False, "Whether rejected records are copied."),
+        _kept("errors.deadletterqueue.topic.name", _T.STRING, "", "Where records go that a share group rejects."),
         _kept_int("share.assignment.interval.ms", 1000, 0, 15_000),
         _kept("share.auto.offset.reset", _T.STRING, "latest", "Where a group begins.", _offset_reset),
         _kept_int("share.delivery.count.limit", 5, 2, 10),
@@ -61,9 +63,11 @@ GROUP_CONFIG = ConfigDef(
         _kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether locks are renewed."),
         _kept_int("share.session.timeout.ms", 45_000, 45_000, 60_000),
         _kept_int("streams.assignment.interval.ms", 1000, 0, 15_000),
+        _kept("streams.assignor.name", _T.STRING, "sticky", "Which assignor a group has."),
         _kept_int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
         _kept_int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
         _kept_int("streams.num.standby.replicas", 0, 0, 2),
+        _kept("streams.rack.aware.assignment.tags", _T.LIST, [], "The tags of clients that tell racks apart."),
         _kept_int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )
@@ -75,12 +79,24 @@ GROUP_DEFAULTS: Mapping[str, Setting[int]] = {
 }
 """The broker's setting that gives each its default."""
 
-_WITHOUT_BROKER_KEY = ("share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable")
+_OTHER_BROKER_KEYS: Mapping[str, str] = {
+    "streams.assignor.name": "group.streams.assignors",
+    **{
+        name: name  # none
+        for name in (
+            "errors.deadletterqueue.copy.record.enable",
+            "errors.deadletterqueue.topic.name",
+            "share.auto.offset.reset",
+            "share.isolation.level",
+            "share.renew.acknowledge.enable",
+        )
+    },
+}
 
 
 def broker_key(name: str) -> str:
     """Gives the key under which Kafka's brokers have the default of a group's key."""
-    return name if name in _WITHOUT_BROKER_KEY else f"group.{name}"
+    return _OTHER_BROKER_KEYS.get(name, f"group.{name}")
 
 
 _BOUNDS: Mapping[str, tuple[Setting[int], Setting[int]]] = {

@@ -186,7 +186,7 @@ KNOWN = (
     Known(
         OWN_CONFIGS,
         ("describe-broker-configs",),
-        path=r"\[(num.io.threads|consumer.assignor.offload|errors.deadletterqueue|streams)[^\]]*\]$",
+        path=r"\[(num.io.threads|consumer.assignor.offload.enable)\]$",
         plog=_MISSING,
     ),
     Known(
