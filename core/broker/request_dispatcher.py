@@ -24,11 +24,14 @@ from core.broker.handlers import (
     consumer_group_describe,
     consumer_group_heartbeat,
     controlled_shutdown,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -153,6 +156,9 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         describe_client_quotas,
         describe_user_scram_credentials,
         alter_client_quotas,
+        describe_acls,
+        create_acls,
+        delete_acls,
     )
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.common.error_code import ErrorCode
 from core.log.partition_reader import PartitionReader
 from core.records.compression import CompressionType
 from tests.interop.clients import CODECS, CONSUMERS, PRODUCERS, RECORDS, Sent
@@ -104,6 +105,29 @@ def test_a_record_that_is_too_large_is_refused_by_its_name(broker: Server, topic
     producer.produce(topic, b"x" * 500, on_delivery=delivered)
     assert producer.flush(FLUSH_SECONDS) == 0
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE, 0]
+
+
+def test_acls_of_a_broker_without_an_authorizer(broker: Server) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    name = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:ann", "*")
+    acl = AclBinding(*name, AclOperation.READ, AclPermissionType.ALLOW)
+    wanted = AclBindingFilter(*name, AclOperation.ANY, AclPermissionType.ANY)
+    assert admin.describe_acls(wanted).result(ANSWER_SECONDS) == []  # it keeps the error to itself
+    for future in (admin.create_acls([acl])[acl], admin.delete_acls([wanted])[wanted]):
+        with pytest.raises(KafkaException, match="No Authorizer is configured") as refused:
+            future.result(ANSWER_SECONDS)
+        assert refused.value.args[0].code() == ErrorCode.SECURITY_DISABLED
 
 
 def test_admin_clients(broker: Server) -> None:

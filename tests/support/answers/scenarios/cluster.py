@@ -156,3 +156,18 @@ def quotas_and_users(broker: AskedBroker) -> None:
     for controller_id in (broker.id, -1, 99):
         name = "itself" if controller_id == broker.id else f"{controller_id}"
         broker.ask(f"controller {name}", "UnregisterController", ControllerId=controller_id)
+
+
+@scenario
+def acls(broker: AskedBroker) -> None:
+    """Of a broker without an authorizer."""
+    acl = {"ResourceType": 2, "ResourceName": "t", "Principal": "User:ann", "Host": "*", "Operation": 3}
+    wanted = {"ResourceTypeFilter": 1, "Operation": 1, "PermissionType": 1}
+    for step, several in {"none": [], "one": [{}], "two": [{}, {"ResourceName": ""}]}.items():
+        creations = [{**acl, "PermissionType": 3, **changes} for changes in several]
+        broker.ask_each(step, "CreateAcls", Creations=creations)
+        broker.ask_each(step, "DeleteAcls", Filters=[wanted for _ in several])
+    broker.ask("an unknown operation", "CreateAcls", Creations=[{**acl, "Operation": 0, "PermissionType": 3}])
+    broker.ask("an unknown operation", "DeleteAcls", Filters=[{**wanted, "Operation": 0}])
+    broker.ask_each("all", "DescribeAcls", **wanted)
+    broker.ask_each("of no kind", "DescribeAcls", **{**wanted, "ResourceTypeFilter": 99})

@@ -1,0 +1,51 @@
+"""DeleteAcls (API 31): filters, of which each names ACLs to be deleted."""
+
+from __future__ import annotations
+
+from core.protocol.api import Api
+from core.protocol.message import array, int8, int16, int32, message, string, struct
+
+
+@struct
+class DeleteAclsFilter:
+    resource_type_filter: int = int8()
+    resource_name_filter: str | None = string(nullable="0+")
+    pattern_type_filter: int = int8(versions="1+", default=3)
+    principal_filter: str | None = string(nullable="0+")
+    host_filter: str | None = string(nullable="0+")
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+@message(api_key=31, valid="1-3", flexible="2+")
+class DeleteAclsRequest:
+    filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
+
+
+@struct
+class DeleteAclsMatchingAcl:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+    pattern_type: int = int8(versions="1+", default=3)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+@struct
+class DeleteAclsFilterResult:
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
+
+
+@message(api_key=31, valid="1-3", flexible="2+")
+class DeleteAclsResponse:
+    throttle_time_ms: int = int32()
+    filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)
+
+
+DELETE_ACLS = Api(31, "DeleteAcls", DeleteAclsRequest, DeleteAclsResponse)
