@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from core.cluster.security_image import SecurityImage
@@ -109,11 +110,12 @@ def quotas_in_image(image: SecurityImage) -> list[FoundQuotas]:
     return [FoundQuotas(dict(entity), quotas) for entity, quotas in found.items()]
 
 
-def ensure_filters(filters: Mapping[str, Filter]) -> None:
+def ensure_filters(filters: Sequence[tuple[str, Filter]]) -> None:
     """Raises KafkaError: UNSUPPORTED_VERSION for a type that Kafka does not know, INVALID_REQUEST for what asks for
     nothing that there can be.
     """
-    for kind, one in filters.items():
+    kinds = Counter(kind for kind, _ in filters)
+    for kind, one in filters:
         if not kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a filter has an empty entity type")
         if kind not in (USER, CLIENT_ID, IP):
@@ -122,7 +124,9 @@ def ensure_filters(filters: Mapping[str, Filter]) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no match type {one.match_type}")
         if (one.name is None) == (one.match_type == MatchType.EXACT):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an exact match has a name, and no other one has")
-    if IP in filters and len(filters) > 1:
+        if kinds[kind] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the entity type {kind} has several filters")
+    if IP in kinds and len(filters) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an address is of no user or client")
 
 

@@ -6,7 +6,6 @@ from core.broker.client_quotas import Filter, ensure_filters, find_quotas, quota
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
 from core.broker.services import Services
-from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.describe_client_quotas import (
     DESCRIBE_CLIENT_QUOTAS,
@@ -21,16 +20,14 @@ from core.protocol.schema.describe_client_quotas import (
 def handle(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    filters = {one.entity_type: Filter(one.match_type, one.match) for one in request.components}
+    filters = [(one.entity_type, Filter(one.match_type, one.match)) for one in request.components]
     try:
-        if len(filters) < len(request.components):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate filter component entity type")
         ensure_filters(filters)
     except KafkaError as error:
         return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
     membership = services.membership
     known = quotas_in_image(services.image.security) if membership is None else membership.quotas.all()
-    found = find_quotas(known, filters, is_strict=request.strict)
+    found = find_quotas(known, dict(filters), is_strict=request.strict)
     entries = [
         DescribedQuotas(
             [DescribedEntity(kind, name) for kind, name in named.items()],

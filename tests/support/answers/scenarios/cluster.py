@@ -135,6 +135,7 @@ def quotas_and_users(broker: AskedBroker) -> None:
         "any, a name": [("user", 2, "ann")],
         "no type": [("", 2, None)],
         "another type": [("nope", 2, None)],
+        "another type twice": [("nope", 2, None), ("nope", 2, None)],
         "one type twice": [("user", 2, None), ("user", 1, None)],
         "an address": [("ip", 0, "127.0.0.1")],
         "an address of a user": [("ip", 2, None), ("user", 2, None)],
