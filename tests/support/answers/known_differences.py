@@ -101,7 +101,6 @@ _MISSING = f'^"{ABSENT}"$'
 _FAILED = f'^(-1|-2147483648|false|null|"0{{32}}"|"{ABSENT}")$|"ErrorCode": -1'
 """What is left of an answer that failed altogether."""
 _ID_0_AND_MORE = r'(?=.*"TopicId": "0{32}", "Partitions": \[\{)(.*"Partition": ){2}'
-_BY_NAME_AND_BY_ID = '"Name": "[^"]+".*"Name": null|"Name": null.*"Name": "'
 _NO_SUCH_OPERATION = r'"ConfigOperation": (-|[4-9]|\d\d)'
 _NO_SUCH_NUMBER = r'Bytes": -|"IsolationLevel": ([2-9]|\d\d|-)'
 
@@ -279,7 +278,6 @@ KNOWN = (
         r'^\{("ProducerId": "\d+", "Topics": \[)?(\{?"Name": "[^"]*", "Partitions": \[\]\}(, )?)*(\]\})?$',
         _MISSING,
     ),
-    _at_random(TWICE, "DeleteTopics", r"^Responses\[", "", "", step=_BY_NAME_AND_BY_ID),
     _at_random(TWICE, "Fetch", r"\]\.Records$", '^""$', '^\\{"batches"', step=r"^\S+ twice"),
     _at_random(TWICE, "Fetch", r"\.Partitions\[-?\d+\]$", '^\\{"PartitionIndex"', _MISSING, step=r"^\S+ twice"),
     _at_random(
@@ -333,12 +331,8 @@ KNOWN = (
         '^(-2147483648|69|"<message>"|"Dead")$',
         '^(3400|0|null|"Empty")$',
     ),
-    _at_random(LEFT_BEHIND, "ListGroups", r"^Groups\[[^]]*\]$", _MISSING, "Empty"),
-    _at_random(LEFT_BEHIND, "OffsetCommit", r"\]\.ErrorCode$", "^22$", "^25$"),
     _at_random(ONE_BATCH, "Produce", r"\]\.ErrorCode$", "^2$", "^87$"),
     _at_random(REFUSED_ALONE, "Produce", r"\]\.ErrorCode$", "", "^(49|53)$"),
-    _at_random(REFUSED_ALONE, "Produce", r"\]\.(BaseOffset|LogStartOffset)$", "", "^-1$"),
-    _at_random(BAD_RECORDS, "Produce", "RecordErrors", "", ""),
     _at_random(
         DELETED_RECORDS, "ListOffsets", _OF_A_RECORD, "", "",
         step=r'^\S+ (twice )?after DeleteRecords .*"Timestamp": (-3|\d)',
