@@ -35,6 +35,7 @@ class Pending(Generic[T]):
     """Whether it was given, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
     _followed: Pending[Any] | None = None
+    _make: Callable[[Any], Any] | None = None  # of what is given
 
     # --- for whoever waits
 
@@ -57,9 +58,12 @@ class Pending(Generic[T]):
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """Gives what `function` makes of the value."""
+        """Has it give what `function` makes of the value. It is the same object; whoever gives need not know."""
         assert not self.is_over, "nobody would ever be called"
-        return _Mapped(self, function)
+        mapped: Pending[Any] = self
+        make = self._make
+        mapped._make = function if make is None else lambda value: function(make(value))
+        return mapped
 
     def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
         """Gives what `work` answers, which may have to wait itself. It is done when the value is there, and not at all
@@ -72,9 +76,17 @@ class Pending(Generic[T]):
 
     def complete_with(self, value: T) -> None:
         if not self.is_over:
-            self.value = value
-            on_value = self.on_value
+            on_value, on_failure, make = self.on_value, self.on_failure, self._make
             self._end()
+            if make is not None:
+                try:
+                    value = make(value)
+                except Exception as error:  # not for whoever gives it, who may have others to give it to
+                    if on_failure is None:
+                        raise
+                    on_failure(error)
+                    return
+            self.value = value
             if on_value is not None:
                 on_value(value)
 
@@ -112,7 +124,7 @@ class Pending(Generic[T]):
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self.on_value = self.on_failure = self._timer = None  # they hold this: no work for the collector of cycles
+        self.on_value = self.on_failure = self._make = self._timer = None  # they hold this: no cycles to be collected
         self.forget()
 
     # --- for subclasses
@@ -123,25 +135,6 @@ class Pending(Generic[T]):
 
     def forget(self) -> None:
         """Ends what it watches."""
-
-
-class _Mapped(Pending[U]):
-    """Owned by the task of its source."""
-
-    def __init__(self, source: Pending[Any], function: Callable[[Any], U]) -> None:
-        self._function = function
-        self._followed = source
-        source.on_value, source.on_failure = self._take, self.fail
-
-    def _take(self, value: Any) -> None:
-        if self.is_over:
-            return
-        try:
-            made = self._function(value)
-        except Exception as error:  # noqa: BLE001 - nothing of whoever gives the value, who may have others to give it to
-            self.fail(error)
-        else:
-            self.complete_with(made)
 
 
 class _Then(Pending[U]):
@@ -167,7 +160,7 @@ class _Then(Pending[U]):
         self._followed = None
         try:
             made = self._work(value)
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:  # noqa: BLE001 - as in `complete_with`
             self.fail(error)
         else:
             self.follow(made)
