@@ -51,10 +51,11 @@ class _HasSettings(Protocol):
 class Setting(Generic[T]):
     """An attribute of `BrokerSettings`: an instance gives the value in force, the class the setting itself.
 
-    Kafka's name of it is the attribute's, with `.` for `_`.
+    Kafka's name of it is the attribute's, with `.` for `_`. An instance, which never changes, keeps what was read of it
+    as its own attribute: the next one who reads it does not come here.
     """
 
-    __slots__ = ("_default", "_name", "key")
+    __slots__ = ("_attribute", "_default", "_name", "key")
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Setting(Generic[T]):
     ) -> None:
         assert default is None or type(default) is _PYTHON_TYPES[type_], doc
         self._default = default
-        self._name = ""
+        self._attribute = self._name = ""
         self.key = ConfigKey(
             name="",
             type=type_,
@@ -80,7 +81,7 @@ class Setting(Generic[T]):
         )
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name.replace("_", ".")
+        self._attribute, self._name = name, name.replace("_", ".")
         self.key = replace(self.key, name=self._name)
 
     @overload
@@ -92,7 +93,8 @@ class Setting(Generic[T]):
     def __get__(self, config: _HasSettings | None, owner: type) -> Self | T:
         if config is None:
             return self
-        return config.settings.get(self._name, self._default)  # type: ignore[return-value]  # parsed by the key's type
+        value = vars(config)[self._attribute] = config.settings.get(self._name, self._default)
+        return value  # type: ignore[return-value]  # parsed by the key's type
 
     def of(self, config: _HasSettings) -> T:
         """Reads the attribute of the configuration, for code that does not know by name which setting it wants."""
