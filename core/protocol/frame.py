@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
 
 from core.common.errors import MalformedMessageError
@@ -35,11 +35,10 @@ def encode_request(
     api: Api[Req, Any], version: int, correlation_id: int, client_id: str | None, request: Req
 ) -> bytearray:
     """Writes a whole frame, size included; each byte is copied once."""
-    pieces: list[Any] = [b""]  # bytes-like, or Spans
-    header_codec, request_codec = _request_codecs(api, version)
-    header_codec.encode_into(RequestHeader(api.key, version, correlation_id, client_id), pieces.append)
-    request_codec.encode_into(request, pieces.append)
-    pieces[0] = SIZE.pack(sum(map(len, pieces)))
+    pieces: list[Any] = [b"", _header_end(api, version, client_id)]  # bytes-like, or Spans
+    _request_codecs(api, version)[1].encode_into(request, pieces.append)
+    size = _KEY_VERSION_CORRELATION.size + sum(map(len, pieces))
+    pieces[0] = SIZE.pack(size) + _KEY_VERSION_CORRELATION.pack(api.key, version, correlation_id)
     try:
         return bytearray().join(pieces)
     except TypeError:  # spans are no bytes
@@ -54,6 +53,13 @@ def decode_response(api: Api[Any, Res], version: int, frame: memoryview) -> tupl
     header, position = header_codec.decode(frame)
     response, _ = response_codec.decode(frame, position)
     return header.correlation_id, response
+
+
+@lru_cache(maxsize=1000)
+def _header_end(api: Api[Any, Any], version: int, client_id: str | None) -> bytes:
+    """Writes what follows the correlation id in the header of all requests of that API and that client."""
+    header_codec, _ = _request_codecs(api, version)
+    return header_codec.encode(RequestHeader(api.key, version, 0, client_id))[_KEY_VERSION_CORRELATION.size :]
 
 
 @cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
 
 import msgspec
@@ -263,8 +264,7 @@ def _default(field: Field) -> Any:  # what stands for a value in a class's decla
         return msgspec.field(default_factory=list)
     if field.kind == "struct":
         assert isinstance(field.element, type)
-        shared = default_instance(field.element)
-        return msgspec.field(default_factory=lambda: shared)
+        return msgspec.field(default_factory=repeat(default_instance(field.element)).__next__)
     return field.default
 
 

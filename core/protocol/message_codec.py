@@ -1,7 +1,8 @@
 """Compiles a declared message (`message.py`) to an encode and a decode function, once per version.
 
 The functions are straight-line Python made from the declaration: neighbouring fields of fixed size share one
-`struct.Struct`, each struct of the version gets a function of its own. Wire rules (Kafka's protocol guide, KIP-482):
+`struct.Struct`, and the structs in a message are read and written in line. Wire rules (Kafka's protocol guide,
+KIP-482):
 
 - numbers are big-endian; a uuid is 16 bytes; a bool is one byte
 - classic versions: string = int16 length + UTF-8, bytes/records/arrays = int32 length or count; -1 is null
@@ -72,7 +73,8 @@ class MessageCodec(Generic[M]):
         return self._source.decoder_of(self.message_type)
 
     @cached_property
-    def _encode(self) -> Callable[[M, Callable[[Piece], None]], None]:
+    def encode_into(self) -> Callable[[M, Callable[[Piece], None]], None]:
+        """Hands a message's bytes to a function, piece by piece; `records` go out as the object they are."""
         return self._source.encoder_of(self.message_type)
 
     def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
@@ -88,14 +90,10 @@ class MessageCodec(Generic[M]):
                 f"malformed {self.message_type.__name__} version {self.version}: {reason}"
             ) from error
 
-    def encode_into(self, message: M, append: Callable[[Piece], None]) -> None:
-        """Hands the message's bytes to `append`, piece by piece; `records` go out as the object they are."""
-        self._encode(message, append)
-
     def encode(self, message: M) -> bytes:
         """Gives the whole message as bytes; its `records` must be bytes-like."""
         pieces: list[Any] = []  # bytes-like, where no records are a Region
-        self._encode(message, pieces.append)
+        self.encode_into(message, pieces.append)
         return b"".join(pieces)
 
 
@@ -128,6 +126,10 @@ def _refuse(name: str, version: int) -> None:
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is set, but version {version} has no such field")
 
 
+def _decode_uvarint(name: str, pad: str) -> list[str]:
+    return [f"{pad}{name} = b[p]", f"{pad}p += 1", f"{pad}if {name} > 127: {name}, p = read_uvarint(b, p - 1)"]
+
+
 class _Source:
     """Python source of the functions of one version, and the names it uses."""
 
@@ -144,26 +146,18 @@ class _Source:
             "null": _null,
             "refuse": _refuse,
         }
-        self._compiled: set[tuple[str, type]] = set()
 
     def decoder_of(self, cls: type) -> Callable[..., Any]:
-        return self._function("decode", cls, self._decoder)
+        lines = ["def decode(b, p, end):", *self._decode_fields(cls, "f_", "    ")]
+        return self._function("decode", cls, [*lines, f"    return {self._made(cls, 'f_')}, p"])
 
     def encoder_of(self, cls: type) -> Callable[..., None]:
-        return self._function("encode", cls, self._encoder)
+        return self._function("encode", cls, ["def encode(m, a):", *self._encode_fields(cls, "m", "    ")])
 
-    def _function(self, name: str, cls: type, make_lines: Callable[[Schema], list[str]]) -> Callable[..., Any]:
-        """Gives that of the struct, compiled after those of the structs in it, which it calls by name."""
-        schema = schema_of(cls)
-        if (name, cls) not in self._compiled:
-            for field in self._present(schema):
-                if isinstance(field.element, type):
-                    self._function(name, field.element, make_lines)
-            code = compile("\n".join(make_lines(schema)), f"<{schema.name} version {self.version}>", "exec")
-            self.names[f"T_{schema.name}"] = cls
-            exec(code, self.names)  # noqa: S102 - the source is made here, from declarations of ours
-            self._compiled.add((name, cls))
-        function: Callable[..., Any] = self.names[f"{name}_{schema.name}"]
+    def _function(self, name: str, cls: type, lines: list[str]) -> Callable[..., Any]:
+        code = compile("\n".join(lines), f"<{schema_of(cls).name} version {self.version}>", "exec")
+        exec(code, self.names)  # noqa: S102 - the source is made here, from declarations of ours
+        function: Callable[..., Any] = self.names[name]
         return function
 
     def _present(self, schema: Schema) -> Iterable[Field]:
@@ -183,10 +177,11 @@ class _Source:
         self.names.setdefault(name, struct.Struct(">" + format_))
         return name
 
-    # --- decode: the local names are b (buffer), p (position), end, n (a length), q (end of a value)
+    # --- decode: the local names are b (buffer), p (position), end, n (a length), q (end of a value); those of a
+    # struct's fields have a prefix
 
-    def _decoder(self, schema: Schema) -> list[str]:
-        lines = [f"def decode_{schema.name}(b, p, end):"]
+    def _decode_fields(self, cls: type, prefix: str, pad: str) -> list[str]:
+        schema, lines = schema_of(cls), []
         run: list[Field] = []
         for field in self._present(schema):
             if self._is_tagged(field):
@@ -194,14 +189,20 @@ class _Source:
             if field.kind in _FIXED:
                 run.append(field)
                 continue
-            lines += self._decode_run(run)
+            lines += self._decode_run(run, prefix, pad)
             run = []
-            lines += self._decode_value(field, "    ")
-        lines += self._decode_run(run)
+            lines += self._decode_value(field, prefix + field.name, pad)
+        lines += self._decode_run(run, prefix, pad)
         if self.flexible:
-            lines += self._decode_tagged_fields(schema)
-        values = (f"f_{f.name}" if self.version in f.versions else self._absent_default(f) for f in schema.fields)
-        return [*lines, f"    return T_{schema.name}({', '.join(values)}), p"]
+            lines += self._decode_tagged_fields(schema, prefix, pad)
+        return lines
+
+    def _made(self, cls: type, prefix: str) -> str:
+        """Writes the source text of the struct whose fields were read into locals of that prefix."""
+        schema = schema_of(cls)
+        self.names[f"T_{schema.name}"] = cls
+        values = (prefix + f.name if self.version in f.versions else self._absent_default(f) for f in schema.fields)
+        return f"T_{schema.name}({', '.join(values)})"
 
     def _absent_default(self, field: Field) -> str:
         if field.kind == "struct" and isinstance(field.default, type):
@@ -210,18 +211,17 @@ class _Source:
             return name
         return self._constant(field.default)
 
-    def _decode_run(self, run: list[Field]) -> list[str]:
+    def _decode_run(self, run: list[Field], prefix: str, pad: str) -> list[str]:
         if not run:
             return []
         format_ = "".join(_FIXED[f.kind][0] for f in run)
-        targets = "".join(f"f_{f.name}, " for f in run)
+        targets = "".join(f"{prefix}{f.name}, " for f in run)
         return [
-            f"    {targets}= {self._struct(format_)}.unpack_from(b, p)",
-            f"    p += {sum(_FIXED[f.kind][1] for f in run)}",
+            f"{pad}{targets}= {self._struct(format_)}.unpack_from(b, p)",
+            f"{pad}p += {sum(_FIXED[f.kind][1] for f in run)}",
         ]
 
-    def _decode_value(self, field: Field, pad: str) -> list[str]:
-        target = f"f_{field.name}"
+    def _decode_value(self, field: Field, target: str, pad: str) -> list[str]:
         if field.kind in _FIXED:
             code, size = _FIXED[field.kind]
             return [f"{pad}{target}, = {self._struct(code)}.unpack_from(b, p)", f"{pad}p += {size}"]
@@ -247,25 +247,24 @@ class _Source:
 
     def _decode_struct(self, field: Field, target: str, pad: str) -> list[str]:
         assert isinstance(field.element, type)
-        call = f"{target}, p = decode_{schema_of(field.element).name}(b, p, end)"
         if self.version not in field.nullable:
-            return [pad + call]
+            return self._decode_one(field.element, target, f"{target} = ", pad)
         null = 0 if self._is_tagged(field) else -1
         return [
             f"{pad}n, = {self._struct('b')}.unpack_from(b, p)",
             f"{pad}p += 1",
             f"{pad}if n <= {null}: {target} = None",
-            f"{pad}else: {call}",
+            f"{pad}else:",
+            *self._decode_one(field.element, target, f"{target} = ", pad + "    "),
         ]
+
+    def _decode_one(self, cls: type, target: str, give: str, pad: str, end: str = "") -> list[str]:
+        """Reads a struct and gives it by the statement that `give` begins and `end` ends."""
+        return [*self._decode_fields(cls, f"{target}__", pad), f"{pad}{give}{self._made(cls, f'{target}__')}{end}"]
 
     def _decode_length(self, field: Field, pad: str) -> list[str]:
         if self.flexible and not field.never_flexible:
-            return [
-                f"{pad}n = b[p]",
-                f"{pad}p += 1",
-                f"{pad}if n > 127: n, p = read_uvarint(b, p - 1)",
-                f"{pad}n -= 1",
-            ]
+            return [*_decode_uvarint("n", pad), f"{pad}n -= 1"]
         code, size = ("h", 2) if field.kind == "string" else ("i", 4)
         return [f"{pad}n, = {self._struct(code)}.unpack_from(b, p)", f"{pad}p += {size}"]
 
@@ -291,8 +290,7 @@ class _Source:
                 *lines,
                 f"{pad}{target} = []",
                 f"{pad}for _ in range(n):",
-                f"{pad}    x, p = decode_{schema_of(element).name}(b, p, end)",
-                f"{pad}    {target}.append(x)",
+                *self._decode_one(element, target, f"{target}.append(", pad + "    ", ")"),
             ]
         assert element is not None
         if element in _FIXED:
@@ -317,8 +315,8 @@ class _Source:
             *lines,
             f"{pad}{target} = []",
             f"{pad}for _ in range(n):",
-            *self._decode_value(one, pad + "    "),
-            f"{pad}    {target}.append(f_element)",
+            *self._decode_value(one, f"{target}__element", pad + "    "),
+            f"{pad}    {target}.append({target}__element)",
         ]
 
     def _smallest_element(self, field: Field) -> int:
@@ -347,86 +345,88 @@ class _Source:
             return 1
         return 2 if field.kind == "string" else 4
 
-    def _decode_tagged_fields(self, schema: Schema) -> list[str]:
+    def _decode_tagged_fields(self, schema: Schema, prefix: str, pad: str) -> list[str]:
         tagged = [f for f in self._present(schema) if self._is_tagged(f)]
-        lines = [f"    f_{f.name} = {self._absent_default(f)}" for f in tagged]
+        lines = [f"{pad}{prefix}{f.name} = {self._absent_default(f)}" for f in tagged]
+        tag, size, stop = f"{prefix}_tag", f"{prefix}_size", f"{prefix}_stop"  # no field's name begins so
         lines += [
-            "    t = b[p]",
-            "    p += 1",
-            "    if t:",
-            "        if t > 127: t, p = read_uvarint(b, p - 1)",
-            "        if t * 2 > end - p: short('tagged fields', t * 2, end - p)",
-            f"        if t > {_MOST_TAGS}: many('tagged fields', t, {_MOST_TAGS})",
-            "        for _ in range(t):",
-            "            tag, p = read_uvarint(b, p)",
-            "            size, p = read_uvarint(b, p)",
-            "            stop = p + size",
-            "            if stop > end: short('tagged field', size, end - p)",
+            *_decode_uvarint("n", pad),
+            f"{pad}if n:",
+            f"{pad}    if n * 2 > end - p: short('tagged fields', n * 2, end - p)",
+            f"{pad}    if n > {_MOST_TAGS}: many('tagged fields', n, {_MOST_TAGS})",
+            f"{pad}    for _ in range(n):",
+            *_decode_uvarint(tag, f"{pad}        "),
+            *_decode_uvarint(size, f"{pad}        "),
+            f"{pad}        {stop} = p + {size}",
+            f"{pad}        if {stop} > end: short('tagged field', {size}, end - p)",
         ]
         keyword = "if"
         for field in tagged:
+            wrong = f"short('tagged field {field.name}', {size}, {size} - ({stop} - p))"
             lines += [
-                f"            {keyword} tag == {field.tag}:",
-                *self._decode_value(field, "                "),
-                f"                if p != stop: short('tagged field {field.name}', size, size - (stop - p))",
+                f"{pad}        {keyword} {tag} == {field.tag}:",
+                *self._decode_value(field, prefix + field.name, f"{pad}            "),
+                f"{pad}            if p != {stop}: {wrong}",
             ]
             keyword = "elif"
-        return [*lines, "            p = stop"]
+        return [*lines, f"{pad}        p = {stop}"]
 
-    # --- encode: the local names are m (message), a (append a piece), x (a value)
+    # --- encode: the local names are m (message), a (append a piece), n (a length), x (a value to be refused), and one
+    # for each value
 
-    def _encoder(self, schema: Schema) -> list[str]:
-        lines = [f"def encode_{schema.name}(m, a):"]
+    def _encode_fields(self, cls: type, m: str, pad: str) -> list[str]:
+        """Writes the fields of the struct that is the value of the local `m`."""
+        schema, lines = schema_of(cls), []
         run: list[Field] = []
         for field in schema.fields:
             if self.version not in field.versions:
                 if self.refuses and not field.ignorable:
-                    lines += self._refuse_set_field(schema, field)
+                    lines += self._refuse_set_field(schema, field, m, pad)
                 continue
             if self._is_tagged(field):
                 continue
             if field.kind in _FIXED:
                 run.append(field)
                 continue
-            lines += self._encode_run(run)
+            lines += self._encode_run(run, m, pad)
             run = []
-            lines += self._encode_value(field, f"m.{field.name}", "    ", 0)
-        lines += self._encode_run(run)
+            lines += self._encode_value(field, f"{m}.{field.name}", f"{m}__{field.name}", pad)
+        lines += self._encode_run(run, m, pad)
         if self.flexible:
-            lines += self._encode_tagged_fields(schema)
-        return [*lines, "    return"]
+            lines += self._encode_tagged_fields(schema, m, pad)
+        return lines or [f"{pad}pass"]
 
-    def _refuse_set_field(self, schema: Schema, field: Field) -> list[str]:
+    def _refuse_set_field(self, schema: Schema, field: Field, m: str, pad: str) -> list[str]:
         unset = "not x" if field.kind == "array" else f"x == {self._absent_default(field)}"
         return [
-            f"    x = m.{field.name}",
-            f"    if not ({unset}): refuse({schema.name + '.' + field.name!r}, {self.version})",
+            f"{pad}x = {m}.{field.name}",
+            f"{pad}if not ({unset}): refuse({schema.name + '.' + field.name!r}, {self.version})",
         ]
 
-    def _encode_run(self, run: list[Field]) -> list[str]:
+    def _encode_run(self, run: list[Field], m: str, pad: str) -> list[str]:
         if not run:
             return []
         format_ = "".join(_FIXED[f.kind][0] for f in run)
-        return [f"    a({self._struct(format_)}.pack({', '.join(f'm.{f.name}' for f in run)}))"]
+        return [f"{pad}a({self._struct(format_)}.pack({', '.join(f'{m}.{f.name}' for f in run)}))"]
 
-    def _encode_value(self, field: Field, value: str, pad: str, depth: int) -> list[str]:
+    def _encode_value(self, field: Field, value: str, x: str, pad: str) -> list[str]:
+        """Writes the value of that source text, for which the local `x` may be used."""
         if field.kind in _FIXED:
             return [f"{pad}a({self._struct(_FIXED[field.kind][0])}.pack({value}))"]
         if field.kind == "uuid":
             return [f"{pad}a({value})"]
         if field.kind == "struct":
             assert isinstance(field.element, type)
-            call = f"encode_{schema_of(field.element).name}({value}, a)"
             if self.version not in field.nullable:
-                return [pad + call]
+                return [f"{pad}{x} = {value}", *self._encode_fields(field.element, x, pad)]
             absent = b"\x00" if self._is_tagged(field) else b"\xff"
             return [
-                f"{pad}if {value} is None: a({absent!r})",
+                f"{pad}{x} = {value}",
+                f"{pad}if {x} is None: a({absent!r})",
                 f"{pad}else:",
                 f"{pad}    a(b'\\x01')",
-                f"{pad}    {call}",
+                *self._encode_fields(field.element, x, pad + "    "),
             ]
-        x = f"x{depth}"
         null = f"a({self._null_length(field)!r})" if self.version in field.nullable else f"null({field.name!r})"
         lines = [f"{pad}{x} = {value}", f"{pad}if {x} is None: {null}", f"{pad}else:"]
         inner = pad + "    "
@@ -435,12 +435,12 @@ class _Source:
         lines += [f"{inner}n = len({x})", inner + self._encode_length(field)]
         if field.kind != "array":
             return [*lines, f"{inner}a({x})"]
-        return lines + self._encode_elements(field, x, inner, depth)
+        return lines + self._encode_elements(field, x, inner)
 
-    def _encode_elements(self, field: Field, x: str, pad: str, depth: int) -> list[str]:
+    def _encode_elements(self, field: Field, x: str, pad: str) -> list[str]:
         element = field.element
         if isinstance(element, type):
-            return [f"{pad}for e in {x}: encode_{schema_of(element).name}(e, a)"]
+            return [f"{pad}for {x}__e in {x}:", *self._encode_fields(element, f"{x}__e", pad + "    ")]
         assert element is not None
         if element in _FIXED:
             self.names["pack"] = struct.pack
@@ -455,7 +455,7 @@ class _Source:
             default=None,
             name=field.name,
         )
-        return [f"{pad}for e in {x}:", *self._encode_value(one, "e", pad + "    ", depth + 1)]
+        return [f"{pad}for {x}__e in {x}:", *self._encode_value(one, f"{x}__e", f"{x}__e", pad + "    ")]
 
     def _null_length(self, field: Field) -> bytes:
         if self.flexible and not field.never_flexible:
@@ -467,28 +467,29 @@ class _Source:
             return f"a(UV[n + 1] if n < {len(_UVARINTS) - 1} else uvarint(n + 1))"
         return f"a({self._struct('h' if field.kind == 'string' else 'i')}.pack(n))"
 
-    def _encode_tagged_fields(self, schema: Schema) -> list[str]:
+    def _encode_tagged_fields(self, schema: Schema, m: str, pad: str) -> list[str]:
         tagged = sorted((f for f in self._present(schema) if self._is_tagged(f)), key=lambda f: f.tag)
         if not tagged:
-            return ["    a(b'\\x00')"]
-        conditions = [self._is_set(field) for field in tagged]
-        lines = [f"    if not ({' or '.join(conditions)}): a(b'\\x00'); return", "    tags = []"]
+            return [f"{pad}a(b'\\x00')"]
+        conditions = [self._is_set(field, m) for field in tagged]
+        tags, part, outer = (f"{m}___{name}" for name in ("tags", "part", "a"))  # no field's name begins so
+        lines = [f"{pad}if not ({' or '.join(conditions)}): a(b'\\x00')", f"{pad}else:", f"{pad}    {tags} = []"]
         for field, condition in zip(tagged, conditions, strict=True):
             lines += [
-                f"    if {condition}:",
-                "        part = []",
-                "        a2, a = a, part.append",
-                *self._encode_value(field, f"m.{field.name}", "        ", 0),
-                "        a = a2",
-                "        part = b''.join(part)",
-                "        n = len(part)",
-                f"        tags.append({uvarint(field.tag)!r} + {_ENCODED_LENGTH} + part)",
+                f"{pad}    if {condition}:",
+                f"{pad}        {part} = []",
+                f"{pad}        {outer}, a = a, {part}.append",
+                *self._encode_value(field, f"{m}.{field.name}", f"{m}__{field.name}", f"{pad}        "),
+                f"{pad}        a = {outer}",
+                f"{pad}        {part} = b''.join({part})",
+                f"{pad}        n = len({part})",
+                f"{pad}        {tags}.append({uvarint(field.tag)!r} + {_ENCODED_LENGTH} + {part})",
             ]
-        return [*lines, "    a(UV[len(tags)])", "    a(b''.join(tags))"]
+        return [*lines, f"{pad}    a(UV[len({tags})])", f"{pad}    a(b''.join({tags}))"]
 
-    def _is_set(self, field: Field) -> str:
+    def _is_set(self, field: Field, m: str) -> str:
         """Writes source text that says whether a field has another value than its default."""
-        value, default = f"m.{field.name}", self._absent_default(field)
+        value, default = f"{m}.{field.name}", self._absent_default(field)
         if field.kind == "struct":
             return f"({value} is not {default} and {value} != {default})"
         return f"{value} != {default}"
