@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from core.broker.broker_config import BrokerConfig
 from core.broker.listener import PLAINTEXT
@@ -18,6 +19,13 @@ PLAINTEXT_PROTOCOL = 0
 """PLAINTEXT, as registrations name it (org.apache.kafka.common.security.auth.SecurityProtocol)."""
 
 
+class HasImage(Protocol):
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as they are now."""
+        ...
+
+
 class ClusterPeers:
     """A `core.cluster.leadership.Peers`; owned by the broker's task.
 
@@ -25,18 +33,17 @@ class ClusterPeers:
     called PLAINTEXT, or else at any at which nothing else is spoken.
     """
 
-    def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
-        """`image` gives the metadata as they are now."""
+    def __init__(self, config: BrokerConfig, metadata: HasImage) -> None:
         self.max_lag_ms = config.replica_lag_time_max_ms
         name = config.inter_broker_listener_name
         self._listener = None if name is None else name.strip().upper()
-        self._image = image
+        self._metadata = metadata
         self._unreachable: set[int] = set()
         self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # by the record that says so
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers.find_broker_epoch`."""
-        broker = self._image().brokers.get(node_id)
+        broker = self._metadata.image.brokers.get(node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
             return None
         return broker.broker_epoch
@@ -45,7 +52,7 @@ class ClusterPeers:
         """Finds where that broker listens to others. None if it does not live, or has no such listener, of which the
         log tells.
         """
-        broker = self._image().brokers.get(node_id)
+        broker = self._metadata.image.brokers.get(node_id)
         if broker is None:
             return None
         record, endpoint = self._found.get(node_id, (None, None))

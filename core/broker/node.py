@@ -258,7 +258,7 @@ class Node:
         controller, alone = self._make_controller(meta)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
-        peers = None if self._entry is None else ClusterPeers(configs.broker, lambda: controller.image)
+        peers = None if self._entry is None else ClusterPeers(configs.broker, controller)
         storage = self._make_storage(node, controller, configs, peers)
         runtime, log_manager = storage.runtime, storage.log_manager
         scrubber = self._make_scrubber(storage)

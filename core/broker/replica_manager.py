@@ -431,7 +431,8 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             now_ms=self._clock.monotonic_ms(),
         )
-        self._announce(partition, before, proposal)
+        if partition.log.high_watermark != before or proposal is not None:
+            self._announce(partition, before, proposal)
 
     def look_at_followers(self) -> None:
         """Looks which followers are late, and proposes that they leave the replicas in sync. To be called twice in
@@ -481,7 +482,7 @@ class ReplicaManager:
         log.update_high_watermark(high_watermark)
         if log_start_offset > log.log_start_offset:
             log.increment_log_start_offset(min(log_start_offset, log.high_watermark))
-        if (log.log_start_offset, log.high_watermark) != before:
+        if self._waiting and (log.log_start_offset, log.high_watermark) != before:
             self.notify([log.partition])
 
     # --- flushing

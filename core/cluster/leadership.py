@@ -42,7 +42,8 @@ class Leadership:
     def __init__(self, node_id: int, peers: Peers, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
         self._node_id = node_id
         self._peers = peers
-        self._remotes: dict[int, RemoteReplica] = {}
+        self.remotes: dict[int, RemoteReplica] = {}
+        """The other replicas, by their brokers."""
         self.in_sync = InSyncReplicas(state)
         self._begin_epoch(state, log_end_offset, now_ms)
 
@@ -59,18 +60,15 @@ class Leadership:
     def _begin_epoch(self, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
         self.epoch_start_offset = log_end_offset
         self._assign(state)
-        for remote in self._remotes.values():
+        for remote in self.remotes.values():
             remote.begin_epoch(now_ms, is_in_sync=remote.node_id in state.isr)
         self._find_who_counts(log_end_offset, now_ms)
 
     def _assign(self, state: PartitionState) -> None:
-        known = self._remotes
-        self._remotes = {other: known.get(other) or RemoteReplica(other) for other in state.others(self._node_id)}
+        known = self.remotes
+        self.remotes = {other: known.get(other) or RemoteReplica(other) for other in state.others(self._node_id)}
 
     # --- followers fetch, and fall behind
-
-    def has_replica(self, node_id: int) -> bool:
-        return node_id in self._remotes
 
     def note_fetch(
         self,
@@ -88,7 +86,7 @@ class Leadership:
         Raises KafkaError: UNKNOWN_LEADER_EPOCH if it is no replica as far as is known here (it may know more, and asks
         again), NOT_LEADER_OR_FOLLOWER if a later life of its broker is known: the request was late (KIP-903).
         """
-        remote = self._remotes.get(replica)
+        remote = self.remotes.get(replica)
         if remote is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -108,6 +106,8 @@ class Leadership:
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
+        if self.remotes.keys() <= self.in_sync.committed:
+            return None  # nobody may join, and all count, as they did before
         proposal = self._expand(remote, high_watermark)
         self._find_who_counts(log_end_offset, now_ms)
         return proposal
@@ -129,7 +129,7 @@ class Leadership:
         late = [
             node_id
             for node_id in self.in_sync.committed - {self._node_id}
-            if node_id not in self._remotes or not self._is_caught_up(self._remotes[node_id], log_end_offset, now_ms)
+            if node_id not in self.remotes or not self._is_caught_up(self.remotes[node_id], log_end_offset, now_ms)
         ]
         return self.in_sync.shrink(late, self._broker_epochs())
 
@@ -152,7 +152,7 @@ class Leadership:
         return epoch == remote.broker_epoch or UNKNOWN_BROKER_EPOCH in (epoch, remote.broker_epoch)
 
     def _broker_epochs(self) -> dict[int, int]:
-        return {remote.node_id: remote.broker_epoch for remote in self._remotes.values()}
+        return {remote.node_id: remote.broker_epoch for remote in self.remotes.values()}
 
     def in_sync_with(self, offset: int) -> list[int]:
         """Gives the followers that the controller has in sync and that have the records at `offset`; those first that
@@ -160,7 +160,7 @@ class Leadership:
         """
         held = [
             remote
-            for remote in self._remotes.values()
+            for remote in self.remotes.values()
             if remote.node_id in self.in_sync.committed and remote.log_start_offset <= offset <= remote.end_offset
         ]
         held.sort(key=lambda remote: (remote.end_offset, remote.last_caught_up_ms, remote.node_id), reverse=True)
@@ -168,7 +168,7 @@ class Leadership:
 
     def log_start_of(self, node_id: int) -> int:
         """Gives where that broker's log begins at least, as far as it has said."""
-        remote = self._remotes.get(node_id)
+        remote = self.remotes.get(node_id)
         return 0 if remote is None else max(remote.log_start_offset, 0)
 
     def low_watermark(self, log_start_offset: int) -> int:
@@ -176,7 +176,7 @@ class Leadership:
         leader's log begins at `log_start_offset`.
         """
         lives = self._peers.find_broker_epoch
-        return min([log_start_offset, *(self.log_start_of(one) for one in self._remotes if lives(one) is not None)])
+        return min([log_start_offset, *(self.log_start_of(one) for one in self.remotes if lives(one) is not None)])
 
     # --- what is replicated
 
@@ -187,7 +187,7 @@ class Leadership:
         """
         self._counting = [
             remote
-            for remote in self._remotes.values()
+            for remote in self.remotes.values()
             if remote.node_id in self.in_sync.maximal
             or (self._is_caught_up(remote, log_end_offset, now_ms) and self._may_join(remote))
         ]
@@ -201,13 +201,13 @@ class Leadership:
 
     @property
     def replica_count(self) -> int:
-        return len(self._remotes) + 1
+        return len(self.remotes) + 1
 
     def check_invariants(self) -> None:
-        assert self._node_id not in self._remotes, "I1"
+        assert self._node_id not in self.remotes, "I1"
         assert self._node_id in self.in_sync.committed, "I2"
         counting = {remote.node_id for remote in self._counting}
-        assert self.in_sync.maximal & self._remotes.keys() <= counting, "I3"
+        assert self.in_sync.maximal & self.remotes.keys() <= counting, "I3"
         self.in_sync.check_invariants()
-        for remote in self._remotes.values():
+        for remote in self.remotes.values():
             remote.check_invariants()

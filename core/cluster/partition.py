@@ -165,7 +165,10 @@ class Partition:
         if not result.is_duplicate:
             self.messages_in += result.last_offset - result.base_offset + 1
             self.bytes_in += batch.size_bytes
-        self._move_high_watermark()
+        if self._leadership is None:
+            self._move_high_watermark()
+        else:
+            self._move_with_followers(self._leadership)
         return result
 
     def ensure_enough_replicas(self) -> None:
@@ -220,7 +223,11 @@ class Partition:
         were appended (Partition.checkEnoughReplicasReachOffset).
         """
         leadership = self._leadership
-        return leadership is not None and len(leadership.in_sync.maximal) < self._min_isr
+        return (
+            leadership is not None
+            and len(leadership.in_sync.maximal) < self.log.config.min_insync_replicas
+            and len(leadership.in_sync.maximal) < self._min_isr
+        )
 
     @property
     def is_under_replicated(self) -> bool:
@@ -293,7 +300,7 @@ class Partition:
         soon, if it has heard of a later change than this broker: UNKNOWN_LEADER_EPOCH if it `knows_epoch`, the present
         one, NOT_LEADER_OR_FOLLOWER if it does not say. It asks again either way.
         """
-        if self._leadership is None or not self._leadership.has_replica(replica):
+        if self._leadership is None or replica not in self._leadership.remotes:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica} is not known as a replica of {self.log.partition} in epoch {self.leader_epoch}",
@@ -308,23 +315,23 @@ class Partition:
 
         Raises what `ensure_leading` and `Leadership.note_fetch` raise, and KafkaError(OFFSET_OUT_OF_RANGE).
         """
-        self.ensure_leading()
-        self.log.ensure_in_range(offset)
-        leadership = self._leadership
+        log, leadership = self.log, self._leadership
         if leadership is None:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.log.partition} has no other replica")
-        deletes_more = log_start_offset > leadership.log_start_of(replica)
+            self.ensure_leading()
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{log.partition} has no other replica")
+        log.ensure_in_range(offset)
+        log_start, replicated = leadership.log_start_of(replica), self._replicated_offset
         proposal = leadership.note_fetch(
             replica,
             offset,
-            log_end_offset=self.log.log_end_offset,
-            high_watermark=self.log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
             log_start_offset=log_start_offset,
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
-        self._on_progress()
-        if deletes_more:
+        self._move_with_followers(leadership)
+        if self._replicated_offset != replicated or log_start_offset > log_start:
             self.notify_waiting()
         return proposal
 

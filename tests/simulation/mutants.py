@@ -56,7 +56,7 @@ def _set(of: type, switches: Mapping[str, bool], patch: pytest.MonkeyPatch) -> N
 
 def _count_committed_alone(patch: pytest.MonkeyPatch) -> None:
     def find(self: Leadership, log_end_offset: int, now_ms: int) -> None:
-        self._counting = [r for r in self._remotes.values() if r.node_id in self.in_sync.committed]
+        self._counting = [r for r in self.remotes.values() if r.node_id in self.in_sync.committed]
 
     patch.setattr(Leadership, "_find_who_counts", find)
     patch.setattr(Leadership, "check_invariants", lambda self: None)
@@ -72,7 +72,7 @@ def _shrink_at_once(patch: pytest.MonkeyPatch) -> None:
         return proposal
 
     def find(self: Leadership, log_end_offset: int, now_ms: int) -> None:
-        self._counting = [r for r in self._remotes.values() if r.node_id in self.in_sync.maximal]
+        self._counting = [r for r in self.remotes.values() if r.node_id in self.in_sync.maximal]
 
     patch.setattr(InSyncReplicas, "shrink", at_once)
     patch.setattr(Leadership, "_find_who_counts", find)

@@ -20,7 +20,8 @@ class Cluster:
     def __init__(self, **settings: str) -> None:
         config = BrokerConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
         self.brokers: dict[int, RegisterBrokerRecord] = {}
-        self.peers = ClusterPeers(config, lambda: MetadataImage(brokers=self.brokers))
+        self.image = MetadataImage(brokers=self.brokers)
+        self.peers = ClusterPeers(config, self)
 
     def add(self, node_id: int, *endpoints: BrokerEndpoint, fenced: bool = False, is_leaving: bool = False) -> None:
         self.brokers[node_id] = RegisterBrokerRecord(
