@@ -10,7 +10,8 @@ in the log. A replica that is not in sync may have to wait for the records, if i
 
 from __future__ import annotations
 
-from core.broker.preferred_replica import find_preferred_replica, selects_by_rack
+from core.broker.broker_settings import RACK_AWARE_SELECTOR
+from core.broker.preferred_replica import find_preferred_replica
 from core.broker.replication_quota import ReplicationQuota, leads_throttled
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
@@ -18,11 +19,13 @@ from core.cluster.divergence import find_divergence
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import AbortedTransaction, FetchPartition, FetchRequest, PartitionData
 from core.records.compression import CompressionType
 
 _FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
 _FIRST_VERSION_THAT_FOLLOWERS_ANSWER = 11  # KIP-392
+FIRST_VERSION_WITH_IDS = 13  # KIP-516
 _CONSUMER = -1
 _NO_REPLICA = -1
 
@@ -38,8 +41,9 @@ class FetchReader:
         self.is_for_replica = is_for_replica = self._replica_id >= 0
         """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
         self._right_listener: str | None = None
+        config = services.config
         if is_for_replica and services.membership is not None and context.listener:
-            inner = services.config.inter_broker_listener
+            inner = config.inter_broker_listener
             self._right_listener = inner if context.listener != inner else None
         """The listener that a replica must use, if this request came to another one; None otherwise. Clients reach the
         others, and could say to be replicas."""
@@ -50,19 +54,23 @@ class FetchReader:
         """`ReplicaManager.appends` when the first partition was noted and was about to be read."""
         self._isolation_level = READ_UNCOMMITTED if is_for_replica else request.isolation_level
         self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
-        self._goes_by_racks = (is_for_replica or request.rack_id != "") and selects_by_rack(services)
+        is_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
+        self._goes_by_racks = is_by_rack and (is_for_replica or request.rack_id != "")
         """Whether consumers read from replicas of their racks, and this is such a consumer or replica."""
         self._quota = services.quotas.leader if is_for_replica and services.quotas.leader.is_limited else None
         """What a replica that is not in sync may be given of throttled partitions; None if it may have all."""
         self.has_new_high_watermark = False
         """Whether a replica does not know yet how much is committed."""
 
-    def read(self, topic: str | None, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
-        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer."""
+    def read(self, name: TopicPartition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer. The topic
+        in the name is empty if no topic has the id that was requested.
+        """
+        replicas = self._services.replicas
         try:
-            if topic is None:
+            if not name.topic and self._context.api_version >= FIRST_VERSION_WITH_IDS:
                 raise KafkaError(self._services.unknown_topic_id)
-            partition = self._services.replicas.find_replica(topic, wanted.partition)
+            partition = replicas.partitions.get(name) or replicas.find_replica(*name)
             return self._read(partition, wanted, left, min_one_batch=min_one_batch)
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code, -1, records=b"")
@@ -70,15 +78,18 @@ class FetchReader:
     def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         self._ensure_may_read(partition, wanted)
         log = partition.log
-        diverging = find_divergence(
-            log.leader_epochs,
-            log_start=log.log_start_offset,
-            log_end=log.log_end_offset,
-            last_fetched_epoch=wanted.last_fetched_epoch,
-            fetch_offset=wanted.fetch_offset,
-        )
+        offset, diverging = wanted.fetch_offset, None
+        if wanted.last_fetched_epoch != log.leader_epochs.latest_epoch or offset > log.log_end_offset:
+            diverging = find_divergence(
+                log.leader_epochs,
+                log_start=log.log_start_offset,
+                log_end=log.log_end_offset,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                fetch_offset=offset,
+            )
         if diverging is None:
-            log.ensure_in_range(wanted.fetch_offset)
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                log.ensure_in_range(offset)
             if self.notes_progress:
                 self._note(partition, wanted)
         data = PartitionData(
@@ -99,7 +110,7 @@ class FetchReader:
         if self._quota is not None and self._must_wait(partition, self._quota):
             return data
         room = min(wanted.partition_max_bytes, left)
-        if wanted.fetch_offset < log.log_end_offset and (room > 0 or min_one_batch):
+        if offset < log.log_end_offset and (room > 0 or min_one_batch):
             self._read_records(partition, wanted, room, data, min_one_batch=min_one_batch)
         return data
 

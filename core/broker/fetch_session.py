@@ -59,10 +59,8 @@ class FetchSession:
         self.epoch = _INITIAL_EPOCH
         """Of the last request."""
         self.created_ms = self.last_used_ms = now_ms
-        self._partitions: dict[_Key, _CachedPartition] = {}  # in the order in which they are read
-
-    def __len__(self) -> int:
-        return len(self._partitions)
+        self.partitions: dict[_Key, _CachedPartition] = {}
+        """What the client wants, in the order in which it is read."""
 
     @property
     def next_epoch(self) -> int:
@@ -72,10 +70,10 @@ class FetchSession:
         """Takes over what the request names, and forgets what it forgets."""
         for topic in request.topics:
             for wanted in topic.partitions:
-                key = self._topic_key(topic), wanted.partition
-                known = self._partitions.get(key)
+                key = topic.topic_id if self.uses_topic_ids else topic.topic, wanted.partition
+                known = self.partitions.get(key)
                 if known is None:
-                    self._partitions[key] = _CachedPartition(topic.topic, topic.topic_id, wanted)
+                    self.partitions[key] = _CachedPartition(topic.topic, topic.topic_id, wanted)
                 else:
                     wanted.high_watermark = known.wanted.high_watermark
                     known.wanted = wanted
@@ -84,12 +82,12 @@ class FetchSession:
         for forgotten in request.forgotten_topics_data:
             topic_key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:
-                self._partitions.pop((topic_key, number), None)
+                self.partitions.pop((topic_key, number), None)
 
     def topics(self) -> list[FetchTopic]:
         """Gives all that the client wants, in the order in which its answer is filled."""
         topics: list[FetchTopic] = []
-        for cached in self._partitions.values():
+        for cached in self.partitions.values():
             if not topics or (topics[-1].topic, topics[-1].topic_id) != (cached.topic, cached.topic_id):
                 topics.append(FetchTopic(cached.topic, cached.topic_id, []))
             topics[-1].partitions.append(cached.wanted)
@@ -101,29 +99,26 @@ class FetchSession:
         """
         news = []
         for topic in responses:
-            key = self._topic_key(topic)
+            key = topic.topic_id if self.uses_topic_ids else topic.topic
             partitions = [data for data in topic.partitions if self._is_news((key, data.partition_index), data)]
             if partitions:
                 news.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
         return news
 
     def _is_news(self, key: _Key, data: PartitionData) -> bool:
-        cached = self._partitions[key]
+        cached = self.partitions[key]
         was_sent = cached.high_watermark, cached.log_start_offset
         cached.high_watermark = -1 if data.error_code else data.high_watermark
         cached.log_start_offset = data.log_start_offset
         cached.wanted.high_watermark = cached.high_watermark
         if data.records:
-            self._partitions[key] = self._partitions.pop(key)
+            self.partitions[key] = self.partitions.pop(key)
         return (
             bool(data.records or data.error_code)
             or data.diverging_epoch.epoch >= 0
             or data.preferred_read_replica >= 0
             or was_sent != (data.high_watermark, data.log_start_offset)
         )
-
-    def _topic_key(self, topic: FetchTopic | FetchableTopicResponse) -> str | bytes:
-        return topic.topic_id if self.uses_topic_ids else topic.topic
 
 
 class FetchSessionCache:
@@ -165,13 +160,13 @@ class FetchSessionCache:
         session.epoch = request.session_epoch
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
-        self._cached_partitions -= len(session)
+        before = len(session.partitions)
         session.update(request)
-        self._cached_partitions += len(session)
+        self._cached_partitions += len(session.partitions) - before
         if self._cached_partitions > MAX_PARTITIONS:
             self._remove(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if len(session) == 0:
+        if not session.partitions:
             self._remove(session.session_id)
             return None
         return session
@@ -180,10 +175,11 @@ class FetchSessionCache:
         now_ms = self._clock.monotonic_ms()
         session = FetchSession(self._unused_id(), now_ms, uses_topic_ids=uses_topic_ids)
         session.update(request)
-        if self._cached_partitions + len(session) > MAX_PARTITIONS or not self._make_room(len(session), now_ms):
+        size = len(session.partitions)
+        if self._cached_partitions + size > MAX_PARTITIONS or not self._make_room(size, now_ms):
             return None
         self._sessions[session.session_id] = session
-        self._cached_partitions += len(session)
+        self._cached_partitions += size
         return session
 
     def _unused_id(self) -> int:
@@ -203,8 +199,8 @@ class FetchSessionCache:
         loser = next(iter(self._sessions.values()))
         if now_ms - loser.last_used_ms <= _SAFE_MS:
             old = [session for session in self._sessions.values() if now_ms - session.created_ms > _SAFE_MS]
-            loser = min(old, key=len, default=loser)
-            if not old or len(loser) >= size:
+            loser = min(old, key=lambda session: len(session.partitions), default=loser)
+            if not old or len(loser.partitions) >= size:
                 return False
         self._remove(loser.session_id)
         self.evictions += 1
@@ -213,4 +209,4 @@ class FetchSessionCache:
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._cached_partitions -= len(session)
+            self._cached_partitions -= len(session.partitions)

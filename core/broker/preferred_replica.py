@@ -4,16 +4,10 @@
 
 from __future__ import annotations
 
-from core.broker.broker_settings import RACK_AWARE_SELECTOR
 from core.broker.known_brokers import find_broker
 from core.broker.request_context import RequestContext
 from core.broker.services import Services
 from core.cluster.partition import Partition
-
-
-def selects_by_rack(services: Services) -> bool:
-    """Says whether the broker is to send consumers to replicas of their racks."""
-    return services.config.replica_selector_class == RACK_AWARE_SELECTOR
 
 
 def find_preferred_replica(

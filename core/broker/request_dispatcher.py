@@ -232,7 +232,7 @@ class RequestDispatcher:
         handler, endpoint = route
         header, request = endpoint.decode_request(frame)
         context = RequestContext(version, header.client_id, *came_by)
-        encode: Callable[[Any], list[Piece]] = partial(endpoint.encode_response, correlation_id)
+        encode: Callable[[Any], list[Piece]] = partial(_encode_if_any, endpoint, correlation_id)
         if may_be_usual:
             self._produce_memory.learn(frame, header, request, endpoint)
         if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
@@ -246,9 +246,7 @@ class RequestDispatcher:
         else:
             response = handler(self._services, request, context)
         if isinstance(response, Pending):
-            return response.map(encode if is_observed else partial(_encode_if_any, encode))
-        if response is None and not is_observed:
-            return None
+            return response.map(encode)
         return encode(response) or None
 
     def _observe(
@@ -262,7 +260,7 @@ class RequestDispatcher:
         response: Any,
     ) -> list[Piece]:
         """Encodes the response, if it is not None, and reports the request to those who watch."""
-        pieces = encode(response) if response is not None else []
+        pieces = encode(response)
         time_ms = (perf_counter() - started_s) * 1000
         if self.metrics is not None:
             self.metrics.add(api.name, context.api_version, error_codes(response), time_ms)
@@ -309,9 +307,9 @@ class RequestDispatcher:
         return route
 
 
-def _encode_if_any(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
+def _encode_if_any(endpoint: Endpoint[Any, Any], correlation_id: int, response: Any) -> list[Piece]:
     """Encodes it, if there is one: there is none to a Produce with acks=0."""
-    return [] if response is None else encode(response)
+    return [] if response is None else endpoint.encode_response(correlation_id, response)
 
 
 def _encode_if_sure(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:

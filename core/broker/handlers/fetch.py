@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from core.broker.current_leaders import CurrentLeaders
 from core.broker.fetch_count import FetchCount
-from core.broker.fetch_reader import FetchReader
+from core.broker.fetch_reader import FIRST_VERSION_WITH_IDS, FetchReader
 from core.broker.fetch_session import FetchSession
 from core.broker.request_context import RequestContext
 from core.broker.served_api import Needs, ServedApi
@@ -36,7 +36,6 @@ from core.protocol.schema.fetch import (
     PartitionData,
 )
 
-_FIRST_VERSION_WITH_IDS = 13  # KIP-516
 _FIRST_VERSION_WITH_LEADERS = 16  # KIP-951
 _ANSWERED_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -45,7 +44,7 @@ def handle(
     services: Services, request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Pending[FetchResponse]:
     try:
-        session = services.fetch_sessions.find(request, uses_topic_ids=context.api_version >= _FIRST_VERSION_WITH_IDS)
+        session = services.fetch_sessions.find(request, uses_topic_ids=context.api_version >= FIRST_VERSION_WITH_IDS)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if session is not None:
@@ -76,9 +75,10 @@ class DelayedFetch(Pending[FetchResponse]):
         self._session_epoch = session.epoch if session is not None else 0
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._names = [self._name_of(topic) for topic in request.topics]
+        self._names = [self._names_of(topic) for topic in request.topics]
+        self._size_bytes = 0  # of what was read last
         self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
-        self._count: FetchCount  # once it waits
+        self._count: FetchCount | None = None  # once it waits; None as long as there was nothing
 
     def read_on_arrival(self) -> FetchResponse:
         """Reads, and notes how far a replica is. By that something may be committed for which somebody waited who
@@ -94,17 +94,21 @@ class DelayedFetch(Pending[FetchResponse]):
     def wait(self, response: FetchResponse) -> None:
         """Waits; `response` is what there is, which is not enough."""
         number = 0
-        for topic, name in zip(self._request.topics, self._names, strict=True):
-            for wanted in topic.partitions:
-                self._watched.setdefault(TopicPartition(name or "", wanted.partition), []).append((number, wanted))
+        for topic, names in zip(self._request.topics, self._names, strict=True):
+            for wanted, name in zip(topic.partitions, names, strict=True):
+                self._watched.setdefault(name, []).append((number, wanted))
                 number += 1
-        self._count = self._counted(response)
+        if self._size_bytes:
+            self._count = self._counted(response)
         self._services.replicas.watch(self, self._watched)
         self.limit(self._services.runtime.schedule, self._request.max_wait_ms)
 
-    def _counted(self, response: FetchResponse) -> FetchCount:
+    def _counted(self, response: FetchResponse | None) -> FetchCount:
+        """Counts what was read; None for nothing."""
         limits = [wanted.partition_max_bytes for topic in self._request.topics for wanted in topic.partitions]
-        sizes = [len(data.records or b"") for topic in response.responses for data in topic.partitions]
+        sizes = [0] * len(limits)
+        if response is not None:
+            sizes = [len(data.records or b"") for topic in response.responses for data in topic.partitions]
         return FetchCount(limits, sizes)
 
     def forget(self) -> None:
@@ -115,19 +119,24 @@ class DelayedFetch(Pending[FetchResponse]):
         here is not read again for the answer.
         """
         found: dict[int, PartitionData] = {}
+        size_bytes = 0
         for number, wanted in self._watched[partition]:
-            data = self._reader.read(partition.topic, wanted, self._max_bytes, min_one_batch=True)
-            found[number] = data
-            if self._cannot_wait(partition.topic, data) or self._reader.has_new_high_watermark:
+            found[number] = data = self._reader.read(partition, wanted, self._max_bytes, min_one_batch=True)
+            if self._cannot_wait(partition, data) or self._reader.has_new_high_watermark:
                 self._complete(self.read(found))
                 return
-            self._count.update(number, len(data.records or b""))
-        if self._count.size_bytes >= self._min_bytes or self._count.is_outdated:
-            response = self.read(found)
-            if self.is_enough(response):
-                self._complete(response)
-            else:
-                self._count = self._counted(response)
+            size_bytes += len(data.records or b"")
+        if size_bytes < self._min_bytes:
+            count = self._count = self._count or self._counted(None)
+            for number, data in found.items():
+                count.update(number, len(data.records or b""))
+            if count.size_bytes < self._min_bytes and not count.is_outdated:
+                return
+        response = self.read(found)
+        if self.is_enough(response):
+            self._complete(response)
+        else:
+            self._count = self._counted(response)
 
     def _complete(self, response: FetchResponse) -> None:
         if not self.is_over:
@@ -139,13 +148,14 @@ class DelayedFetch(Pending[FetchResponse]):
     def answer(self, response: FetchResponse) -> FetchResponse:
         """Makes the client's answer of what was read."""
         leaders = None
-        for topic, name in zip(response.responses, self._names, strict=True):
-            for data in topic.partitions:
+        says_leaders = self._version >= _FIRST_VERSION_WITH_LEADERS
+        for topic, names in zip(response.responses, self._names, strict=True):
+            for data, name in zip(topic.partitions, names, strict=True):
                 if data.records:
-                    self._count_sent(name, data)
-                elif data.error_code in _ANSWERED_WITH_LEADER and name and self._version >= _FIRST_VERSION_WITH_LEADERS:
+                    self._count_sent(name, len(data.records))
+                elif data.error_code in _ANSWERED_WITH_LEADER and name.topic and says_leaders:
                     leaders = leaders or CurrentLeaders(self._services, self._context, NodeEndpoint)
-                    data.current_leader = LeaderIdAndEpoch(*leaders.find(name, data.partition_index))
+                    data.current_leader = LeaderIdAndEpoch(*leaders.find(*name))
                     if not self._reader.is_for_replica:  # it knows its brokers from the controller
                         response.node_endpoints = leaders.node_endpoints
         session = self._session
@@ -157,32 +167,32 @@ class DelayedFetch(Pending[FetchResponse]):
                 response.error_code, response.responses = ErrorCode.INVALID_FETCH_SESSION_EPOCH, []
         return response
 
-    def _count_sent(self, name: str | None, data: PartitionData) -> None:
+    def _count_sent(self, name: TopicPartition, size_bytes: int) -> None:
         """Counts what consumers get, and apart from that what goes to replicas, which is no use of the topic."""
-        partition = self._services.replicas.partitions.get(TopicPartition(name or "", data.partition_index))
+        partition = self._services.replicas.partitions.get(name)
         if partition is None:
             return
-        size_bytes = len(data.records or b"")
         if self._reader.is_for_replica:
             self._reader.count_for_replica(partition, size_bytes)
         else:
             partition.bytes_out += size_bytes
 
     def is_enough(self, response: FetchResponse) -> bool:
-        """Says whether the answer need not wait: enough bytes, an error, or nothing that was requested."""
-        size = 0
-        for topic, name in zip(response.responses, self._names, strict=True):
-            for data in topic.partitions:
+        """Says whether the answer, read last, need not wait: enough bytes, an error, or nothing that was requested."""
+        if self._size_bytes >= self._min_bytes or not response.responses or self._reader.has_new_high_watermark:
+            return True
+        for topic, names in zip(response.responses, self._names, strict=True):
+            for data, name in zip(topic.partitions, names, strict=True):
                 if self._cannot_wait(name, data):
                     return True
-                size += len(data.records or b"")
-        return size >= self._min_bytes or not response.responses or self._reader.has_new_high_watermark
+        return False
 
-    def _cannot_wait(self, topic: str | None, data: PartitionData) -> bool:
+    def _cannot_wait(self, name: TopicPartition, data: PartitionData) -> bool:
         """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
-        if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
-            return not self._services.replicas.is_being_read(TopicPartition(topic, data.partition_index))
-        return bool(data.error_code) or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
+        if data.error_code:
+            is_led_elsewhere = data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return not (is_led_elsewhere and self._services.replicas.is_being_read(name))
+        return data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
 
     def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
         """Reads what there is now, of everything that is wanted. `found` is what was just read of some partitions, by
@@ -192,9 +202,9 @@ class DelayedFetch(Pending[FetchResponse]):
         is_first = True
         topics = []
         number = 0
-        for topic, name in zip(self._request.topics, self._names, strict=True):
+        for topic, names in zip(self._request.topics, self._names, strict=True):
             partitions = []
-            for wanted in topic.partitions:
+            for wanted, name in zip(topic.partitions, names, strict=True):
                 data = found.get(number)
                 if data is None or not (is_first or len(data.records or b"") <= min(left, wanted.partition_max_bytes)):
                     data = self._reader.read(name, wanted, left, min_one_batch=is_first)
@@ -204,13 +214,16 @@ class DelayedFetch(Pending[FetchResponse]):
                 number += 1
                 partitions.append(data)
             topics.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
+        self._size_bytes = self._max_bytes - left
         return FetchResponse(responses=topics)
 
-    def _name_of(self, topic: FetchTopic) -> str | None:
-        if self._version < _FIRST_VERSION_WITH_IDS:
-            return topic.topic
-        known = self._services.image.find_name(topic.topic_id)  # which the controller may tell of after its replicas
-        return known or self._services.replicas.find_name(topic.topic_id)
+    def _names_of(self, topic: FetchTopic) -> list[TopicPartition]:
+        """Gives the names of its partitions, without a topic if no topic has the id that was requested."""
+        name = topic.topic
+        if self._version >= FIRST_VERSION_WITH_IDS:
+            services, topic_id = self._services, topic.topic_id  # the controller may tell of the id after the replicas
+            name = services.image.find_name(topic_id) or services.replicas.find_name(topic_id) or ""
+        return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
 
 
 SERVES = ServedApi(FETCH, handle, Needs.NOTHING)

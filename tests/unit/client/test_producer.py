@@ -28,6 +28,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
+from core.log.partition_log import PartitionLog, ReadResult
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
 from core.protocol.schema.metadata import METADATA
@@ -276,14 +277,14 @@ def test_a_reader_waits_for_another_leader_when_a_disk_fails(
     client = Replicated([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     client.on_forget = lambda: refusals.pop()
     replicas, refusals = broker.services.replicas, [0, 0, 0]
-    find = replicas.find_replica
+    read = replicas.read
 
-    def find_replica(topic: str, number: int) -> Partition:
+    def refuse(partition: Partition, look: Callable[[PartitionLog], ReadResult]) -> ReadResult:
         if refusals:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        return find(topic, number)
+        return read(partition, look)
 
-    monkeypatch.setattr(replicas, "find_replica", find_replica)
+    monkeypatch.setattr(replicas, "read", refuse)
     tp = TopicPartition("t", 0)
     reader = Consumer(client, patience=Patience(30))
     assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
