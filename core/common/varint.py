@@ -55,6 +55,12 @@ def read_varlong(buffer: Sequence[int], position: int) -> tuple[int, int]:
 
 
 def read_varint(buffer: Sequence[int], position: int) -> tuple[int, int]:
+    byte = buffer[position]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    following = buffer[position + 1]
+    if following < 128:
+        return (byte & 0x7F | following << 7) >> 1 ^ -(byte & 1), position + 2
     unsigned, position = read_uvarint(buffer, position)
     return (unsigned >> 1) ^ -(unsigned & 1), position
 

@@ -50,18 +50,15 @@ class FileRegion:
 class CopiedRegion:
     """A copy of it, if it is small, or so many answers keep files open that this one must not; immutable."""
 
-    __slots__ = ("piece", "position")
+    __slots__ = ("piece", "position", "size_bytes")
 
     def __init__(self, position: int, piece: bytes) -> None:
         self.position = position
         self.piece = piece
+        self.size_bytes = len(piece)
 
     def __len__(self) -> int:
-        return len(self.piece)
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.piece)
+        return self.size_bytes
 
     def read(self) -> bytes:
         """Gives the bytes."""

@@ -27,13 +27,6 @@ from core.records.checksum import crc32c
 from core.records.record_batch import ATTRIBUTES_POSITION, MAGIC_POSITION, RecordBatch
 
 
-class FollowerAppend(NamedTuple):
-    """What was appended of an answer."""
-
-    batches: int
-    size_bytes: int
-
-
 def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, leader_epoch: int) -> list[RecordBatch]:
     """Gives the whole batches, checked, that continue a log which ends at `end_offset` with records of `latest_epoch`;
     `leader_epoch` is that in which they were asked for. The first may begin below `end_offset`, if it ends above.

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
@@ -47,15 +47,9 @@ class SizedBatch(Protocol):
     def size_bytes(self) -> int: ...
 
 
-class _LastBatch(NamedTuple):
-    """The batch at a segment's end, which everybody who follows the log reads; position 0 if it is not known."""
-
-    base_offset: int
-    last_offset: int
-    position: int
-
-
-_UNKNOWN_BATCH = _LastBatch(-1, -1, 0)
+_UNKNOWN_BATCH = -1, -1, 0
+"""The base offset, last offset and position of the batch at a segment's end, which everybody who follows the log reads;
+position 0 if it is not known."""
 
 
 class LogSegment(SegmentFiles, SegmentLookup):
@@ -106,7 +100,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         """
         start = batch.start
         position = self._write(batch.buffer[start : start + batch.size_bytes], batch)
-        self._last_batch = _LastBatch(batch.base_offset, self._index(batch, position), position)
+        self._last_batch = batch.base_offset, self._index(batch, position), position
         self._changes += 1
         return position
 
@@ -117,9 +111,10 @@ class LogSegment(SegmentFiles, SegmentLookup):
         first, last = run[0], run[-1]
         start = first.start
         position = self._write(first.buffer[start : last.start + last.size_bytes])
+        last_offset = -1
         for batch in run:
-            self._index(batch, position + batch.start - start)
-        self._last_batch = _LastBatch(last.base_offset, last.last_offset, position + last.start - start)
+            last_offset = self._index(batch, position + batch.start - start)
+        self._last_batch = last.base_offset, last_offset, position + last.start - start
         self._changes += 1
         return position
 
@@ -130,7 +125,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         if not self._is_kept_open:
             self._keep_open()
         try:
-            return self.records.append(data, owner)
+            return (self._records or self.records).append(data, owner)
         except OSError:
             self._changes += 1  # what it wrote is cut off, and may be on the disk still
             raise
@@ -159,7 +154,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
 
     def should_roll(self, batch: SizedBatch, clock: Clock, *, ahead_bytes: int = 0) -> bool:
         """Says whether the batch must go to a new segment, if `ahead_bytes` of others come before it."""
-        size, config = self.records.size_bytes + ahead_bytes, self.config
+        size, config = (self._records or self.records).size_bytes + ahead_bytes, self.config
         first = self._rolling_timestamp
         if first is None:
             first = self._first_timestamp()
@@ -196,7 +191,8 @@ class LogSegment(SegmentFiles, SegmentLookup):
         base_offset, last_offset, position = self._last_batch
         if not position or offset < base_offset:
             return super().translate_offset(offset)
-        return FoundBatch(position, self.records.size_bytes - position, base_offset) if offset <= last_offset else None
+        records = self._records or self.records
+        return FoundBatch(position, records.size_bytes - position, base_offset) if offset <= last_offset else None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
         """Gives batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
@@ -227,7 +223,7 @@ class LogSegment(SegmentFiles, SegmentLookup):
         is_held_by_many = self._open_files.is_held_by_many
         if size_bytes > _SMALL_BYTES and not is_held_by_many:
             return self.records.region(position, size_bytes)
-        data = self.records.file.read_at(min(size_bytes, max(size, _MOST_COPIED_BYTES)), position)
+        data = (self._records or self.records).file.read_at(min(size_bytes, max(size, _MOST_COPIED_BYTES)), position)
         if is_held_by_many:
             self.close_until_used()
         return CopiedRegion(position, data)

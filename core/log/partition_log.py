@@ -16,7 +16,6 @@ import errno
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +31,7 @@ from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
 from core.log.file_names import DELETED_SUFFIX
 from core.log.file_records import LogRegion
-from core.log.follower_append import FollowerAppend, out_of_order, read_fetched, run_from
+from core.log.follower_append import out_of_order, read_fetched, run_from
 from core.log.leader_epoch_cache import LeaderEpochCache
 from core.log.log_config import LogConfig
 from core.log.log_segment import LogSegment
@@ -46,6 +45,7 @@ from core.log.segment_lookup import FoundTimestamp
 from core.log.segment_swap import swap_files
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
+    CONTROL_FLAG,
     LARGE_BATCH_BYTES,
     NO_TIMESTAMP,
     RecordBatch,
@@ -70,8 +70,7 @@ class AppendResult(NamedTuple):
     is_duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(NamedTuple):
     """`region` is None if there is nothing to read yet. `aborted`: transactions that a read_committed reader
     skips.
     """
@@ -283,9 +282,7 @@ class PartitionLog:
             AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         )
 
-    def append_as_follower(
-        self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0
-    ) -> FollowerAppend:
+    def append_as_follower(self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0) -> None:
         """Appends what a leader answered in that epoch: its batches as they are, those of a segment by one write. What
         is cut short at the end is left for the next fetch, which begins at `log_end_offset`. `leader_log_start` is
         where the leader's log begins, by the same answer.
@@ -293,7 +290,8 @@ class PartitionLog:
         Raises what `read_fetched` raises, nothing appended then; the disk's OSError, and CorruptRecordError for what is
         read of the log: the batches of segments before may be in it then, and those after are not.
         """
-        self._ensure_settled()
+        if self._unsettled is not None:
+            self._ensure_settled()
         batches = read_fetched(
             records,
             end_offset=self.log_end_offset,
@@ -306,7 +304,6 @@ class PartitionLog:
             number = 1
         while number < len(batches):
             number += self._append_run(batches, number)
-        return FollowerAppend(len(batches), sum(batch.size_bytes for batch in batches))
 
     def _begin_within(self, batch: RecordBatch, leader_log_start: int) -> None:
         """Begins the log again with a batch that begins below its end. That is all right if the leader's records were
@@ -328,8 +325,10 @@ class PartitionLog:
                 self._pass_hole(first.base_offset)
             segment = self.roll()
         run = run_from(batches, number, segment, self._clock)
-        if any(batch.is_control for batch in run):
-            segment.transaction_index.entries()  # which may fail before anything is written, not after
+        for batch in run:
+            if batch.attributes & CONTROL_FLAG:
+                segment.transaction_index.entries()  # which may fail before anything is written, not after
+                break
         if first.partition_leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(first.partition_leader_epoch, first.base_offset)
         moved = segment.append_run(run) - first.start
@@ -338,7 +337,8 @@ class PartitionLog:
             completed = self.producers.update(batch, segment.base_offset, moved + batch.start)
             if completed is not None and completed.is_aborted:
                 self._note_aborted(segment, completed)
-        self.log_end_offset = run[-1].next_offset
+        last = run[-1]
+        self.log_end_offset = last.base_offset + last.last_offset_delta + 1
         self._unsettled = None
         return len(run)
 
@@ -415,15 +415,18 @@ class PartitionLog:
         `offset`, and is whole; it does not come if it is larger than `max_bytes`, unless `min_one_batch` wants it. The
         last may be cut short.
         """
-        self.ensure_in_range(offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            self.ensure_in_range(offset)
         if with_aborted and self.judged is not None:
             end_offset = self.judged.end_of_answer(offset, end_offset)
-        segment = self.segments.floor(offset)
+        segment: LogSegment | None = self.segments.active
+        if offset < self.segments.active.base_offset:
+            segment = self.segments.floor(offset)
         while segment is not None and offset < end_offset:
             end_position = self._end_position(segment, end_offset)
             region = segment.read(offset, max_bytes, end_position, min_one_batch=min_one_batch)
             if region is not None:
-                if not len(region):
+                if not region.size_bytes:
                     break
                 aborted = self._aborted_transactions(segment, offset, region, end_offset) if with_aborted else ()
                 return ReadResult(region, aborted)
@@ -440,7 +443,7 @@ class PartitionLog:
 
     def _end_position(self, segment: LogSegment, end_offset: int) -> int:
         """Finds the position in the segment's file where the batches at and above `end_offset` begin."""
-        if end_offset >= self.end_offset_of(segment):
+        if end_offset >= self.log_end_offset or end_offset >= self.end_offset_of(segment):
             return segment.size_bytes
         unstable = self.producers.first_unstable_offset
         if unstable is not None and unstable.offset == end_offset and unstable.position >= 0:

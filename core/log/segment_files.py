@@ -102,7 +102,9 @@ class SegmentFiles(ABC):
     @property
     def size_bytes(self) -> int:
         listed, records = self._listed, self._records
-        return listed.size_bytes if listed is not None and records is None else self.records.size_bytes
+        if records is not None:
+            return records.size_bytes
+        return listed.size_bytes if listed is not None else self.records.size_bytes
 
     # --- made
 

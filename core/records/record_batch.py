@@ -189,7 +189,7 @@ class RecordBatch:
 
     def ensure_valid(self) -> None:
         """Raises CorruptRecordError unless the stored crc is that of the bytes."""
-        self._ensure_crc(self.computed_crc())
+        self._ensure_crc(crc32c(self.buffer[self.start + ATTRIBUTES_POSITION : self.start + self.size_bytes]))
 
     def _ensure_crc(self, computed: int) -> None:
         if computed != self.crc:
