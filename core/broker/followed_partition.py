@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.cluster.fetch_plan import Position
 from core.cluster.partition import Partition, Role
@@ -24,14 +24,12 @@ class FollowedPartition:
     """Why nothing is appended to it, as it was logged last; empty if nothing is wrong."""
     first_sign: str = ""
     """What is usual for a moment, and is logged if it comes again before anything is fetched."""
+    log: PartitionLog = field(init=False)
+    name: TopicPartition = field(init=False)
 
-    @property
-    def name(self) -> TopicPartition:
-        return self.partition.log.partition
-
-    @property
-    def log(self) -> PartitionLog:
-        return self.partition.log
+    def __post_init__(self) -> None:
+        self.log = self.partition.log
+        self.name = self.log.partition
 
     @property
     def is_current(self) -> bool:

@@ -273,7 +273,8 @@ class LeaderFetcher:
         if self._broker.quota.is_limited and self._is_throttled(followed.name):
             self._broker.quota.record(len(action.records))
         try:
-            for piece in pieces_of(action.records, _PIECE_BYTES):
+            is_small = len(action.records) <= _PIECE_BYTES
+            for piece in (action.records,) if is_small else pieces_of(action.records, _PIECE_BYTES):
                 if not followed.is_current:
                     return end_s
                 self._broker.replicas.append_as_follower(
@@ -298,7 +299,6 @@ class LeaderFetcher:
         if followed.is_current:
             followed.complaint = followed.first_sign = ""
             self._plan.move(followed.name, followed.position)
-            self._wake.set()
 
     def _delay(self, followed: FollowedPartition, reason: str) -> None:
         if followed.is_current:
@@ -353,6 +353,7 @@ class LeaderFetcher:
         await self._truncation.cut(cuts)
         for followed in cuts:
             self._go_on(followed)
+        self._wake.set()
 
     def _log_cut(self, followed: FollowedPartition, cut: Cut) -> None:
         log = followed.log

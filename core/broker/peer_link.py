@@ -38,8 +38,9 @@ class PeerLink:
         """Gives a connection to there, of which all who ask at once make one; one to elsewhere is closed. Raises
         ConnectionFailedError if nobody takes it in time, or the link is closed.
         """
-        if self._connection is not None and self.endpoint == endpoint:
-            return self._connection
+        connection = self._connection
+        if connection is not None and not connection.is_closed and self._endpoint is endpoint:  # nearly always
+            return connection
         async with self._connecting:
             if self._connection is None or self.endpoint != endpoint:
                 self.leave()

@@ -201,22 +201,18 @@ class FetchPlan:
 
     def move(self, partition: TopicPartition, position: Position) -> None:
         """Goes on there, after the log was appended to, cut or begun again; a no-op if it is not wanted any more."""
-        found = self._find(partition)
-        if found is not None:
-            key, wanted = found
+        key = self._keys.get(partition)
+        if key is not None:
+            wanted = self._wanted[key]
             wanted.fetch = self._fetch(partition.partition, wanted.fetch.current_leader_epoch, position)
             wanted.enter(_State.FETCHING)
             self._changed[key] = None
 
     def delay(self, partition: TopicPartition, now_ms: int) -> None:
         """Asks again later, at the same offset, as what was to be done failed; a no-op if it is not wanted any more."""
-        found = self._find(partition)
-        if found is not None:
-            self._wait(*found, now_ms)
-
-    def _find(self, partition: TopicPartition) -> tuple[_Key, _Wanted] | None:
         key = self._keys.get(partition)
-        return None if key is None else (key, self._wanted[key])
+        if key is not None:
+            self._wait(key, self._wanted[key], now_ms)
 
     def _fetch(self, number: int, leader_epoch: int, position: Position) -> FetchPartition:
         return FetchPartition(
@@ -257,7 +253,8 @@ class FetchPlan:
         or it is too early. `must_wait` says of partitions that are not caught up which are not to be asked for now.
         """
         assert not self._is_asking, "the last request has no answer yet"
-        self._end_waiting(now_ms)
+        if self._waiting:
+            self._end_waiting(now_ms)
         if must_wait is not None:
             self._hold_back(must_wait, now_ms)
         is_full = self._epoch == _INITIAL_EPOCH
@@ -365,7 +362,9 @@ class FetchPlan:
 
     def _action(self, key: _Key, data: PartitionData, now_ms: int) -> Action | None:
         wanted, asked = self._ready(key), self._session.get(key)
-        if wanted is None or asked is None or _place(wanted.fetch) != _place(asked):
+        if wanted is None or asked is None:
+            return None
+        if wanted.fetch is not asked and _place(wanted.fetch) != _place(asked):
             return None
         partition, leader_epoch = wanted.partition, wanted.fetch.current_leader_epoch
         if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
