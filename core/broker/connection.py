@@ -7,9 +7,9 @@ as there is memory for it (core.broker.connection_memory).
 
 Answers go out as they are: bytes by send, file regions by sendfile.
 
-While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside and,
-when there are some, reading stops: a client can't make the broker grow. So are they when the connection's
-turn is over, until it has the next one (core.broker.turns).
+While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside, and
+reading stops when more comes than was received at once: a client can't make the broker grow. So are they when the
+connection's turn is over, until it has the next one (core.broker.turns).
 """
 
 from __future__ import annotations
@@ -120,6 +120,9 @@ class Connection:
             self._is_reading = False
 
     def _on_readable(self) -> None:
+        if self._aside:
+            self._stop_reading()
+            return
         partial = self._partial
         try:
             if partial is None:
@@ -189,7 +192,6 @@ class Connection:
     def _set_aside(self, data: memoryview, start: int, end: int, *, was_aside: bool) -> None:
         """Copies it, unless it was copied before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
-        self._stop_reading()
 
     def _stand_in_line(self) -> None:
         """Sends more of files, and handles what was set aside, when its turn comes and not before."""

@@ -220,6 +220,22 @@ async def test_a_long_poll_holds_back_the_answers_behind_it(server: SocketServer
     assert await read_correlation_ids(reader, 2) == [3, 4]
 
 
+async def test_behind_a_long_poll_is_read_once(server: SocketServer, broker: SteeredNode) -> None:
+    """To stop and to begin again costs system calls, which are for clients that send more than that."""
+    add_topic(broker)
+    _, writer = await connect(server)
+    first, second = fetch_frame(1, 0, max_wait_ms=HOUR_MS), versions_frame(2)
+    writer.write(first)
+    await until_moved(server, len(first))
+    (one,) = server._connections
+    writer.write(second)
+    await until_moved(server, len(first + second))
+    assert one._is_reading
+    writer.write(versions_frame(3))
+    await until(lambda: not one._is_reading)
+    assert moved_bytes(server) == len(first + second)
+
+
 async def test_a_long_poll_ends_when_its_time_is_up(server: SocketServer, broker: SteeredNode) -> None:
     add_topic(broker)
     reader, writer = await connect(server)
