@@ -159,7 +159,8 @@ class PartitionLog:
         """Below it every transaction has ended, or its first records are deleted: the bound of read_committed."""
         if self.judged is not None:
             return max(min(self.judged.last_stable_offset, self.high_watermark), self.log_start_offset)
-        unstable = self.producers.first_unstable_offset
+        producers = self.producers
+        unstable = producers.first_unstable_offset if producers.ongoing or producers.ended else None
         if unstable is None or unstable.offset >= self.high_watermark:
             return self.high_watermark
         return max(unstable.offset, self.log_start_offset)

@@ -48,7 +48,8 @@ class ProducerStateManager:
         self._find_expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         self._packed = PackedProducers()
-        self._ongoing: dict[int, LogOffsetMetadata] = {}  # producer id -> first offset, in order of offsets
+        self.ongoing: dict[int, LogOffsetMetadata] = {}
+        """Where open transactions begin, by producer id, in order of offsets."""
         self.ended: list[tuple[LogOffsetMetadata, int]] = []
         """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
         self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # what they wrote last, and since when nothing came
@@ -65,16 +66,16 @@ class ProducerStateManager:
     @property
     def open_transactions(self) -> dict[int, int]:
         """The first offsets of those that are open, by producer id."""
-        return {producer_id: first.offset for producer_id, first in self._ongoing.items()}
+        return {producer_id: first.offset for producer_id, first in self.ongoing.items()}
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
         """Finds where the first transaction begins that is open, or whose end lies above the high watermark; None if
         none.
         """
-        if not self._ongoing and not self.ended:
+        if not self.ongoing and not self.ended:
             return None
-        ongoing = next(iter(self._ongoing.values()), None)
+        ongoing = next(iter(self.ongoing.values()), None)
         ended = self.ended[0][0] if self.ended else None
         return min((o for o in (ongoing, ended) if o is not None), default=None)
 
@@ -84,8 +85,8 @@ class ProducerStateManager:
         return max(self._producers, default=-1)
 
     def check_invariants(self) -> None:
-        assert self._ongoing.keys() <= self._producers.keys()
-        ongoing = list(self._ongoing.values())
+        assert self.ongoing.keys() <= self._producers.keys()
+        ongoing = list(self.ongoing.values())
         assert ongoing == sorted(ongoing)
         assert self.ended == sorted(self.ended)
         self._packed.check_invariants()
@@ -139,7 +140,7 @@ class ProducerStateManager:
         if state is None:
             state = self._producers[producer_id] = ProducerState(producer_id)
         if state.append(batch):
-            self._ongoing[producer_id] = LogOffsetMetadata(batch.base_offset, segment_base_offset, position)
+            self.ongoing[producer_id] = LogOffsetMetadata(batch.base_offset, segment_base_offset, position)
         self._packed.note_change(state)
         return None
 
@@ -155,7 +156,7 @@ class ProducerStateManager:
         self._producers[batch.producer_id] = state
         completed = state.append_marker(batch, marker)
         self._packed.note_change(state)
-        first = self._ongoing.pop(batch.producer_id, None)
+        first = self.ongoing.pop(batch.producer_id, None)
         if first is not None:
             insort(self.ended, (first, batch.last_offset))  # of a log that is read again, they become many
         return completed
@@ -164,10 +165,10 @@ class ProducerStateManager:
         """Ends a transaction whose marker can't be read, and which the transaction index has as aborted; False, and
         nothing done, unless it is open from that offset on.
         """
-        first = self._ongoing.get(aborted.producer_id)
+        first = self.ongoing.get(aborted.producer_id)
         if first is None or first.offset != aborted.first_offset:
             return False
-        del self._ongoing[aborted.producer_id]
+        del self.ongoing[aborted.producer_id]
         state = self._producers[aborted.producer_id]
         state.current_txn_first_offset = None
         self._packed.note_change(state)
@@ -175,7 +176,7 @@ class ProducerStateManager:
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """Gives the last stable offset that holds once that transaction is over: what the transaction index notes."""
-        others = (o.offset for p, o in self._ongoing.items() if p != completed.producer_id)
+        others = (o.offset for p, o in self.ongoing.items() if p != completed.producer_id)
         return next(others, completed.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -216,7 +217,7 @@ class ProducerStateManager:
         """Forgets everything; the log is read again from `end_offset`."""
         self._producers.clear()
         self._packed = PackedProducers()
-        self._ongoing.clear()
+        self.ongoing.clear()
         self.ended.clear()
         self._last_snapshot_offset = self.map_end_offset = end_offset
 
@@ -241,12 +242,12 @@ class ProducerStateManager:
             for entry in entries:
                 state = ProducerState.from_snapshot(entry)
                 if state.current_txn_first_offset is not None:
-                    self._ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
+                    self.ongoing[entry.producer_id] = LogOffsetMetadata(state.current_txn_first_offset, -1, -1)
                 elif newest_ms - entry.timestamp >= expiration_ms:
                     continue
                 self._producers[entry.producer_id] = state
                 self._packed.note_change(state)
-            self._ongoing = dict(sorted(self._ongoing.items(), key=lambda item: item[1]))
+            self.ongoing = dict(sorted(self.ongoing.items(), key=lambda item: item[1]))
             self._last_snapshot_offset = self.map_end_offset = offset
             return offset
         return log_start_offset

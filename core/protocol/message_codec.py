@@ -69,26 +69,18 @@ class MessageCodec(Generic[M]):
     # Compiled when they are first asked for: a client needs one, a broker the other.
 
     @cached_property
-    def _decode(self) -> Callable[[memoryview, int, int], tuple[M, int]]:
+    def decode(self) -> Callable[..., tuple[M, int]]:
+        """Gives the message at a position of a buffer, 0 if none is said, and the position after it; raises
+        MalformedMessageError if it is none.
+
+        `records` and `bytes` fields: records are views of the buffer, bytes are copies.
+        """
         return self._source.decoder_of(self.message_type)
 
     @cached_property
     def encode_into(self) -> Callable[[M, Callable[[Piece], None]], None]:
         """Hands a message's bytes to a function, piece by piece; `records` go out as the object they are."""
         return self._source.encoder_of(self.message_type)
-
-    def decode(self, buffer: memoryview, position: int = 0) -> tuple[M, int]:
-        """Gives the message at `position` and the position after it; raises MalformedMessageError if it is none.
-
-        `records` and `bytes` fields: records are views of `buffer`, bytes are copies.
-        """
-        try:
-            return self._decode(buffer, position, len(buffer))
-        except (struct.error, IndexError, ValueError) as error:
-            reason = str(error) or type(error).__name__
-            raise MalformedMessageError(
-                f"malformed {self.message_type.__name__} version {self.version}: {reason}"
-            ) from error
 
     def encode(self, message: M) -> bytes:
         """Gives the whole message as bytes; its `records` must be bytes-like."""
@@ -126,6 +118,10 @@ def _refuse(name: str, version: int) -> None:
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is set, but version {version} has no such field")
 
 
+def _malformed(name: str, version: int, error: Exception) -> MalformedMessageError:
+    return MalformedMessageError(f"malformed {name} version {version}: {str(error) or type(error).__name__}")
+
+
 def _decode_uvarint(name: str, pad: str) -> list[str]:
     return [f"{pad}{name} = b[p]", f"{pad}p += 1", f"{pad}if {name} > 127: {name}, p = read_uvarint(b, p - 1)"]
 
@@ -145,11 +141,20 @@ class _Source:
             "many": _many,
             "null": _null,
             "refuse": _refuse,
+            "malformed": _malformed,
+            "FAULTS": (struct.error, IndexError, ValueError),
         }
 
     def decoder_of(self, cls: type) -> Callable[..., Any]:
-        lines = ["def decode(b, p, end):", *self._decode_fields(cls, "f_", "    ")]
-        return self._function("decode", cls, [*lines, f"    return {self._made(cls, 'f_')}, p"])
+        lines = [
+            "def decode(b, p=0):",
+            "    end = len(b)",
+            "    try:",
+            *self._decode_fields(cls, "f_", "        "),
+            f"        return {self._made(cls, 'f_')}, p",
+            f"    except FAULTS as error: raise malformed({cls.__name__!r}, {self.version}, error) from error",
+        ]
+        return self._function("decode", cls, lines)
 
     def encoder_of(self, cls: type) -> Callable[..., None]:
         return self._function("encode", cls, ["def encode(m, a):", *self._encode_fields(cls, "m", "    ")])
