@@ -1,0 +1,35 @@
+"""What outlives a process is used by the commit before and by this one, in both orders: `scripts/exchange.py`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.exchange import CHECKS, WITH_SPARK, Check, Commit, exchange, trees, undone_recovery
+
+Commits = tuple[Commit, Commit, Path]
+
+
+@pytest.fixture
+def commits() -> Iterator[Commits]:
+    try:
+        with trees("HEAD^") as found:
+            yield found
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("the commit before this one is not there")
+
+
+@pytest.mark.parametrize("check", [*CHECKS, *WITH_SPARK], ids=lambda check: str(check.__name__))
+def test_each_commit_uses_what_the_other_left(check: Check, commits: Commits) -> None:
+    assert exchange(*commits, (check,)) == []
+
+
+def test_a_commit_that_looks_for_another_file_is_found(commits: Commits) -> None:
+    file = commits[0].tree / "core" / "log" / "recovery_journal.py"
+    text = file.read_text()
+    file.write_text(text.replace('JOURNAL = "recovery-journal"', 'JOURNAL = "journal-of-recovery"'))
+    assert file.read_text() != text
+    assert len(exchange(*commits, (undone_recovery,))) == 2
