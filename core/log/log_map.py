@@ -8,7 +8,7 @@ docs/reading.md has the rules.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, takewhile
@@ -26,7 +26,7 @@ from core.log.placement import Displaced, Fate, Piece, PieceBuilder, place
 from core.log.segment_walk import SegmentWalk, SoundRun
 from core.records.batches import Batch, count_records, first_offset_of, inner_offsets, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
-from core.records.record_batch import HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
+from core.records.record_batch import CODEC_MASK, HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
 
 _READ_BYTES = 1024 * 1024
 
@@ -127,7 +127,8 @@ class LogMap:
                 zeroed_end = run.end_position if is_zeroed else -1
                 continue
             batches = [run.batch(start) for start in run.starts[:2]] if isinstance(run, SoundRun) else [run]
-            if batches[0].position == zeroed_end and stated_offset(batches[0]) == 0:
+            is_doubtful = batches[0].position == zeroed_end and stated_offset(batches[0]) == 0
+            if is_doubtful and not _covered_offsets(batches[0]):
                 self.damage.append(FileDamage(number, _zeroed_offset(*batches)))
                 if not isinstance(run, SoundRun):
                     continue
@@ -370,17 +371,15 @@ class LogMap:
 
     def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
         """Gives the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
-        offsets that its file may hold.
+        offsets that its file may hold, or that its header names.
         """
-        found = self._damage_after(number)
-        known = {id(one.damage) for one in found}
-        found += [one for one in self._naming(start, end) if id(one.damage) not in known]
-        found.sort(key=_place_of)
+        found = _together(self._damage_after(number), self._naming(start, end))
         inner = self._edges[bisect_right(self._edges, start) : bisect_left(self._edges, end)]
         for first, last in pairwise([start, *inner, end]):
             low, high = bisect_right(self._bases, first) - 1, bisect_left(self._bases, last)
             part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
-            part = [one for one in part if first < self._limit(one.number)] or self._damage_of_swapped(low)
+            part = [one for one in part if first < self._limit(one.number)]
+            part = _together(part, self._naming(first, last)) or self._damage_of_swapped(low)
             yield from self._explain_part(number, first, last, part)
 
     def _damage_of_swapped(self, number: int) -> list[FileDamage]:
@@ -565,12 +564,19 @@ def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
     return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
 
 
+def _covered_offsets(batch: Batch) -> list[int]:
+    """Gives the offsets inside a compressed message of magic 0, which its checksum covers; none of any other batch."""
+    if not isinstance(batch, LegacyRecordBatch) or batch.magic or not batch.attributes & CODEC_MASK:
+        return []
+    return inner_offsets(batch)
+
+
 def _misstated(batch: Batch) -> Damage | None:
-    """Names a compressed message of magic 0 whose offset is not that of the last one inside, which its checksum covers;
-    None if it is, or does not show.
+    """Names a compressed message of magic 0 whose offset is not that of the last one inside; None if it is, or does not
+    show.
     """
-    offsets = inner_offsets(batch) if isinstance(batch, LegacyRecordBatch) and batch.magic == 0 else []
-    if not isinstance(batch, LegacyRecordBatch) or not offsets or offsets[-1] == batch.last_offset:
+    offsets = _covered_offsets(batch)
+    if not offsets or offsets[-1] == batch.last_offset:
         return None
     stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
     fix, inside = _byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
@@ -608,6 +614,11 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
         records=None,
         batch=batch,
     )
+
+
+def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
+    """Gives both in order of files and positions, each once."""
+    return sorted({one.place: one for one in (*found, *others)}.values(), key=_place_of)
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:

@@ -519,7 +519,7 @@ KEPT_OF_OTHERS = (
     *(101018, 101038, 101087, 101096, 101145, 101151, 101346, 101380, 101381, 101892),
     *(28, 200148, 200167, 210416, 220073, 220981, 221005, 221008, 221163, 221463, 300159),
     *(301109, 302113, 400015, 400151, 401251, 402041, 402645, 403421, 403445, 403479, 405709, 406205),
-    *(407800, 408426, 410599, 440819, 502651, 503536, 910507, 910649),
+    *(407800, 408426, 410599, 440819, 502651, 503536, 910507, 910649, 980005),
 )
 """Each failed once."""
 
@@ -528,6 +528,28 @@ KEPT_OF_OTHERS = (
 def test_all_doors_say_the_same_of_what_others_wrote(memory: Path, seed: int) -> None:
     """Messages of all formats in each position, other encoders' frames, offsets beyond an index, lone folders."""
     judge(make_of_others(memory, seed), with_broker=seed % 5 == 0)
+
+
+_ONE = crafted.message(0, b"a", b"0", 0)
+_TWO: list[crafted.Record] = [(b"b", b"1"), (b"c", b"2")]
+COVERED = {
+    "a copy": ({0: _ONE, 56: _ONE + crafted.wrapper([1, 2], _TWO, 0, offset=3)}, [range(1, 3)]),
+    "zeros": ({0: _ONE + bytes(40) + crafted.wrapper([1, 2], _TWO, 0, offset=0)}, [range(1, 3)]),
+    "zeros, and it is right": ({0: bytes(40) + crafted.wrapper([0, 1, 2], [(b"a", b"0"), *_TWO], 0, offset=2)}, []),
+    "zeros, and 0 is right": ({0: bytes(40) + crafted.wrapper([0], _TWO[:1], 0)}, []),
+}
+"""By what stands before a compressed message of magic 0: the segments, and the offsets that are lost."""
+
+
+@for_each("name", COVERED)
+def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory: Path, name: str) -> None:
+    """Whatever the file's name is, and whatever took the offset before them."""
+    segments, lost = COVERED[name]
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    wrecked = Wrecked(directory, name, LogModel(directory))
+    assert wrecked.model.missing == lost
+    assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == lost
+    judge(wrecked, with_broker=False)
 
 
 @pytest.fixture(scope="module")

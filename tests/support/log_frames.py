@@ -83,6 +83,11 @@ class Frame:
         return len(inner_offsets(self.data)) < self.span if self.data[17] & CODEC_MASK and self.span > 1 else False
 
     @property
+    def covers_offsets(self) -> bool:
+        """A wrapper of magic 0 has those of its messages, as they are, under its checksum."""
+        return self.magic == 0 and bool(self.attributes & CODEC_MASK) and bool(inner_offsets(self.data))
+
+    @property
     def is_beyond_reach(self) -> bool:
         """By its file: an index holds 31 bits of offsets after the base offset."""
         return self.end_offset - 1 - self.file_base > _MOST_RELATIVE_OFFSET
@@ -123,7 +128,8 @@ class FileWalk:
         while position < len(self._data):
             frame = self._sound(position)
             if frame is not None:
-                if frame.stated == 0 and position == damaged_end and self._data[position - 1] == 0:
+                follows_zeros = position == damaged_end and self._data[position - 1] == 0
+                if frame.stated == 0 and follows_zeros and not frame.covers_offsets:
                     self.damage.append(Damage(path, position, frame.end))  # its base offset may be a part of them
                 elif frame.magic < 2 and frame.stated != frame.end_offset - 1:
                     self.damage.append(Damage(path, position, frame.end))  # a wrapper of magic 0 that states another

@@ -240,13 +240,17 @@ class LogModel:
     def _claimed_end(self, end: int) -> int:
         """Where the log ended, by damaged batches after the last one that stands where it belongs, which lie whole in
         their files, and whose headers go on from there: to the next file's name at most, unless the file has a sound
-        batch before that is there already.
+        batch before that is there already. What a checksum covers counts in any file.
         """
         order = {path: number for number, (_, path) in enumerate(self.files)}
         limits = {path: next_base for (_, path), (next_base, _) in pairwise(self.files)}
         last = (order[self.accepted[-1].path], self.accepted[-1].end) if self.accepted else (0, 0)
         for broken in self.damage:
             if (order[broken.path], broken.position) < last:
+                continue
+            inside = _misstated(broken.path.read_bytes()[broken.position : broken.end])
+            if inside:  # its checksum covers them, whatever the file's name is
+                end = inside[-1] + 1 if inside[0] == end else end
                 continue
             base, limit = self.files[order[broken.path]][0], limits.get(broken.path, UNKNOWN)
             before = [frame.end_offset for frame in self.frames_by_file[broken.path] if frame.end <= broken.position]
@@ -717,10 +721,7 @@ def _claimed_by(broken: Damage, end: int) -> int:
         offset, length = struct.unpack_from(">qi", data, position)
         least = LEAST_LENGTH[data[position + 16]]
         is_sound = zlib.crc32(data[position + 16 : stop]) == int.from_bytes(data[position + 12 : position + 16], "big")
-        inside = _misstated(data[position:stop])
-        if inside:
-            end = inside[-1] + 1 if inside[0] == end else end
-        elif not is_sound:  # else the zeros before it may have taken its offset
+        if not is_sound:  # else the zeros before it may have taken its offset
             end += offset == end and length >= least and position + 12 + length == stop
     if stop - position < 61 or not is_current:
         return end
@@ -758,6 +759,8 @@ def _mended_header(frame: bytes) -> tuple[int, int] | None:
 
 def _misstated(frame: bytes) -> list[int]:
     """The offsets in a sound compressed message of magic 0, which states another one."""
+    if len(frame) < 12 + LEAST_LENGTH[0]:
+        return []
     _, length, crc = struct.unpack_from(">qiI", frame)
     is_sound = 12 + length == len(frame) and zlib.crc32(frame[16:]) == crc
     return inner_offsets(frame) if is_sound and frame[16] == 0 and frame[17] & CODEC_MASK else []
