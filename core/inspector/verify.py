@@ -292,7 +292,7 @@ def _verify_partition(
             yield wrong_watermark_finding(around.evidence.wrong_watermark)
         for finding in PartitionCheck(path, options, around, is_live=is_live).run(on_bytes):
             if finding.code is Code.SEGMENT_MISSING:
-                missing.append(range(finding.offset, finding.last_offset + 1))
+                missing.append(range(_base_of_missing(finding), finding.last_offset + 1))
             yield finding
     except AccessError:
         if path.exists():
@@ -302,6 +302,12 @@ def _verify_partition(
         lone_indexes = [] if is_cleaned else [index for index in lone_indexes if not _is_at_work(index)]
     for index in lone_indexes:
         yield from _verify_lone_index(index, missing)
+
+
+def _base_of_missing(finding: Finding) -> int:
+    """Returns where the missing segment begins: below the first offset that is missed if the log starts within it."""
+    parsed = parse_offset_file_name(Path(finding.path).name)
+    return parsed[0] if parsed is not None and not os.path.lexists(finding.path) else finding.offset
 
 
 def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> Generator[Finding, None, bool]:

@@ -70,6 +70,18 @@ def test_a_plan_changes_nothing(data_dir: Path) -> None:
     assert fingerprint(data_dir) == before
 
 
+def test_the_indexes_of_a_missing_segment_in_which_the_log_starts_stay(data_dir: Path) -> None:
+    """They alone say that it was there, until the user gives it up."""
+    folder, log = data_dir / "t-0", sorted((data_dir / "t-0").glob("*.log"))
+    (data_dir / "log-start-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    log[0].unlink()
+    lost = [range(3, int(log[1].stem))]
+    assert doors.losses(doors.gaps(folder)) == lost
+    recover(folder, data_dir)
+    assert doors.losses(doors.gaps(folder)) == lost
+    assert plans(folder, RecoveryOptions(accepts_missing=True))[0].lost() == [(3, lost[0].stop)]
+
+
 def test_only_what_is_damaged_changes(data_dir: Path) -> None:
     damage(data_dir / "t-0", 3)
     other = fingerprint(data_dir / "t-1")
