@@ -5,10 +5,11 @@
     python -m scripts.moves OLD NEW          two commits, with all between them
 
 The Python files of both sides are cut into units: functions, heads of classes (bases, decorators, fields in their
-order) and statements of modules. Imports, docstrings, `__all__` and the files' names are left out, and names are
-replaced by the table "New names" of CONTRIBUTING.md. A move is proved if both sides have the same functions and
-classes equally often, and the same statements: two files that are joined may have had the same constant. Files that
-are not Python may change only where they are documents, mutants' anchors or settings that name modules.
+order) and statements of modules. Imports, docstrings, `__all__` and the files' names are left out. Names are replaced
+by the table "New names" of CONTRIBUTING.md, and modules that strings name by where git finds them again. A move is
+proved if both sides have the same functions and classes equally often, and the same statements: two files that are
+joined may have had the same constant. Files that are not Python may change only where they are documents, mutants'
+anchors or settings that name modules.
 
 Exits with 1, and shows each unit that differs, if a commit is no move.
 """
@@ -49,10 +50,11 @@ class _Plain(ast.NodeTransformer):
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = {old: new for old, new in names.items() if "." not in old}
-        modules = {old: new for old, new in names.items() if "." in old}
-        longest_first = sorted(modules, key=len, reverse=True)
-        self._modules = modules
-        self._module = re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})\b") if modules else None
+        self._modules = {old: new for old, new in names.items() if "." in old}
+        longest_first = sorted(self._modules, key=len, reverse=True)
+        self._module = (
+            re.compile(rf"(?<![\w./])({'|'.join(map(re.escape, longest_first))})\b") if self._modules else None
+        )
 
     def visit_Import(self, _node: ast.Import) -> None:
         return None
@@ -173,7 +175,19 @@ def check(old: str, new: str) -> list[str]:
     before = _texts_at(old, [path for state, path in python if state != "A"])
     after = _texts_at(new, [path for state, path in python if state != "D"])
     table = dict(_ROW.findall(_texts_at(new, [_TABLE])[_TABLE]))
-    return found + compare(before, after, table)
+    return found + compare(before, after, table | _moved_modules(old, new))
+
+
+def _moved_modules(old: str, new: str) -> dict[str, str]:
+    """The modules that have another path on the other side, by their paths and as they are imported."""
+    lines = _git("diff", "--find-renames=40%", "-l0", "--name-status", "--diff-filter=R", old, new).splitlines()
+    moved = dict(line.split("\t")[1:] for line in lines)
+    names = {path: to for path, to in moved.items() if path.endswith(".py")}
+    return names | {_module(path): _module(to) for path, to in names.items()}
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _is_elsewhere(old: str, new: str, path: str, state: str) -> bool:

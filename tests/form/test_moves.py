@@ -29,6 +29,7 @@ class Log:
 def cut(log: Log) -> None:
     log.last = min(log.last, LIMIT)
 '''
+USE = "patch('core.log.LIMIT', 'core/log.py')\n"
 NAMES = {"size": "size_of", "core.old": "core.rooms.new"}
 
 MOVES = {
@@ -90,7 +91,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "plog@localhost")
     subprocess.run(["git", "init", "-q"], check=True)
     (tmp_path / "scripts").mkdir()
-    for name, text in {"CONTRIBUTING.md": "", "scripts/moves.py": "", "log.py": LOG, "data.bin": "old"}.items():
+    (tmp_path / "core").mkdir()
+    files = {"CONTRIBUTING.md": "", "scripts/moves.py": "", "core/log.py": LOG, "data.bin": "old", "use.py": USE}
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     commit("Prove that moves change no logic")
     return tmp_path
@@ -102,14 +105,15 @@ def commit(title: str) -> None:
 
 
 def test_commits_are_chosen_by_their_titles(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (repository / "core").mkdir()
-    (repository / "log.py").rename(repository / "core" / "log.py")
+    (repository / "core" / "room").mkdir()
+    (repository / "core" / "log.py").rename(repository / "core" / "room" / "log.py")
+    (repository / "use.py").write_text(USE.replace("core.", "core.room.").replace("core/", "core/room/"))
     (repository / "data.bin").rename(repository / "core" / "data.bin")
     commit("Move the log into a room")
-    (repository / "core" / "log.py").write_text(LOG.replace("size(", "size_of("))
+    (repository / "core" / "room" / "log.py").write_text(LOG.replace("size(", "size_of("))
     (repository / "CONTRIBUTING.md").write_text("| `size` | `size_of` |\n")
     commit("Rename size")
-    (repository / "core" / "log.py").write_text(LOG.replace("10", "11").replace("size(", "size_of("))
+    (repository / "core" / "room" / "log.py").write_text(LOG.replace("10", "11").replace("size(", "size_of("))
     commit("Raise the limit")
     assert moves.main([]) == 0
     assert "Raise the limit" not in capsys.readouterr().out
