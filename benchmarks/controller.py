@@ -27,7 +27,7 @@ from benchmarks.figures import spread
 from benchmarks.mixed_cluster import pid_of
 from benchmarks.options import add_only, ensure_kafka, ensure_packages, option_parser
 from benchmarks.peers import cpu_seconds, scratch_folder
-from core.broker.controller_term import ControllerTerm
+from core.broker.controller.controller_term import ControllerTerm
 from core.cluster.elections import DEFAULT_POLICY
 from core.common.clock import SystemClock
 from core.common.topic_partition import random_uuid

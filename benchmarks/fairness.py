@@ -34,8 +34,8 @@ NOW = 1_700_000_000_000
 _ROUND = r"""
 import json, os, resource, sys, time
 from pathlib import Path
-from core.broker.broker_config import BrokerConfig
-from core.broker.turns import Turns
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.turns import Turns
 from core.cluster.controller import NewTopic
 from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -59,7 +59,7 @@ class Timer:
 directory, config = Path(sys.argv[3]), BrokerConfig.parse({"log.retention.ms": "-1"})
 try:
     from core.broker.node import Node
-    from core.broker.runtime import ImmediateRuntime
+    from core.broker.requests.runtime import ImmediateRuntime
 
     runtime = ImmediateRuntime()
     broker = Node(directory, config, runtime=runtime)

@@ -15,7 +15,7 @@ from unittest import mock
 
 from benchmarks.options import option_parser
 from cli.main import run
-from core.broker.request_dispatcher import Answer, RequestDispatcher
+from core.broker.requests.request_dispatcher import Answer, RequestDispatcher
 from core.protocol.frame import read_request_start
 from core.protocol.schema.produce import PRODUCE
 

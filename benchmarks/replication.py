@@ -20,13 +20,13 @@ from benchmarks.figures import spread
 from benchmarks.follower import make_answers
 from benchmarks.options import option_parser
 from benchmarks.peers import Peer, PlogPeer, cpu_seconds, running, scratch_folder
-from core.broker import event_loop
-from core.broker.broker_config import BrokerConfig
-from core.broker.leader_fetcher import FollowingBroker
-from core.broker.loop_runtime import LoopRuntime
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.node import Node
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_fetchers import ReplicaFetchers
+from core.broker.replication.leader_fetcher import FollowingBroker
+from core.broker.replication.replica_fetchers import ReplicaFetchers
+from core.broker.serving import event_loop
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller import NewTopic
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage

@@ -24,18 +24,18 @@ from typing import Any
 
 from benchmarks.options import add_full_memory, option_parser
 from benchmarks.peers import memory_of, scratch_folder
-from core.broker import connection as connection_module
-from core.broker import request_dispatcher
-from core.broker.broker_config import BrokerConfig
-from core.broker.connection import Connection
-from core.broker.connection_memory import ConnectionMemory
-from core.broker.handlers import fetch, produce
-from core.broker.handlers.fetch import DelayedFetch
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.node import Node
-from core.broker.produce_memory import ProduceMemory, RememberedRequest
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_manager import ReplicaManager
-from core.broker.turns import Turns
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests import request_dispatcher
+from core.broker.requests.handlers import fetch, produce
+from core.broker.requests.handlers.fetch import DelayedFetch
+from core.broker.requests.produce_memory import ProduceMemory, RememberedRequest
+from core.broker.requests.turns import Turns
+from core.broker.serving import connection as connection_module
+from core.broker.serving.connection import Connection
+from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller import NewTopic
 from core.cluster.partition import Partition
 from core.log import partition_log

@@ -82,7 +82,7 @@ def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
 
 def say_unknown(name: str) -> None:
     """Warns of a broker's setting that plog does not know, and names the one that is perhaps meant."""
-    from core.broker.broker_settings import BROKER_CONFIG
+    from core.broker.config.broker_settings import BROKER_CONFIG
 
     say(f"warning: {name} is not known to plog and changes nothing")
     if meant := did_you_mean(name, (key.name for key in BROKER_CONFIG)):

@@ -30,10 +30,10 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, KafkaError, UsageError
 
 if TYPE_CHECKING:
-    from core.broker.broker_config import BrokerConfig
-    from core.broker.loop_runtime import LoopRuntime
+    from core.broker.config.broker_config import BrokerConfig
     from core.broker.node import Node
-    from core.broker.socket_server import SocketServer
+    from core.broker.serving.loop_runtime import LoopRuntime
+    from core.broker.serving.socket_server import SocketServer
     from core.processes.broker_process import BrokerProcess
     from core.processes.local_cluster import LocalCluster
 
@@ -208,7 +208,7 @@ def running_server(data_dir: Path | str | None = None, **settings: str) -> Itera
     """Runs `plog serve` as a process of its own, which does not outlive this one. Raises RuntimeError, with what it
     said, if it does not start; otherwise what `running_broker` raises.
     """
-    from core.broker.broker_config import EPHEMERAL_SETTINGS
+    from core.broker.config.broker_config import EPHEMERAL_SETTINGS
     from core.processes.broker_process import BrokerProcess
     from core.processes.free_port import ensure_free
     from core.processes.process_group import ProcessGroup
@@ -319,7 +319,7 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
     """Raises UsageError for a setting, with _ or a dot in its name, that would change nothing: a test would be about
     something else than it says. `shown` is how the message has its name.
     """
-    from core.broker.broker_settings import BROKER_CONFIG
+    from core.broker.config.broker_settings import BROKER_CONFIG
     from core.common.did_you_mean import did_you_mean
 
     own: Mapping[str, str] = {}
@@ -345,8 +345,8 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
 
 def _config_of(settings: Mapping[str, str]) -> BrokerConfig:
     """Parses the settings of a broker for a test; raises as `running_broker` says."""
-    from core.broker.asked_security import ensure_asks_for_none
-    from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+    from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+    from core.broker.requests.asked_security import ensure_asks_for_none
 
     config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
     ensure_asks_for_none(config)
@@ -383,9 +383,9 @@ class _BrokerThread(threading.Thread):
         self._server: SocketServer | None = None
 
     def run(self) -> None:
-        from core.broker.event_loop import new_runner
-        from core.broker.loop_runtime import LoopRuntime
         from core.broker.node import Node
+        from core.broker.serving.event_loop import new_runner
+        from core.broker.serving.loop_runtime import LoopRuntime
 
         try:
             with new_runner() as runner:
@@ -401,7 +401,7 @@ class _BrokerThread(threading.Thread):
             self._is_decided.set()
 
     async def _serve(self, node: Node, runtime: LoopRuntime) -> None:
-        from core.broker.socket_server import SocketServer
+        from core.broker.serving.socket_server import SocketServer
 
         server = SocketServer(node, runtime, self._config.listeners_or(_ANY_PORT))
         await server.start()

@@ -158,7 +158,7 @@ def _checked(given: list[str]) -> dict[str, str]:
     that a broker would refuse, and says which it does not know.
     """
     from cli.known_settings import say_unknown
-    from core.broker.broker_config import BrokerConfig
+    from core.broker.config.broker_config import BrokerConfig
     from core.processes.local_cluster import SETTINGS_OF_EACH_BROKER
 
     settings = parse_settings(given)

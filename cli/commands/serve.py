@@ -20,12 +20,12 @@ from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data
 from cli.stop_signals import leave_terminal
 
 if TYPE_CHECKING:
-    from core.broker.broker_config import BrokerConfig
-    from core.broker.listener import Listener
-    from core.broker.loop_runtime import LoopRuntime
+    from core.broker.config.broker_config import BrokerConfig
     from core.broker.node import Node
-    from core.broker.socket_server import SocketServer
-    from core.broker.zookeeper_entry import ZooKeeperEntry
+    from core.broker.replication.zookeeper_entry import ZooKeeperEntry
+    from core.broker.serving.listener import Listener
+    from core.broker.serving.loop_runtime import LoopRuntime
+    from core.broker.serving.socket_server import SocketServer
     from core.cluster.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
     from core.common.errors import PlogError
@@ -188,7 +188,7 @@ def serve(
 
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
     """Gives the listeners; `listen` is the address of a single one, in place of those that are configured."""
-    from core.broker.listener import Listener
+    from core.broker.serving.listener import Listener
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
     if listen is None:
@@ -240,8 +240,8 @@ def _broker_config(
     ignores_security: bool,
     zookeeper: str | None,
 ) -> BrokerConfig:
-    from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-    from core.broker.listener import DEFAULT_PROTOCOL_MAP, listener_properties
+    from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+    from core.broker.serving.listener import DEFAULT_PROTOCOL_MAP, listener_properties
     from core.common.errors import AccessError
     from core.common.properties_file import parse_properties
 
@@ -289,7 +289,7 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     """Raises UsageError for a configuration that asks for security, unless that is to be ignored: then it warns."""
-    from core.broker.asked_security import ensure_asks_for_none, find_asked_security
+    from core.broker.requests.asked_security import ensure_asks_for_none, find_asked_security
 
     ensure_asks_for_none(config)
     for name, why in find_asked_security(config).items():
@@ -298,7 +298,7 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
     from cli.known_settings import say_unknown
-    from core.broker.asked_security import find_asked_security
+    from core.broker.requests.asked_security import find_asked_security
 
     asked = find_asked_security(config)
     for name, text in config.unknown.items():
@@ -329,11 +329,11 @@ def _serve(
     zookeeper: str | None,
     may_begin: bool,
 ) -> None:
-    from core.broker.asked_security import ensure_asks_for_none, ensure_open_to_everybody
-    from core.broker.event_loop import new_runner
     from core.broker.lasting_objects import without_collector
-    from core.broker.loop_runtime import LoopRuntime
     from core.broker.node import Node
+    from core.broker.requests.asked_security import ensure_asks_for_none, ensure_open_to_everybody
+    from core.broker.serving.event_loop import new_runner
+    from core.broker.serving.loop_runtime import LoopRuntime
 
     def check(image: MetadataImage, node_id: int) -> None:
         if not config.ignores_security:
@@ -391,8 +391,8 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _entry(zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime) -> ZooKeeperEntry:
-    from core.broker.zookeeper_entry import ZooKeeperEntry
-    from core.broker.zookeeper_settings import zookeeper_config_of
+    from core.broker.replication.zookeeper_entry import ZooKeeperEntry
+    from core.broker.replication.zookeeper_settings import zookeeper_config_of
 
     listens = [listener.endpoint for listener in listeners]
     return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
@@ -427,7 +427,7 @@ async def _run(
     entry: ZooKeeperEntry | None,
 ) -> None:
     from core.broker.lasting_objects import LastingObjects
-    from core.broker.socket_server import SocketServer
+    from core.broker.serving.socket_server import SocketServer
 
     server = SocketServer(node, runtime, listeners)
     server.on_housekeeping = LastingObjects(node.services.replicas).step
@@ -444,7 +444,7 @@ async def _run(
         if len(server.endpoints) > 1:
             how += " listeners " + ",".join(f"{name}://{endpoint}" for name, endpoint in server.endpoints.items())
         if metrics is not None:
-            from core.broker.metrics import MetricsServer
+            from core.broker.observe.metrics import MetricsServer
 
             metrics_server = stack.enter_context(contextlib.closing(MetricsServer(node, server, metrics)))
             how += f" metrics {metrics_server.endpoint}"

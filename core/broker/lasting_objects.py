@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.broker.replica_manager import ReplicaManager
+    from core.broker.partitions.replica_manager import ReplicaManager
 
 
 @contextlib.contextmanager

@@ -15,37 +15,37 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.cleaning import Cleaning
-from core.broker.cluster_control import ClusterControl
-from core.broker.cluster_peers import ClusterPeers
-from core.broker.configs import Configs
-from core.broker.fetch_session import FetchSessionCache
-from core.broker.file_deletion import FileDeletion
-from core.broker.group_log import GroupLog
-from core.broker.housekeeping import Housekeeping
-from core.broker.late_checks import LateChecks
-from core.broker.late_loads import LateLoads
-from core.broker.listener import Listener
-from core.broker.log_opening import LogOpening
-from core.broker.log_services import LogServices
-from core.broker.membership import Membership
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.configs import Configs
+from core.broker.controller.cluster_control import ClusterControl
+from core.broker.coordinators.group_log import GroupLog
+from core.broker.coordinators.producer_ids import ProducerIds
+from core.broker.coordinators.transaction_log import TransactionLog
 from core.broker.node_identity import NodeIdentity
-from core.broker.producer_ids import ProducerIds
-from core.broker.readers_doubts import ReadersDoubts
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.recovered_flush import RecoveredFlush
-from core.broker.replica_manager import ReplicaManager
-from core.broker.replication_quota import ReplicationQuota, ReplicationQuotas
-from core.broker.request_dispatcher import RequestDispatcher, served_apis
-from core.broker.runtime import ImmediateRuntime, Runtime
-from core.broker.scrubber import Scrubber
-from core.broker.services import Services
-from core.broker.stepped_answer import SteppedAnswers
-from core.broker.storage_services import StorageServices
-from core.broker.topics import Topics
-from core.broker.transaction_log import TransactionLog
-from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.broker.partitions.cleaning import Cleaning
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.housekeeping import Housekeeping
+from core.broker.partitions.late_checks import LateChecks
+from core.broker.partitions.late_loads import LateLoads
+from core.broker.partitions.log_opening import LogOpening
+from core.broker.partitions.log_services import LogServices
+from core.broker.partitions.readers_doubts import ReadersDoubts
+from core.broker.partitions.recovered_flush import RecoveredFlush
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.partitions.scrubber import Scrubber
+from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.topics import Topics
+from core.broker.replication.cluster_peers import ClusterPeers
+from core.broker.replication.membership import Membership
+from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
+from core.broker.replication.zookeeper_entry import ZooKeeperEntry
+from core.broker.requests.fetch_session import FetchSessionCache
+from core.broker.requests.request_dispatcher import RequestDispatcher, served_apis
+from core.broker.requests.runtime import ImmediateRuntime, Runtime
+from core.broker.requests.services import Services
+from core.broker.requests.stepped_answer import SteppedAnswers
+from core.broker.serving.listener import Listener
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller import Controller
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.member_controller import MemberController

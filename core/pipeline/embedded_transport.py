@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.request_dispatcher import RequestDispatcher
+from core.broker.requests.handlers.produce import UnacknowledgedError
+from core.broker.requests.request_dispatcher import RequestDispatcher
 from core.common.errors import ConnectionFailedError
 from core.common.pending import Pending
 from core.log.file_records import FileRegion

@@ -173,7 +173,7 @@ class Session:
         """Raises DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder
         listens: `plog serve` was started a moment ago, and can be asked now.
         """
-        from core.broker.broker_config import BrokerConfig
+        from core.broker.config.broker_config import BrokerConfig
         from core.broker.node import Node
 
         deadline = time.monotonic() + self.lock_timeout_s

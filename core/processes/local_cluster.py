@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Self
 
-from core.broker.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
 from core.cluster.wanted_levels import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Generic, Protocol, TypeVar
 
-from core.broker.newest_records import ReadRecord, newest_records
+from core.broker.coordinators.newest_records import ReadRecord, newest_records
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.log.batch_place import find_file, undecodable

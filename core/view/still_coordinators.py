@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from core.broker.newest_records import ReadRecord
+from core.broker.coordinators.newest_records import ReadRecord
 from core.cluster.metadata_image import TopicImage
 from core.common.clock import Clock
 from core.common.pending import TimerHandle

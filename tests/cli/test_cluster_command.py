@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cli.cluster_rows import api_rows
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.client.client_connection import ClientConnection
 from core.cluster.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode

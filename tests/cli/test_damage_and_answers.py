@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from tests.cli.conftest import ok
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each

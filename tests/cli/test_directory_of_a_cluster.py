@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.node import Node
 from core.common.endpoint import Endpoint
 from core.common.errors import DirectoryLockedError

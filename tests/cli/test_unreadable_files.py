@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.inspector.file_kind import kind_of
 from core.inspector.findings import Code, Finding
 from core.inspector.recovery_plan import Action, RecoveryOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.delete_records import DELETE_RECORDS

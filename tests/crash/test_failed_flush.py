@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.loop_runtime import LoopRuntime
-from core.broker.socket_server import SocketServer
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.socket_server import SocketServer
 from core.cluster.partition import Partition
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.descriptors import Shares

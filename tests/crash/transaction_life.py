@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.clock import ManualClock
 from core.common.pending import Pending

@@ -83,6 +83,6 @@ def test_a_plaintext_client_starts_without_what_it_does_not_need() -> None:
 
 def test_a_broker_starts_without_the_libraries_of_columns() -> None:
     """They take as long to load as all the rest of it, and most brokers never need them."""
-    code = "import sys, core.broker.socket_server; print(*sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"
+    code = "import sys, core.broker.serving.socket_server; print(*sorted({'numpy', 'pyarrow'} & sys.modules.keys()))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.split() == []

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.broker.coordinator_log import partition_of
+from core.broker.coordinators.coordinator_log import partition_of
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_records import read_record

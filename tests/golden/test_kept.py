@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from core.broker.broker_settings import BROKER_CONFIG
-from core.broker.group_configs import GROUP_CONFIG
+from core.broker.config.broker_settings import BROKER_CONFIG
+from core.broker.config.group_configs import GROUP_CONFIG
 from core.common.config_def import ConfigDef
 from core.log.log_config import TOPIC_CONFIG
 from core.spark.shipping import write_zip
@@ -206,7 +206,7 @@ def test_what_a_wheel_installs(snapshot: SnapshotAssertion) -> None:
 
 def test_what_an_import_loads(snapshot: SnapshotAssertion) -> None:
     """Packages of others: each costs time. A child for each module of ours, as an import lasts."""
-    for module in ("plog", "plog.testing", "cli.main", "core.broker.socket_server"):
+    for module in ("plog", "plog.testing", "cli.main", "core.broker.serving.socket_server"):
         code = f"import sys; old = set(sys.modules); import {module}; print(*set(sys.modules) - old)"
         found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
         packages = {name.partition(".")[0] for name in found.stdout.split()} - sys.stdlib_module_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.requests.request_dispatcher import SERVED_APIS
 from tests.support.oracle import requires_kafka
 from tests.support.protocol_document import NOTES, PATH, document, kafka_apis
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.records.batches import iter_whole_batches

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from core.broker.coordinator_log import partition_of
+from core.broker.coordinators.coordinator_log import partition_of
 from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem

@@ -19,9 +19,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kazoo.client import KazooClient
 
-from core.broker.coordinator_log import partition_of
-from core.broker.group_log import GROUPS_TOPIC
-from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.coordinators.coordinator_log import partition_of
+from core.broker.coordinators.group_log import GROUPS_TOPIC
+from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from core.client.admin import LATEST, Admin
 from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from core.broker.auto_topic_creation import AutoTopicCreation
-from core.broker.broker_config import BrokerConfig
-from core.broker.controlled_shutdown import controlled_shutdown
-from core.broker.controller_channel import ControllerChannel
-from core.broker.isr_reporter import IsrReporter
-from core.broker.peer_connection import PeerConnection
-from core.broker.producer_id_blocks import ProducerIdBlocks
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.auto_topic_creation import AutoTopicCreation
+from core.broker.replication.controlled_shutdown import controlled_shutdown
+from core.broker.replication.controller_channel import ControllerChannel
+from core.broker.replication.isr_reporter import IsrReporter
+from core.broker.replication.peer_connection import PeerConnection
+from core.broker.replication.producer_id_blocks import ProducerIdBlocks
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.client.client_connection import ClientConnection, SocketTransport
 from core.cluster.controller import NewTopic
 from core.cluster.in_sync_replicas import IsrAnswer

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from core.broker.coordinator_log import partition_of
+from core.broker.coordinators.coordinator_log import partition_of
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_client_quotas import (

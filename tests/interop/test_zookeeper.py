@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.broker.replication.zookeeper_entry import ZooKeeperEntry
 from core.common.clock import ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError

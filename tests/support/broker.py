@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.loop_runtime import LoopRuntime
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.node import Node
-from core.broker.runtime import ImmediateRuntime
-from core.broker.socket_server import SocketServer
-from core.broker.turns import Turns
+from core.broker.requests.runtime import ImmediateRuntime
+from core.broker.requests.turns import Turns
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.socket_server import SocketServer
 from core.cluster.controller import NewTopic
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, ManualClock, SystemClock

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.broker.coordinator_log import partition_of
+from core.broker.coordinators.coordinator_log import partition_of
 from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_records import CommittedOffset, GroupRecord, offset_commit_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.broker.client_quotas import ClientQuotas
+from core.broker.config.client_quotas import ClientQuotas
 from core.cluster.member_controller import MemberController
 from core.common.config_def import ConfigResourceType
 from core.common.errors import KafkaError

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.cluster.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

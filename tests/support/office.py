@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from core.broker.control_queue import ControlQueue
-from core.broker.controller_term import ControllerTerm
+from core.broker.controller.control_queue import ControlQueue
+from core.broker.controller.controller_term import ControllerTerm
 from core.cluster.control_requests import ControlRequest
 from core.cluster.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller_writes import StateWrite, Write

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from core.broker.request_dispatcher import SERVED_APIS, served_apis
+from core.broker.requests.request_dispatcher import SERVED_APIS, served_apis
 from core.protocol.message import VersionRange
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from core.protocol.schema.alter_partition import ALTER_PARTITION

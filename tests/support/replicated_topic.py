@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from core.broker.replica_manager import ReplicaManager
+from core.broker.partitions.replica_manager import ReplicaManager
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.in_sync_replicas import IsrProposal
 from core.cluster.metadata_record import MetadataRecord

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.controller_channel import ControllerChannel
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.controller_channel import ControllerChannel
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.protocol import frame as frames
 from core.protocol.api import Api

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from core.broker.group_log import GROUPS_TOPIC
-from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.coordinators.group_log import GROUPS_TOPIC
+from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
 from core.client.cluster_admin import ClusterAdmin
 from core.client.kafka_client import KafkaClient
 from core.cluster.feature_levels import FeatureUpdate, UpgradeType

@@ -9,7 +9,7 @@ import json
 import zipfile
 from typing import Any
 
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.requests.request_dispatcher import SERVED_APIS
 from tests.support.answers.asked_broker import Step
 from tests.support.answers.comparison import Answers
 from tests.support.answers.message_codec import DEFINITIONS, GOLDEN

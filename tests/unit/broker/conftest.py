@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.socket_server import SocketServer
+from core.broker.serving.socket_server import SocketServer
 from core.common.clock import ManualClock
 from tests.support.broker import SteeredNode, Timers, open_broker, serving
 from tests.support.logs import NOW

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.known_brokers import own_endpoint
-from core.broker.request_context import RequestContext
+from core.broker.requests.known_brokers import own_endpoint
+from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode

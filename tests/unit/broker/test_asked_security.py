@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.asked_security import find_asked_security
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.asked_security import find_asked_security
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties

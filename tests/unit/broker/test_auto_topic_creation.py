@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.broker import auto_topic_creation
-from core.broker.auto_topic_creation import AutoTopicCreation
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication import auto_topic_creation
+from core.broker.replication.auto_topic_creation import AutoTopicCreation
 from core.cluster.controller import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

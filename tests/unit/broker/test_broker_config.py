@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.broker_settings import BROKER_CONFIG
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import BROKER_CONFIG
 from core.common.config_def import value_text
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError

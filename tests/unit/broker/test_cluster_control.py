@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import cluster_control
-from core.broker.broker_config import BrokerConfig
-from core.broker.cluster_control import ClusterControl
-from core.broker.metrics import broker_metrics
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.controller import cluster_control
+from core.broker.controller.cluster_control import ClusterControl
+from core.broker.observe.metrics import broker_metrics
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import finish

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.cluster_peers import ClusterPeers
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.cluster_peers import ClusterPeers
 from core.cluster.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.zookeeper_entry import ZooKeeperEntry
 from core.cluster.member_controller import MemberController
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType

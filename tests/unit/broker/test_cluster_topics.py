@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from core.broker.cluster_topics import ClusterTopics, Growth
+from core.broker.controller.cluster_topics import ClusterTopics, Growth
 from core.cluster.controller import NewTopic
 from core.cluster.controller_writes import AssignmentWrite, DeletionWrite, TopicRemoval, Write
 from core.cluster.metadata_image import TopicImage

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker import connection, event_loop, socket_server, turns
-from core.broker.connection import Connection
-from core.broker.connection_memory import ConnectionMemory
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.request_dispatcher import RequestDispatcher
-from core.broker.socket_server import SocketServer
-from core.broker.turns import Turns
+from core.broker.requests import turns
+from core.broker.requests.request_dispatcher import RequestDispatcher
+from core.broker.requests.turns import Turns
+from core.broker.serving import connection, event_loop, socket_server
+from core.broker.serving.connection import Connection
+from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.log.directory_lock import LockHolder, find_lock_holder

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.connection_memory import LARGE_BYTES, SLOW_BYTES, ConnectionMemory
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.connection_memory import LARGE_BYTES, SLOW_BYTES, ConnectionMemory
 from core.common.errors import KafkaError
 from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest

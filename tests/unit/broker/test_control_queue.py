@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.broker import control_queue
-from core.broker.control_queue import ControlQueue
-from core.broker.peer_link import PeerLink
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.controller import control_queue
+from core.broker.controller.control_queue import ControlQueue
+from core.broker.replication.peer_link import PeerLink
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.control_requests import ControlRequest
 from core.common.endpoint import Endpoint
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR, LeaderAndIsrRequest, LeaderAndIsrResponse

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.controlled_shutdown import controlled_shutdown
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.controlled_shutdown import controlled_shutdown
 from core.common.error_code import ErrorCode
 from core.protocol.schema.controlled_shutdown import (
     ControlledShutdownRequest,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.broker.controller_channel import ControllerChannel
+from core.broker.replication.controller_channel import ControllerChannel
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError

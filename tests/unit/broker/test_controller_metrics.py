@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from core.broker.controller_metrics import controller_metrics
-from core.broker.controller_term import ControllerTerm
-from core.broker.services import Services
+from core.broker.controller.controller_term import ControllerTerm
+from core.broker.observe.controller_metrics import controller_metrics
+from core.broker.requests.services import Services
 from core.cluster.controller_context import ControlledTopic, ControllerContext
 from core.cluster.partition_state import PartitionState
 from core.common.steps import finish

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker import fetch_session
+from core.broker.requests import fetch_session
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending

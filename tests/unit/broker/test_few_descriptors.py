@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.replica_manager import ReplicaManager
+from core.broker.partitions.replica_manager import ReplicaManager
 from core.common.descriptors import LEAST_DESCRIPTORS
 from core.log.log_segment import LogSegment
 from core.protocol.api import Api

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.coordinator_log import java_hash, partition_of
+from core.broker.coordinators.coordinator_log import java_hash, partition_of
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File

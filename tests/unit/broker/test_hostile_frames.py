@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from core.broker.isr_reporter import IsrReporter
+from core.broker.replication.isr_reporter import IsrReporter
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.partition import Partition
 from core.common.clock import ManualClock

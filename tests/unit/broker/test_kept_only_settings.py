@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_settings import BROKER_CONFIG, BrokerSettings
-from core.broker.config_resources import CLIENT_METRICS_CONFIG
-from core.broker.group_configs import GROUP_CONFIG
+from core.broker.config.broker_settings import BROKER_CONFIG, BrokerSettings
+from core.broker.config.config_resources import CLIENT_METRICS_CONFIG
+from core.broker.config.group_configs import GROUP_CONFIG
 from core.common.config_def import ConfigDef
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -56,7 +56,7 @@ def test_broker_keys_that_nothing_reads_say_so(sources: dict[str, str]) -> None:
 
 def test_group_keys_that_nothing_reads_say_so(sources: dict[str, str]) -> None:
     """Code reads them by a constant, and outside of the table."""
-    table = "core/broker/group_configs.py"
+    table = "core/broker/config/group_configs.py"
     elsewhere = "\n".join(text for name, text in sources.items() if name != table)
     for key in GROUP_CONFIG:
         constant = re.search(rf'^(\w+) = "{re.escape(key.name)}"$', sources[table], re.MULTILINE)

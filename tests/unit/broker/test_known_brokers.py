@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.coordinator_log import partition_of
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.coordinators.coordinator_log import partition_of
 from core.cluster.controller import NewTopic
 from core.cluster.controller_context import ControlledTopic, ControllerContext
 from core.cluster.member_controller import NotInformedError

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.late_loads import MOST_WAIT_MS
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.partitions.late_loads import MOST_WAIT_MS
 from core.cluster.metadata_log import MetadataLog
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
@@ -59,7 +59,7 @@ VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+    monkeypatch.setattr("core.broker.partitions.late_loads.AT_ONCE_BYTES", 0)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_start_reads_nothing_and_says_what_there_is(served: Served, directory:
 
 def test_what_is_small_is_read_at_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups' partitions before all others."""
-    monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 3 * 256 * 1024 + 1000)
+    monkeypatch.setattr("core.broker.partitions.late_loads.AT_ONCE_BYTES", 3 * 256 * 1024 + 1000)
     served = Served(directory)
     assert list(served.broker.services.log_manager.unloaded) == [TopicPartition("t", 2)]
     response = decode(FETCH, send(served.broker, FETCH, fetch_of(1), PRODUCE_BY_NAME), PRODUCE_BY_NAME)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.listener import Listener, listener_properties
-from core.broker.loop_runtime import LoopRuntime
-from core.broker.socket_server import SocketServer
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.listener import Listener, listener_properties
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core.broker.commit_wait import find_uncommitted, when_committed
-from core.broker.coordinator_log import partition_of
-from core.broker.group_log import GROUPS_TOPIC
-from core.broker.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.coordinators.coordinator_log import partition_of
+from core.broker.coordinators.group_log import GROUPS_TOPIC
+from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.requests.commit_wait import find_uncommitted, when_committed
 from core.cluster.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending

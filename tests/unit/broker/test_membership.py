@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.broker.metrics import broker_metrics
+from core.broker.observe.metrics import broker_metrics
 from core.cluster.member_controller import NotInformedError
 from core.cluster.metadata_image import NO_LEADER
 from core.cluster.partition import Role
@@ -278,7 +278,7 @@ async def test_who_lost_committed_records_does_not_lead_others_that_are_in_sync(
     """They may have them, and lead instead; then it follows, and may lead again later."""
     await lose_committed_records(tmp_path)
     if is_loaded_late:
-        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+        monkeypatch.setattr("core.broker.partitions.late_loads.AT_ONCE_BYTES", 0)
     async with playing(tmp_path) as member:
         assert member.assign(replicas=[US, OTHER], epoch=1) is ErrorCode.KAFKA_STORAGE_ERROR
         assert member.role() in (None, Role.OFFLINE)
@@ -326,7 +326,7 @@ async def test_where_nobody_leads_it_says_what_it_has_once_that_is_on_the_disk(
     assert end()[0] == ErrorCode.FENCED_LEADER_EPOCH
     asked.current_leader_epoch = 4
     with monkeypatch.context() as patch:
-        patch.setattr("core.broker.flusher.Flusher.flush", lambda self, log: None)  # it takes a while
+        patch.setattr("core.broker.partitions.flusher.Flusher.flush", lambda self, log: None)  # it takes a while
         assert end()[0] == ErrorCode.REPLICA_NOT_AVAILABLE
     assert (end(), log.recovery_point) == ((ErrorCode.NONE, 3, 2), 2)
 

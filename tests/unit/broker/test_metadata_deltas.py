@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from core.broker import stepped_answer
-from core.broker.topics import Topics
-from core.broker.turns import Turns
+from core.broker.partitions.topics import Topics
+from core.broker.requests import stepped_answer
+from core.broker.requests.turns import Turns
 from core.cluster.controller import Controller, NewTopic
 from core.cluster.metadata_delta import MetadataDelta
 from core.cluster.metadata_image import MetadataImage

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from core.broker.newest_records import ReadRecord, newest_records
+from core.broker.coordinators.newest_records import ReadRecord, newest_records
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

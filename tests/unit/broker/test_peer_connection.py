@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.broker import event_loop, peer_connection
-from core.broker.peer_connection import PeerConnection
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.replication import peer_connection
+from core.broker.replication.peer_connection import PeerConnection
+from core.broker.serving import event_loop
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError

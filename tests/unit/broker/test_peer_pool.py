@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.peer_connection import PeerConnection
-from core.broker.peer_pool import PeerPool
-from core.broker.receive_buffers import ReceiveBuffers
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.peer_connection import PeerConnection
+from core.broker.replication.peer_pool import PeerPool
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
 from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.broker_settings import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

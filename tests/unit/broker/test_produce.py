@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.handlers.produce import UnacknowledgedError
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.log.producer_state_manager import ProducerStateManager

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.broker import produce_memory
-from core.broker.handlers.produce import UnacknowledgedError
-from core.broker.produce_memory import ProduceMemory, RememberedRequest
-from core.broker.request_metrics import RequestMetrics
+from core.broker.observe.request_metrics import RequestMetrics
+from core.broker.requests import produce_memory
+from core.broker.requests.handlers.produce import UnacknowledgedError
+from core.broker.requests.produce_memory import ProduceMemory, RememberedRequest
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.cluster.controller import NewTopic
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
@@ -36,7 +36,7 @@ def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """When logs are read: by the start, or when somebody asks for them, as `plog serve` does it."""
     asked: str = request.param
     if asked == "late":
-        monkeypatch.setattr("core.broker.late_loads.AT_ONCE_BYTES", 0)
+        monkeypatch.setattr("core.broker.partitions.late_loads.AT_ONCE_BYTES", 0)
     return asked
 
 

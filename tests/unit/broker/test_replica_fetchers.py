@@ -14,11 +14,12 @@ from typing import cast
 
 import pytest
 
-from core.broker import event_loop, leader_fetcher
-from core.broker.leader_fetcher import FollowingBroker
-from core.broker.loop_runtime import LoopRuntime
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.replica_fetchers import ReplicaFetchers
+from core.broker.replication import leader_fetcher
+from core.broker.replication.leader_fetcher import FollowingBroker
+from core.broker.replication.replica_fetchers import ReplicaFetchers
+from core.broker.serving import event_loop
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.directory_controller import DirectoryController
 from core.cluster.partition import Partition, Role
 from core.common.background import run_now

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from core.broker.replication_quota import NO_LIMIT, ReplicationQuota, follows_throttled, leads_throttled
+from core.broker.replication.replication_quota import NO_LIMIT, ReplicationQuota, follows_throttled, leads_throttled
 from core.cluster.metadata_record import MetadataRecord
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType

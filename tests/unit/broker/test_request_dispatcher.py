@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS
+from core.broker.requests.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending

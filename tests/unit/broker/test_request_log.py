@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.broker.request_context import RequestContext
-from core.broker.request_log import _without_secrets, log_request
+from core.broker.observe.request_log import _without_secrets, log_request
+from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigResourceType
 from core.protocol.schema.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from core.broker.request_metrics import TIME_BUCKETS_MS, RequestMetrics, TimeHistogram, error_codes
+from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics, TimeHistogram, error_codes
 from core.common.error_code import ErrorCode
 from core.protocol.schema.api_versions import ApiVersionsResponse
 from core.protocol.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker import stepped_answer, turns
-from core.broker.handlers import metadata
-from core.broker.socket_server import SocketServer
-from core.broker.turns import MOST_AT_WORK, Turns
+from core.broker.requests import stepped_answer, turns
+from core.broker.requests.handlers import metadata
+from core.broker.requests.turns import MOST_AT_WORK, Turns
+from core.broker.serving.socket_server import SocketServer
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core.broker.broker_config import BrokerConfig
-from core.broker.receive_buffers import ReceiveBuffers
-from core.broker.transaction_peers import TransactionPeers
-from core.broker.transaction_verifier import Verdicts
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.coordinators.transaction_peers import TransactionPeers
+from core.broker.coordinators.transaction_verifier import Verdicts
+from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

@@ -582,7 +582,7 @@ def test_a_broker_that_only_reads_has_no_producers(broker: SteeredNode) -> None:
     client.produce(b"a")
     client.end()
     broker.close()
-    from core.broker.broker_config import BrokerConfig
+    from core.broker.config.broker_config import BrokerConfig
 
     reader = SteeredNode(broker.directory, BrokerConfig(), clock=ManualClock(NOW), is_read_only=True)
     assert state_of(reader) == "CompleteCommit"

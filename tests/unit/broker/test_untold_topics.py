@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from core.broker import untold_topics
-from core.broker.untold_topics import UntoldTopics
+from core.broker.requests import untold_topics
+from core.broker.requests.untold_topics import UntoldTopics
 from core.cluster.member_controller import MemberController, NotInformedError
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api

@@ -18,12 +18,13 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import socket_server, stepped_answer, turns, walk_libraries
-from core.broker.connection_memory import ConnectionMemory
-from core.broker.handlers import metadata
-from core.broker.loop_runtime import LoopRuntime
-from core.broker.socket_server import SocketServer
-from core.broker.turns import MOST_AT_WORK, Turns
+from core.broker.requests import stepped_answer, turns, walk_libraries
+from core.broker.requests.handlers import metadata
+from core.broker.requests.turns import MOST_AT_WORK, Turns
+from core.broker.serving import socket_server
+from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.socket_server import SocketServer
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -396,7 +397,7 @@ def test_where_they_can_not_be_loaded_who_needs_them_fails(
 def test_a_walk_imports_nothing_more() -> None:
     """That it does not is told by an interpreter which has just the server."""
     code = """
-import sys, core.broker.socket_server
+import sys, core.broker.serving.socket_server
 from core.common.steps import finish
 from core.log.log_config import LogConfig
 from core.log.record_validator import check_records

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker import zookeeper_entry
-from core.broker.zookeeper_entry import ZooKeeperEntry
+from core.broker.replication import zookeeper_entry
+from core.broker.replication.zookeeper_entry import ZooKeeperEntry
 from core.cluster.member_controller import MemberController
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.broker.handlers.api_versions import unsupported_version
+from core.broker.requests.handlers.api_versions import unsupported_version
 from core.client.client_connection import ClientConnection
 from core.protocol.frame import SIZE, Endpoint, read_request_start
 from core.protocol.schema.api_versions import (

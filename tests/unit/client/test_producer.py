@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from core.broker.broker_config import BrokerConfig
+from core.broker.config.broker_config import BrokerConfig
 from core.client import consumer as consumer_module
 from core.client import coordinator as coordinator_module
 from core.client import kafka_client, known_leaders, reported_delay

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.broker.fetch_session import FetchSessionCache
+from core.broker.requests.fetch_session import FetchSessionCache
 from core.cluster.fetch_plan import Action, Append, FetchPlan, Position, Reset, Retry, Truncate
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode

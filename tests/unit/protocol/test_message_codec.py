@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader, entity_writer
 
-from core.broker.request_dispatcher import SERVED_APIS
+from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.varint import uvarint

@@ -1,0 +1,193 @@
+"""The broker's configuration: from `server.properties` and `--set`, and what is set while it runs.
+
+`BROKER_CONFIG` has the keys. Those that plog does not know are kept and warned about: a server.properties of Kafka's
+can be used as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from core.broker.config.broker_settings import BROKER_CONFIG, BrokerSettings, Setting
+from core.broker.serving.listener import PLAINTEXT, Listener, parse_client_listeners
+from core.common.config_def import Value
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, UsageError
+from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+
+_log = logging.getLogger("plog.config")
+
+EPHEMERAL_SETTINGS: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+"""What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
+
+
+@dataclass(frozen=True)
+class BrokerConfig(BrokerSettings):
+    """Settings by Kafka's names: `settings` are in force and somebody gave them, `unknown` those plog does not know.
+
+    They come from the server's properties (`static`) and, while it runs, from what is set of all brokers
+    (`dynamic_defaults`) and of this one (`dynamic`); the last that says something goes first.
+    """
+
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    static: Mapping[str, Value] = field(default_factory=dict)
+    dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ignores_security: bool = False
+    """Whether the operator wants a configuration that asks for security served without any."""
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """Raises KafkaError(INVALID_CONFIG) for a value that its key does not allow."""
+        known = {name: BROKER_CONFIG[name].parse(text) for name, text in properties.items() if name in BROKER_CONFIG}
+        unknown = {name: text for name, text in properties.items() if name not in BROKER_CONFIG}
+        config = cls(known, unknown, known)
+        config._ensure_room_for_a_request()
+        config._ensure_time_for_a_fetch()
+        return config
+
+    def _ensure_room_for_a_request(self) -> None:
+        """Raises KafkaError(INVALID_CONFIG) unless the memory configured holds the largest request, as Kafka wants."""
+        most, largest = self.queued_max_request_bytes, self.socket_request_max_bytes
+        if BrokerConfig.queued_max_request_bytes.is_given(self) and 0 < most < largest:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"queued.max.request.bytes is {most}: it must be at least socket.request.max.bytes, {largest}",
+            )
+
+    def _ensure_time_for_a_fetch(self) -> None:
+        """Raises KafkaError(INVALID_CONFIG) unless a leader may wait for records as long as it is asked to."""
+        timeout_ms, wait_ms = self.replica_socket_timeout_ms, self.replica_fetch_wait_max_ms
+        if timeout_ms < wait_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"replica.socket.timeout.ms is {timeout_ms}: it must be at least replica.fetch.wait.max.ms, {wait_ms}",
+            )
+
+    def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """Copies the configuration, with these in place of all that was set so far while it runs. Of what another
+        version of Kafka wrote only what plog knows and accepts is in force.
+        """
+        settings = dict(self.static)
+        for name, text in [*defaults.items(), *own.items()]:
+            if name in BROKER_CONFIG and BROKER_CONFIG[name].is_dynamic:
+                try:
+                    settings[name] = BROKER_CONFIG[name].parse(text)
+                except KafkaError as error:
+                    _log.warning("a setting of the broker is left out: %s", error)
+        return replace(self, settings=settings, dynamic_defaults=dict(defaults), dynamic=dict(own))
+
+    def __getitem__(self, name: str) -> Value:
+        """Gives the value of a key that comes from outside; others are attributes."""
+        return self.settings.get(name, BROKER_CONFIG[name].default)
+
+    @property
+    def given_node_id(self) -> int | None:
+        """Gives the broker's id by `node.id`, or else by its older name; None if neither is set."""
+        if BrokerConfig.node_id.is_given(self):
+            return self.node_id
+        return self.broker_id if self.broker_id >= 0 else None
+
+    @property
+    def data_directories(self) -> list[str]:
+        """Gives the folders of log.dirs, or else of log.dir; empty if neither is set."""
+        return self.log_dirs or self.log_dir or []
+
+    def client_listeners(self, setting: Setting[list[str] | None]) -> list[Listener]:
+        """Gives those of `listeners` or `advertised.listeners` that are not for controllers."""
+        controllers = self.controller_listener_names or []
+        return parse_client_listeners(setting.of(self) or [], self.listener_security_protocol_map, controllers)
+
+    @property
+    def served_listeners(self) -> list[Listener]:
+        """Gives the PLAINTEXT listeners for clients; none if there are none; UsageError if all are others."""
+        listeners = self.client_listeners(BrokerConfig.listeners)
+        plaintext = [listener for listener in listeners if listener.is_plaintext]
+        if self.ignores_security and not plaintext:
+            return listeners
+        if listeners and not plaintext:
+            raise UsageError(
+                f"listeners = {','.join(map(str, listeners))} has no PLAINTEXT listener",
+                hint="for example PLAINTEXT://127.0.0.1:9092",
+            )
+        return plaintext
+
+    @property
+    def main_listener(self) -> str:
+        """Gives the name of the first listener."""
+        served = self.served_listeners
+        return served[0].name if served else PLAINTEXT
+
+    @property
+    def listener(self) -> Endpoint | None:
+        """Gives where the broker listens first; None if that is not configured."""
+        served = self.served_listeners
+        return served[0].endpoint if served else None
+
+    def listeners_or(self, address: Endpoint) -> list[Listener]:
+        """Gives the listeners that are configured, or else a single one at that address. Raises UsageError if they do
+        not fit together.
+        """
+        self.ensure_listeners_fit()
+        if self.served_listeners:
+            return [replace(one, address=str(one.endpoint)) for one in self.served_listeners]
+        return [Listener.plaintext_at(address, self.main_listener)]
+
+    def find_advertised(self, name: str) -> Endpoint | None:
+        """Finds where clients of that listener connect, if it is configured. If there is but one listener, it may go by
+        another name there: then it is the first PLAINTEXT one.
+        """
+        listeners = self.client_listeners(BrokerConfig.advertised_listeners)
+        found = [listener for listener in listeners if listener.name == name]
+        if len(self.served_listeners) <= 1:
+            found += [listener for listener in listeners if listener.is_plaintext]
+        return found[0].endpoint if found else None
+
+    @cached_property
+    def inter_broker_listener(self) -> str:
+        """Gives the name of the listener at which other brokers reach this one: if `inter.broker.listener.name` does
+        not say so, the one that is called PLAINTEXT, or else the first.
+        """
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name.strip().upper()
+        names = [listener.name for listener in self.served_listeners]
+        return PLAINTEXT if PLAINTEXT in names else self.main_listener
+
+    def ensure_listeners_fit(self) -> None:
+        """Raises UsageError if an address is advertised for a listener that there is not, though there are several; and
+        if other brokers are to come to a listener that there is not.
+        """
+        known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}
+        advertised = self.client_listeners(BrokerConfig.advertised_listeners)
+        unknown = [listener for listener in advertised if listener.name not in known]
+        if len(self.served_listeners) > 1 and unknown:
+            raise UsageError(
+                f"advertised.listeners has {unknown[0]}, and the listeners are {', '.join(sorted(known))}",
+                hint="an advertised address has the name of the listener that is reached there",
+            )
+        between_brokers = self.inter_broker_listener_name
+        if between_brokers is not None and between_brokers.strip().upper() not in known:
+            raise UsageError(
+                f"inter.broker.listener.name is {between_brokers}, and the listeners are {', '.join(sorted(known))}",
+                hint="name one of them, or leave it out",
+            )
+
+    def topic_default(self, topic_key: str) -> Value:
+        """Gives the default of a topic's key, as the broker's keys have it."""
+        for name, factor in SERVER_KEYS.get(topic_key, ()):
+            value = self.settings.get(name)
+            if value is not None:
+                return max(value * factor, -1) if factor != 1 and isinstance(value, int) else value
+        return TOPIC_CONFIG[topic_key].default
+
+    def topic_defaults(self) -> dict[str, Value]:
+        return {key.name: self.topic_default(key.name) for key in TOPIC_CONFIG}

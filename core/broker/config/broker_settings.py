@@ -1,0 +1,435 @@
+"""The broker's settings: Kafka's keys, each with its type, default, check and line of documentation, at one place.
+
+A setting is read by attribute: `config.num_partitions` is the value of `num.partitions` in force. The table holds the
+keys that plog acts on, and some that it only keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Generic, Protocol, Self, TypeVar, overload
+
+from core.broker.serving.listener import DEFAULT_PROTOCOL_MAP
+from core.common.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Validator,
+    Value,
+    at_least,
+    between,
+    one_of,
+)
+from core.common.java_numbers import INT_MAX, LONG_MAX
+from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+
+_T = ConfigType
+_PYTHON_TYPES: Mapping[ConfigType, type] = {
+    _T.BOOLEAN: bool,
+    _T.STRING: str,
+    _T.INT: int,
+    _T.SHORT: int,
+    _T.LONG: int,
+    _T.DOUBLE: float,
+    _T.LIST: list,
+}
+
+T = TypeVar("T", bound=Value)
+
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+class _HasSettings(Protocol):
+    @property
+    def settings(self) -> Mapping[str, Value]:
+        """The values in force that somebody gave, parsed, by Kafka's names."""
+        ...
+
+
+class Setting(Generic[T]):
+    """An attribute of `BrokerSettings`: an instance gives the value in force, the class the setting itself.
+
+    Kafka's name of it is the attribute's, with `.` for `_`. An instance, which never changes, keeps what was read of it
+    as its own attribute: the next one who reads it does not come here.
+    """
+
+    __slots__ = ("_attribute", "_default", "_name", "key")
+
+    def __init__(
+        self,
+        type_: ConfigType,
+        default: T,
+        doc: str,
+        validator: Validator | None = None,
+        *,
+        is_dynamic: bool = False,
+        is_kept_only: bool = False,
+    ) -> None:
+        assert default is None or type(default) is _PYTHON_TYPES[type_], doc
+        self._default = default
+        self._attribute = self._name = ""
+        self.key = ConfigKey(
+            name="",
+            type=type_,
+            default=default,
+            doc=doc,
+            validator=validator,
+            is_dynamic=is_dynamic,
+            is_kept_only=is_kept_only,
+        )
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute, self._name = name, name.replace("_", ".")
+        self.key = replace(self.key, name=self._name)
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, config: _HasSettings, owner: type) -> T: ...
+
+    def __get__(self, config: _HasSettings | None, owner: type) -> Self | T:
+        if config is None:
+            return self
+        value = vars(config)[self._attribute] = config.settings.get(self._name, self._default)
+        return value  # type: ignore[return-value]  # parsed by the key's type
+
+    def of(self, config: _HasSettings) -> T:
+        """Reads the attribute of the configuration, for code that does not know by name which setting it wants."""
+        return self.__get__(config, type(config))
+
+    def is_given(self, config: _HasSettings) -> bool:
+        """Says whether somebody gave the value in force; otherwise it is the default."""
+        return self._name in config.settings
+
+
+class BrokerSettings:
+    """What can be set on a broker. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
+
+    __slots__ = ()
+
+    node_id = Setting(_T.INT, 1, "This broker's id.", at_least(0))
+    broker_id = Setting(_T.INT, -1, "Older name of node.id.")
+    broker_rack = Setting[str | None](_T.STRING, None, "The rack that this broker is in.")
+    log_dirs = Setting[list[str] | None](_T.LIST, None, "The data directory.")
+    log_dir = Setting[list[str] | None](_T.LIST, None, "The data directory, where log.dirs is not set.")
+    listeners = Setting[list[str] | None](_T.LIST, None, "Where the broker listens: NAME://HOST:PORT,...")
+    advertised_listeners = Setting[list[str] | None](_T.LIST, None, "The addresses that clients connect to.")
+    listener_security_protocol_map = Setting(
+        _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
+    )
+    inter_broker_listener_name = Setting[str | None](
+        _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
+    )
+    controller_listener_names = Setting[list[str] | None](
+        _T.LIST, None, "Listeners that are not for clients; they are not opened."
+    )
+    auto_create_topics_enable = Setting(
+        _T.BOOLEAN, True, "Whether a topic is made when a client asks for its metadata."
+    )
+    delete_topic_enable = Setting(_T.BOOLEAN, True, "Whether topics may be deleted.")
+    num_partitions = Setting(_T.INT, 1, "Partitions of a topic that does not say.", at_least(1))
+    default_replication_factor = Setting(_T.INT, 1, "Replicas of a topic that does not say.", at_least(1))
+    socket_request_max_bytes = Setting(_T.INT, 104857600, "The largest request, bytes.", at_least(1))
+    queued_max_request_bytes = Setting(
+        _T.LONG,
+        268435456,
+        "The most memory that connections may hold together, for requests that came in part and answers that are "
+        "not sent, bytes; -1 is no limit.",
+    )
+    socket_send_buffer_bytes = Setting(_T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1))
+    socket_receive_buffer_bytes = Setting(_T.INT, 102400, "SO_RCVBUF of connections; -1 is the system's.", at_least(-1))
+    socket_listen_backlog_size = Setting(_T.INT, 50, "Connections that may wait to be accepted.", at_least(1))
+    connections_max_idle_ms = Setting(_T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never.")
+    max_connections = Setting(
+        _T.INT, INT_MAX, "Connections that may be open at once; more of them wait.", at_least(0), is_dynamic=True
+    )
+    max_connections_per_ip = Setting(
+        _T.INT,
+        INT_MAX,
+        "Connections that may be open at once from one address; more of them are closed.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    fetch_max_bytes = Setting(
+        _T.INT, 57671680, "The most bytes of records that a fetch is answered with.", at_least(1024)
+    )
+    max_incremental_fetch_session_cache_slots = Setting(
+        _T.INT, 1000, "Fetch sessions (KIP-227) that are kept at most.", at_least(0)
+    )
+    producer_id_expiration_ms = Setting(
+        _T.INT, 86400000, "After how long an idle producer's sequences are forgotten, ms.", at_least(1), is_dynamic=True
+    )
+    log_flush_offset_checkpoint_interval_ms = Setting(
+        _T.INT, 60000, "How often recovery points are written down, ms.", at_least(0)
+    )
+    log_flush_start_offset_checkpoint_interval_ms = Setting(
+        _T.INT, 60000, "How often log start offsets are written down, ms.", at_least(0)
+    )
+    log_cleaner_enable = Setting(_T.BOOLEAN, True, "Whether compacted topics are cleaned while the broker runs.")
+    log_cleaner_threads = Setting(
+        _T.INT, 1, "How many logs are cleaned at once, each by a process of its own.", at_least(0), is_dynamic=True
+    )
+    log_cleaner_dedupe_buffer_size = Setting(
+        _T.LONG,
+        128 * 1024 * 1024,
+        "Memory for the keys of logs that are being cleaned, all of them together, bytes.",
+        at_least(1),
+        is_dynamic=True,
+    )
+    log_cleaner_io_buffer_load_factor = Setting(
+        _T.DOUBLE, 0.9, "How full the table of keys may get, as a share of it.", between(0, 1), is_dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second = Setting(
+        _T.DOUBLE,
+        1.7976931348623157e308,
+        "How much cleaning may read and write each second, bytes.",
+        at_least(1),
+        is_dynamic=True,
+    )
+    log_cleaner_backoff_ms = Setting(
+        _T.LONG, 15000, "How long to wait when no log needs cleaning, ms.", at_least(0), is_dynamic=True
+    )
+    plog_scrub_bytes_per_second = Setting(
+        _T.LONG,
+        4 * 1024 * 1024,
+        "How much of the logs is read again each second, to find damage before it is needed; 0 is nothing.",
+        at_least(0),
+    )
+    plog_scrub_interval_ms = Setting(_T.LONG, 86400000, "How often all logs are read again, ms.", at_least(1))
+    group_min_session_timeout_ms = Setting(_T.INT, 6000, "The shortest session timeout that a member may ask for, ms.")
+    group_max_session_timeout_ms = Setting(_T.INT, 1800000, "The longest one, ms.")
+    group_initial_rebalance_delay_ms = Setting(
+        _T.INT, 3000, "How long an empty group waits for more members after the last one that came, ms.", at_least(0)
+    )
+    group_consumer_session_timeout_ms = Setting(
+        _T.INT, 45000, "How long a member of a consumer group (KIP-848) may be silent, ms.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms = Setting(
+        _T.INT, 5000, "How often such members send heartbeats, ms.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms = Setting(
+        _T.INT, 45000, "The shortest consumer.session.timeout.ms that a group may be given, ms.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms = Setting(_T.INT, 60000, "The longest one, ms.", at_least(1))
+    group_consumer_min_heartbeat_interval_ms = Setting(
+        _T.INT, 5000, "The shortest consumer.heartbeat.interval.ms that a group may be given, ms.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms = Setting(_T.INT, 15000, "The longest one, ms.", at_least(1))
+    group_consumer_migration_policy = Setting(
+        _T.STRING,
+        "bidirectional",
+        "Whether groups with members change their protocol: upgrade to the consumer protocol when the first of its "
+        "members joins, downgrade to the classic one when the last of them leaves.",
+        lambda value: one_of("bidirectional", "upgrade", "downgrade", "disabled")(str(value).lower()),
+    )
+    group_consumer_max_size = Setting(_T.INT, INT_MAX, "The most members of such a group.", at_least(1))
+    group_max_size = Setting(_T.INT, INT_MAX, "The most members that a group may have.", at_least(1))
+    offset_metadata_max_bytes = Setting(_T.INT, 4096, "The longest metadata that may be committed with an offset.")
+    offsets_retention_minutes = Setting(
+        _T.INT, 10080, "How long offsets are kept that no member of their group needs.", at_least(1)
+    )
+    offsets_retention_check_interval_ms = Setting(
+        _T.LONG, 600000, "How often such offsets are looked for, ms.", at_least(1)
+    )
+    offsets_commit_timeout_ms = Setting(
+        _T.INT, 5000, "How long the commit of offsets may wait for the disk, ms.", at_least(1)
+    )
+    offsets_topic_num_partitions = Setting(_T.INT, 50, "Partitions of __consumer_offsets.", at_least(1))
+    offsets_topic_replication_factor = Setting(
+        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
+    )
+    offsets_topic_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    transaction_max_timeout_ms = Setting(
+        _T.INT, 900000, "The longest timeout that a transactional producer may ask for, ms.", at_least(1)
+    )
+    transactional_id_expiration_ms = Setting(
+        _T.INT, 604800000, "After how long a transactional id that is not used is forgotten, ms.", at_least(1)
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = Setting(
+        _T.INT,
+        10000,
+        "How often transactions that are open for too long are looked for, to be aborted, ms.",
+        at_least(1),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = Setting(
+        _T.INT, 3600000, "How often transactional ids that expired are looked for, ms.", at_least(1)
+    )
+    transaction_partition_verification_enable = Setting(
+        _T.BOOLEAN,
+        True,
+        "Whether a transaction's records are taken only for partitions that were added to it.",
+        is_dynamic=True,
+    )
+    transaction_state_log_num_partitions = Setting(_T.INT, 50, "Partitions of __transaction_state.", at_least(1))
+    transaction_state_log_replication_factor = Setting(
+        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
+    )
+    transaction_state_log_min_isr = Setting(
+        _T.INT, 2, "Its min.insync.replicas in a cluster; a lone broker's is one.", at_least(1)
+    )
+    transaction_state_log_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    log_retention_check_interval_ms = Setting(
+        _T.LONG, 300000, "How often segments that are too old or too much are looked for, ms.", at_least(1)
+    )
+    replica_high_watermark_checkpoint_interval_ms = Setting(
+        _T.LONG, 5000, "How often high watermarks are written down, ms."
+    )
+    zookeeper_session_timeout_ms = Setting(
+        _T.INT, 18000, "How long a broker that ZooKeeper does not hear from stays in its cluster, ms.", at_least(1)
+    )
+    zookeeper_connection_timeout_ms = Setting[int | None](
+        _T.INT,
+        None,
+        "How long Kafka's brokers wait for ZooKeeper at a start; plog waits until it is there.",
+        is_kept_only=True,
+    )
+    zookeeper_set_acl = Setting(
+        _T.BOOLEAN, False, "Whether only who logged in as this broker may change what it makes in ZooKeeper."
+    )
+    zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether ZooKeeper is reached by TLS.")
+    zookeeper_ssl_truststore_location = Setting[str | None](
+        _T.STRING, None, "A PEM file with the certificates that ZooKeeper's must be signed by."
+    )
+    zookeeper_ssl_keystore_location = Setting[str | None](
+        _T.STRING, None, "A PEM file with this broker's certificate and key, if ZooKeeper asks for them."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm = Setting(
+        _T.STRING, "HTTPS", "Whether ZooKeeper's certificate must name its host: HTTPS, or empty."
+    )
+    plog_zookeeper_login = Setting(
+        _T.STRING, "none", "How this broker logs in to ZooKeeper.", one_of("none", "sasl", "digest")
+    )
+    plog_zookeeper_user = Setting[str | None](_T.STRING, None, "The name that it logs in with.")
+    plog_zookeeper_password_file = Setting[str | None](_T.STRING, None, "The file that holds its password.")
+    plog_leader_recovery_wait_ms = Setting[int | None](
+        _T.LONG,
+        None,
+        "How long the controller waits for the replicas of a partition that may have committed records which those "
+        "that are back have lost in a crash, ms; -1 for ever. Without a value, for ever where min.insync.replicas is 2 "
+        "or more, and five minutes where it is 1.",
+        at_least(-1),
+        is_dynamic=True,
+    )
+    replica_lag_time_max_ms = Setting(
+        _T.LONG, 30000, "How long a replica may be behind its leader and count as in sync, ms.", at_least(1)
+    )
+    replica_selector_class = Setting[str | None](
+        _T.STRING,
+        None,
+        "Which replica consumers are told to read from: RackAwareReplicaSelector names one in sync in a consumer's own "
+        "rack (client.rack, broker.rack); otherwise they read from the leader.",
+        one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
+    )
+    leader_replication_throttled_rate = Setting(
+        _T.LONG,
+        LONG_MAX,
+        "How much this broker gives, as a leader, to replicas that are not in sync, of partitions that "
+        "leader.replication.throttled.replicas names, bytes per second.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    follower_replication_throttled_rate = Setting(
+        _T.LONG,
+        LONG_MAX,
+        "How much this broker fetches, as a follower that is not in sync, of partitions that "
+        "follower.replication.throttled.replicas names, bytes per second.",
+        at_least(0),
+        is_dynamic=True,
+    )
+    replication_quota_window_num = Setting(
+        _T.INT, 11, "Over how many samples those rates are measured, the present one too.", at_least(1)
+    )
+    replication_quota_window_size_seconds = Setting(_T.INT, 1, "How long such a sample is, s.", at_least(1))
+    socket_connection_setup_timeout_ms = Setting(
+        _T.LONG, 10000, "How long a connection to another broker may take to be made, ms.", at_least(1)
+    )
+    controller_socket_timeout_ms = Setting(
+        _T.INT, 30000, "How long the controller of the cluster may take to answer, ms.", at_least(1)
+    )
+    plog_controller_enable = Setting(
+        _T.BOOLEAN, True, "Whether this broker may become the controller of its cluster, which decides who leads."
+    )
+    auto_leader_rebalance_enable = Setting(
+        _T.BOOLEAN, True, "Whether the controller gives leadership back to preferred leaders by itself."
+    )
+    leader_imbalance_check_interval_seconds = Setting(
+        _T.LONG, 300, "How often it looks whether a broker leads too little, s.", at_least(1)
+    )
+    leader_imbalance_per_broker_percentage = Setting(
+        _T.INT, 10, "The share of a broker's partitions that others may lead before it does, percent.", at_least(0)
+    )
+    controlled_shutdown_enable = Setting(
+        _T.BOOLEAN, True, "Whether a broker that stops has its partitions led by others first."
+    )
+    controlled_shutdown_max_retries = Setting(
+        _T.INT, 3, "How often a broker that stops asks the controller for that.", at_least(1)
+    )
+    controlled_shutdown_retry_backoff_ms = Setting(
+        _T.LONG, 5000, "How long it waits before it asks again, ms.", at_least(1)
+    )
+    replica_fetch_wait_max_ms = Setting(
+        _T.INT, 500, "How long a leader may wait for records before it answers this broker's fetch, ms.", at_least(0)
+    )
+    replica_fetch_min_bytes = Setting(
+        _T.INT, 1, "The bytes of records that a leader waits for before it answers this broker's fetch.", at_least(0)
+    )
+    replica_fetch_max_bytes = Setting(
+        _T.INT,
+        1048576,
+        "Most bytes of one partition in an answer to this broker's fetch; a batch is whole.",
+        at_least(0),
+    )
+    replica_fetch_response_max_bytes = Setting(
+        _T.INT, 10485760, "Most bytes of an answer to this broker's fetch; a batch is whole.", at_least(0)
+    )
+    replica_fetch_backoff_ms = Setting(
+        _T.INT, 1000, "How long this broker waits before it fetches again what it could not fetch, ms.", at_least(0)
+    )
+    replica_socket_timeout_ms = Setting(
+        _T.INT, 30000, "How long this broker waits for another one's answer, ms.", at_least(0)
+    )
+    num_replica_fetchers = Setting(
+        _T.INT,
+        1,
+        "How many connections fetch from each other broker; it is one.",
+        at_least(0),
+        is_dynamic=True,
+        is_kept_only=True,
+    )
+
+
+def _topic_default_keys() -> list[ConfigKey]:
+    """Gives the broker's keys that give topics their defaults; if there are several, only the last has one."""
+    keys = []
+    for topic_key in TOPIC_CONFIG:
+        server_keys = SERVER_KEYS.get(topic_key.name, ())
+        for name, factor in server_keys:
+            default = topic_key.default
+            if name != server_keys[-1][0]:
+                default = None
+            elif factor > 1 and isinstance(default, int):
+                default = default // factor
+            keys.append(
+                ConfigKey(
+                    name,
+                    topic_key.type if factor == 1 else _T.INT,
+                    default,
+                    f"Default of {topic_key.name} for topics: {topic_key.doc}",
+                    None if default is None else topic_key.validator,
+                    is_dynamic=factor == 1 and name != "log.flush.scheduler.interval.ms",
+                    is_kept_only=topic_key.is_kept_only,
+                )
+            )
+    return keys
+
+
+BROKER_CONFIG = ConfigDef(
+    "broker",
+    [
+        *(setting.key for setting in vars(BrokerSettings).values() if isinstance(setting, Setting)),
+        *_topic_default_keys(),
+    ],
+)

@@ -1,0 +1,200 @@
+"""Configuration values as DescribeConfigs reports them: with where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import BROKER_CONFIG
+from core.common.config_def import ZOOKEEPER_SILENCE, ConfigKey, ConfigSource, ConfigType, value_text
+from core.common.errors import KafkaError
+from core.log.damage import DamagedRange
+from core.log.damaged_ranges import (
+    DAMAGED_OFFSETS,
+    UNDECIDED_OFFSETS,
+    UNEXPLAINED_OFFSETS,
+    WRONG_START,
+    WRONG_TAIL,
+    damaged_offsets_text,
+    offset_ranges_text,
+)
+from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """One key: its value in force, and every place that sets it, the one in force first."""
+
+    name: str
+    value: str | None
+    type: ConfigType
+    source: ConfigSource
+    synonyms: tuple[Synonym, ...]
+    is_read_only: bool
+    doc: str | None = None
+    is_sensitive: bool = False
+
+
+_DOCS_OF_DAMAGE = {
+    DAMAGED_OFFSETS: "Offsets that can't be read, as the disk holds damaged bytes in their place.",
+    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, and nothing proves that the cleaner took them.",
+    UNDECIDED_OFFSETS: "Offsets of records of which it is not known whether they were aborted: the marker is lost.",
+    WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
+    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is not believed.",
+}
+
+
+def describe_topic_configs(
+    config: BrokerConfig,
+    overrides: Mapping[str, str],
+    gaps: Mapping[int, Sequence[DamagedRange]] = MappingProxyType({}),
+    doubts: Mapping[str, Mapping[int, Sequence[tuple[int, int]]]] = MappingProxyType({}),
+) -> list[DescribedConfig]:
+    """Describes every key of a topic with those overrides; `gaps` by partition, `doubts` from `doubts_of`."""
+    told = {DAMAGED_OFFSETS: damaged_offsets_text(gaps)} if gaps else {}
+    told |= {key: offset_ranges_text(ranges) for key, ranges in doubts.items()}
+    described = [
+        DescribedConfig(
+            key, text, ConfigType.LIST, ConfigSource.DEFAULT_CONFIG, (), is_read_only=True, doc=_DOCS_OF_DAMAGE[key]
+        )
+        for key, text in told.items()
+    ]
+    for default in _describe_topic_defaults(config):
+        if default.name in overrides:
+            described.append(_overridden(default, overrides[default.name]))
+        elif default.name not in INTERNAL_KEYS:
+            described.append(default)
+    return described
+
+
+def _describe_topic_defaults(config: BrokerConfig) -> Sequence[DescribedConfig]:
+    """Describes every key of a topic without overrides; remembered, as thousands of topics are described together."""
+    global _known_defaults
+    if _known_defaults is None or _known_defaults[0] is not config:
+        _known_defaults = config, [_default(config, key) for key in TOPIC_CONFIG]
+    return _known_defaults[1]
+
+
+_known_defaults: tuple[BrokerConfig, list[DescribedConfig]] | None = None
+
+
+def _default(config: BrokerConfig, key: ConfigKey) -> DescribedConfig:
+    synonyms = tuple(s for name, _ in SERVER_KEYS.get(key.name, ()) for s in broker_synonyms(config, name))
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+    value = value_text(config.topic_default(key.name))
+    return DescribedConfig(key.name, value, key.type, source, synonyms, is_read_only=False, doc=key.full_doc)
+
+
+def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
+    own = Synonym(default.name, _as_parsed(TOPIC_CONFIG[default.name], text), ConfigSource.TOPIC_CONFIG)
+    return replace(default, value=own.value, source=own.source, synonyms=(own, *default.synonyms))
+
+
+def _as_parsed(key: ConfigKey, text: str) -> str:
+    """Writes the value as Kafka shows it: `1` for a double is 1.0."""
+    try:
+        return value_text(key.parse(text)) or ""
+    except KafkaError:
+        return text
+
+
+def describe_broker_configs(
+    config: BrokerConfig,
+    running: Mapping[str, str] = MappingProxyType({}),
+    *,
+    zookeeper_silence_ms: int | None = None,
+) -> list[DescribedConfig]:
+    """Describes every key of the broker, and without their values those that it was given and does not know.
+
+    `running`: what the broker runs with in place of its static configuration. `zookeeper_silence_ms` is reported by the
+    name `ZOOKEEPER_SILENCE`, unless it is None.
+    """
+    unknown = {
+        name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
+    }
+    described = [
+        DescribedConfig(
+            name,
+            None,
+            ConfigType.UNKNOWN,
+            source,
+            (Synonym(name, None, source),),
+            is_read_only=True,
+            is_sensitive=True,
+        )
+        for name, source in unknown.items()
+    ]
+    if zookeeper_silence_ms is not None:
+        described.append(
+            DescribedConfig(
+                ZOOKEEPER_SILENCE,
+                str(zookeeper_silence_ms),
+                ConfigType.LONG,
+                ConfigSource.DEFAULT_CONFIG,
+                (),
+                is_read_only=True,
+                doc="How long the broker has been without a connection to ZooKeeper, ms; 0 while it has one.",
+            )
+        )
+    for key in BROKER_CONFIG:
+        synonyms = broker_synonyms(config, key.name)
+        if key.name in running:
+            others = [synonym for synonym in synonyms if synonym.source is not ConfigSource.STATIC_BROKER_CONFIG]
+            synonyms = [Synonym(key.name, running[key.name], ConfigSource.STATIC_BROKER_CONFIG), *others]
+        described.append(
+            DescribedConfig(
+                key.name,
+                running.get(key.name, value_text(config[key.name])),
+                key.type,
+                synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+                tuple(synonyms),
+                is_read_only=not key.is_dynamic,
+                doc=key.full_doc,
+            )
+        )
+    return described
+
+
+def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
+    """Describes what is set for all brokers while they run."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        DescribedConfig(
+            name,
+            text,
+            BROKER_CONFIG[name].type,
+            source,
+            (Synonym(name, text, source),),
+            is_read_only=False,
+            doc=BROKER_CONFIG[name].full_doc,
+        )
+        for name, text in config.dynamic_defaults.items()
+        if name in BROKER_CONFIG
+    ]
+
+
+def _dynamic_layers(config: BrokerConfig) -> list[tuple[Mapping[str, str], ConfigSource]]:
+    return [
+        (config.dynamic_defaults, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    ]
+
+
+def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
+    """Gives every place that sets a key of the broker, the one in force first."""
+    synonyms = [Synonym(name, v[name], source) for v, source in reversed(_dynamic_layers(config)) if name in v]
+    if name in config.static:
+        synonyms.append(Synonym(name, value_text(config.static[name]), ConfigSource.STATIC_BROKER_CONFIG))
+    default = BROKER_CONFIG[name].default
+    if default is not None:
+        synonyms.append(Synonym(name, value_text(default), ConfigSource.DEFAULT_CONFIG))
+    return synonyms

@@ -1,0 +1,72 @@
+"""The settings in force: the broker's own, and those that the logs of a topic are kept by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.broker_settings import BROKER_CONFIG
+from core.broker.node_identity import NodeIdentity
+from core.cluster.controller import Controller
+from core.cluster.metadata_delta import MetadataDelta
+from core.cluster.metadata_image import MetadataImage
+from core.common.config_def import KEPT_ONLY, ConfigDef
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.log.log_config import LogConfig, stored_topic_values
+
+_log = logging.getLogger("plog.config")
+
+
+class Configs:
+    """Owned by the broker's task. What was set while the broker ran is in the metadata."""
+
+    def __init__(self, static: BrokerConfig, controller: Controller, node: NodeIdentity) -> None:
+        """`static` is what the broker was started with."""
+        self._controller = controller
+        self._node = node
+        self._logged: set[str] = set()
+        self._of_topics: dict[str, LogConfig] = {}
+        """Those that were asked for since the metadata changed: a start asks for each partition."""
+        self.log_kept_only(BROKER_CONFIG, static.static)
+        self.broker = static
+        self._take_dynamic()
+        controller.subscribe(self._on_metadata)
+
+    def of_topic(self, name: str) -> LogConfig:
+        """Gives what the logs of that topic are kept by."""
+        config = self._of_topics.get(name)
+        if config is None:
+            config = self._of_topics[name] = self.of_topic_in(self._controller.image, name)
+        return config
+
+    def of_topic_in(self, image: MetadataImage, name: str) -> LogConfig:
+        """Gives what they are kept by with the metadata of that image."""
+        values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
+        return LogConfig.from_values(values)
+
+    def set(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None] | None:
+        """Does what `Controller.set_configs` does; `ConfigResource.alter` has checked the keys. Raises
+        KafkaError(POLICY_VIOLATION) if the broker only reads.
+        """
+        self._node.ensure_writable()
+        return self._controller.set_configs(resource_type, name, changes)
+
+    def log_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
+        """Logs which of the keys that somebody gave change nothing, once for each of them."""
+        for name in keys.kept_only(given):
+            if name not in self._logged:
+                self._logged.add(name)
+                _log.info("%s is set: %s", name, KEPT_ONLY.removesuffix("."))
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        self._of_topics.clear()
+        if delta.changes_brokers_configs():
+            self._take_dynamic()
+
+    def _take_dynamic(self) -> None:
+        image = self._controller.image
+        self.broker = self.broker.with_dynamic(image.broker_configs(), image.broker_configs(self._node.node_id))

@@ -1,0 +1,398 @@
+"""An internal topic in which a coordinator keeps what it knows, and from which it reads it after a start.
+
+What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
+(org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, and only
+the newest record of each key is kept, as by the log's cleaner; the coordinator then takes these up in turns, apart from
+what it knows, and knows them all at once. Until that is done the partition's keys answer COORDINATOR_LOAD_IN_PROGRESS,
+which clients try again.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Protocol, TypeVar
+
+from core.broker.coordinators.newest_records import Fields, ReadRecord, newest_records
+from core.broker.partitions.log_services import LogServices
+from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
+from core.broker.requests.runtime import go_through
+from core.cluster.controller import NewTopic
+from core.cluster.metadata_image import TopicImage
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, KafkaError
+from core.common.pending import Pending, TimerHandle
+from core.common.steps import Steps, finish
+from core.common.topic_partition import TopicPartition
+from core.index.offset_index import OffsetPosition
+from core.log.log_segment import LogSegment
+from core.log.partition_log import PartitionLog
+from core.log.segment_reading import DamagedBytes
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
+
+T = TypeVar("T")
+
+_INT_MIN = -(1 << 31)
+_OF_COMMITS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""What clients of coordinators get for reasons why records of theirs were not committed: they know only their own
+(kafka.coordinator.group.GroupMetadataManager.createPutCacheCallback).
+"""
+
+_log = logging.getLogger("plog.coordinator")
+
+
+def java_hash(text: str) -> int:
+    """Hashes as java.lang.String.hashCode: an int32 over UTF-16 code units."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(data), 2):
+        value = (31 * value + (data[position] << 8) + data[position + 1]) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@lru_cache(maxsize=10_000)
+def partition_of(key: str, partitions: int) -> int:
+    """Applies Kafka's `Utils.abs` to the hash: the one number that has no positive is 0."""
+    value = java_hash(key)
+    return 0 if value == _INT_MIN else abs(value) % partitions
+
+
+class Replay(Protocol):
+    """How a coordinator takes up what a partition holds."""
+
+    def take_up(self, read: ReadRecord) -> None:
+        """Takes up one record, apart from what the coordinator knows."""
+
+    def finish(self) -> None:
+        """Makes known all that was taken up, in one step."""
+
+
+class CoordinatorLog(ABC):
+    """Owned by the broker's task, but for the reading itself."""
+
+    def __init__(self, services: LogServices, topic: str) -> None:
+        self._services = services
+        self._topic = topic
+        self._loaded: set[int] = set()
+        self._readings: dict[int, object] = {}  # of partitions that are being read; another object each time
+        self._after_loading: dict[int, list[Callable[[], None]]] = {}
+        self._to_read: deque[Callable[[], None]] = deque()
+        self._is_reading = False
+        self._creation: Steps[None] | None = None
+        services.topics.subscribe(self._on_topic_deleted)
+        services.replicas.subscribe(self._on_partition_stopped, self._on_role)
+
+    @abstractmethod
+    def _new_topic(self) -> NewTopic:
+        """How the topic is made."""
+
+    @abstractmethod
+    def _begin_replay(self, number: int) -> Replay:
+        """Is called with a partition's number when it was read."""
+
+    @abstractmethod
+    def _forget_all(self) -> None:
+        """What the coordinator knows goes with the topic that keeps it."""
+
+    @abstractmethod
+    def _forget(self, number: int) -> None:
+        """Likewise, what is kept in that partition."""
+
+    @property
+    def _commit_timeout_ms(self) -> int | None:
+        """How long an answer waits at most for what it tells of to be committed."""
+        return None
+
+    # --- what coordinators need of the world
+
+    def now_ms(self) -> int:
+        return self._services.runtime.clock.now_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._services.runtime.clock.monotonic_ms()
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        return self._services.runtime.schedule(delay_ms, function)
+
+    # --- the topic
+
+    def ensure_topic(self) -> None:
+        """Makes the topic if there is none yet, in one step. Raises what `Topics.create` raises."""
+        finish(self.ensure_topic_in_steps())
+
+    def ensure_topic_in_steps(self) -> Steps[None]:
+        """Does likewise in steps; whoever else asks meanwhile works at the same topic."""
+        if self._lacks_topic and self._services.topics.is_member:
+            if not self._services.controller.is_informed:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller may yet tell of {self._topic}")
+            self._services.topics.ask_for(self._new_topic(), "this broker")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {self._topic}")
+        while self._creation is not None or self._lacks_topic:
+            if self._creation is None:
+                self._creation = self._create()
+            yield next(self._creation, None)
+
+    @property
+    def _lacks_topic(self) -> bool:
+        return self._topic not in self._services.image.topics and not self._services.node.is_read_only
+
+    def _create(self) -> Steps[None]:
+        try:
+            creation = self._services.topics.create_all([self._new_topic()])
+            next(creation)  # the topic exists since
+            self._loaded.update(self.numbers)  # nothing is in them yet
+            yield
+            made = (yield from creation)[self._topic]
+        finally:
+            self._creation = None
+        if isinstance(made, KafkaError):
+            raise made
+
+    @property
+    def numbers(self) -> Mapping[int, object]:
+        """The topic's partitions; none if there is no topic yet."""
+        topic = self._services.image.topics.get(self._topic)
+        return {} if topic is None else topic.partitions
+
+    def find_number(self, key: str) -> int | None:
+        """Gives the partition that the key belongs to; None if there is no topic yet."""
+        count = self._services.controller.count_partitions(self._topic)
+        return partition_of(key, count) if count else None
+
+    def number_of(self, key: str) -> int:
+        """See `GroupEnvironment.number_of` and `TransactionEnvironment.number_of`."""
+        return self.find_number(key) or 0
+
+    def name_of(self, key: str) -> TopicPartition:
+        """Gives which partition the key's records are kept in, by this broker or, in a cluster, by another one. Raises
+        KafkaError(COORDINATOR_NOT_AVAILABLE) if there is none that can be written to.
+        """
+        number = self.find_number(key)
+        if number is None or not self._services.topics.is_member:
+            return self.partition(key).log.partition
+        return TopicPartition(self._topic, number)
+
+    def partition(self, key: str) -> Partition:
+        """Gives where the key's records are kept. Raises KafkaError if that can't be: COORDINATOR_NOT_AVAILABLE, and in
+        a cluster NOT_COORDINATOR.
+        """
+        number = self.find_number(key)
+        if number is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            return self._services.replicas.find(self._topic, number)
+        except KafkaError as error:  # clients ask for the coordinator again, and try again
+            raise KafkaError(self._why_no_coordinator, error.message) from error
+
+    @property
+    def _why_no_coordinator(self) -> ErrorCode:
+        """Gives what is wrong with a partition that is not led here."""
+        is_member = self._services.topics.is_member
+        return ErrorCode.NOT_COORDINATOR if is_member else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _is_led_here(self, number: int) -> bool:
+        return self._services.replicas.leads(TopicPartition(self._topic, number))
+
+    # --- writing
+
+    def append(self, partition: Partition, data: bytes) -> None:
+        """Appends a batch of the coordinator's own. Raises what `ReplicaManager.append` raises."""
+        batch = RecordBatch(memoryview(bytearray(data)))
+        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._services.replicas.notify([partition.log.partition])
+
+    def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
+        """Gives what is kept of the key, if that may not be acknowledged before it is committed. Gives nothing if its
+        partition is served no more: it is refused at once then.
+        """
+        if self.find_number(key) is None:
+            return []
+        try:
+            partition = self.partition(key)
+        except KafkaError as error:
+            refuse(error.code)
+            return []
+        return find_uncommitted(partition, lambda code: refuse(_OF_COMMITS.get(code, code)))
+
+    def when_committed(self, key: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
+        """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
+        that into the answer first.
+        """
+        waiting = self.find_uncommitted(key, refuse)
+        return when_committed(self._services.replicas, waiting, answer, self._commit_timeout_ms)
+
+    # --- loading
+
+    def _on_topic_deleted(self, topic: TopicImage) -> None:
+        if topic.name == self._topic:
+            self._forget_all()
+            self._loaded.clear()
+            self._readings.clear()
+            self._after_loading.clear()
+            self._to_read.clear()
+
+    def _on_partition_stopped(self, partition: TopicPartition) -> None:
+        if partition.topic == self._topic:  # not at once: it may have stopped at a group's own write
+            self.schedule(0, partial(self._resign, partition.partition))
+
+    def _on_role(self, partition: Partition) -> None:
+        """Takes office where a partition of the topic is led here from now on: reads it, as others may have written to
+        it. Resigns at once where it is led no more.
+        """
+        topic, number = partition.log.partition
+        if topic == self._topic and partition.is_leading:
+            self.schedule(0, partial(self._load, number))
+        elif topic == self._topic:
+            self._let_go(number)
+
+    def _resign(self, number: int) -> None:
+        """Lets go of the partition, unless it is served again by now."""
+        if not self._is_led_here(number):
+            self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        """Coordinates no more what is kept in that partition: this broker can't read or write it. Whoever waits for its
+        groups is answered NOT_COORDINATOR. What was known of it is read again if it ever comes back.
+        """
+        self._readings.pop(number, None)
+        self._after_loading.pop(number, None)
+        if number in self._loaded:
+            self._loaded.remove(number)
+            self._forget(number)
+
+    def load_all(self) -> ErrorCode | None:
+        """Begins to read what is not read yet; if not everything is known, says why. What other brokers of a cluster
+        lead is theirs.
+        """
+        is_member = self._services.topics.is_member
+        own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
+        for number in own:
+            self._load(number)
+        return next((code for number in own if (code := self._why_not_loaded(number)) is not None), None)
+
+    def ensure_loaded(self, key: str, /) -> None:
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read,
+        COORDINATOR_NOT_AVAILABLE if it can't be, NOT_COORDINATOR in a cluster if it is not led here. Nothing is to be
+        read if there is no topic yet, which in a cluster is nobody's then.
+        """
+        number = self.find_number(key)
+        if number is None and self._services.topics.is_member:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if number is not None and number not in self._loaded:
+            self._load(number)
+            code = self._why_not_loaded(number)
+            if code is not None:
+                raise KafkaError(code)
+
+    def when_loaded(self, number: int, work: Callable[[], None]) -> None:
+        """Does it now, or once the partition is read if that has begun; never if it has not, for whoever reads it then
+        will see in the log what it was about.
+        """
+        if number in self._loaded:
+            work()
+        elif number in self._readings:
+            self._after_loading.setdefault(number, []).append(work)
+
+    def _why_not_loaded(self, number: int) -> ErrorCode | None:
+        """Gives an error of loading, which clients try again, or None."""
+        if number in self._loaded:
+            return None
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._is_led_here(number) else self._why_no_coordinator
+
+    def _load(self, number: int) -> None:
+        if number in self._loaded or number in self._readings:
+            return
+        name = TopicPartition(self._topic, number)
+        self._services.late_loads.when_loaded(name, self, partial(self._load, number))
+        partition = self._services.replicas.partitions.get(name)
+        if partition is None or not partition.is_leading:
+            return  # it will be loaded, is offline, or another's: what is in it must not be taken for nothing
+        log = partition.log
+        if log.log_end_offset == log.log_start_offset:
+            self._loaded.add(number)
+            return
+        reading = self._readings[number] = object()
+        ends = [(segment, log.end_of(segment)) for segment in log.segments]
+        self._to_read.append(partial(self._read, number, reading, log, ends))
+        self._read_next()
+
+    def _read_next(self) -> None:
+        """Reads one partition after the other: what was read lies in memory until it is taken up."""
+        if self._to_read and not self._is_reading:
+            self._is_reading = True
+            self._to_read.popleft()()
+
+    def _end_reading(self) -> None:
+        self._is_reading = False
+        self._read_next()
+
+    def _read(
+        self, number: int, reading: object, log: PartitionLog, ends: Sequence[tuple[LogSegment, OffsetPosition]]
+    ) -> None:
+        found: deque[Fields] = deque()
+        is_whole = False  # whether all of it could be read
+
+        def work() -> None:
+            nonlocal is_whole
+            try:
+                log_undecodable = partial(_log_undecodable, log.partition)
+                found.extend(newest_records(_batches(log.partition, ends, log.log_start_offset), log_undecodable))
+                is_whole = True
+            except OSError as error:
+                _log.error("%s-%d could not be read from %s: %s", self._topic, number, log.directory, error.strerror)
+            except Exception:  # noqa: BLE001 - another leads now, and the log is cut or deleted under the reader's eyes
+                if self._readings.get(number) is reading:
+                    _log.exception("%s-%d could not be read from %s", self._topic, number, log.directory)
+
+        def then() -> None:
+            if self._readings.get(number) is not reading:  # the partition is gone
+                self._end_reading()
+            elif not is_whole:  # the next one who asks tries again
+                self._after_loading.pop(number, None)
+                del self._readings[number]
+                self._end_reading()
+            else:
+                go_through(self._services.runtime, self._take_up(number, reading, found))
+
+        self._services.runtime.run_in_background(work, then)
+
+    def _take_up(self, number: int, reading: object, found: deque[Fields]) -> Steps[None]:
+        replay = self._begin_replay(number)
+        count = len(found)
+        while found and self._readings.get(number) is reading:  # else the partition is gone
+            replay.take_up(ReadRecord(*found.popleft()))
+            yield
+        if self._readings.get(number) is reading:
+            del self._readings[number]
+            self._loaded.add(number)
+            replay.finish()
+            _log.info("%s-%d: %d records", self._topic, number, count)
+            for later in self._after_loading.pop(number, []):
+                later()
+        self._end_reading()
+
+
+def _batches(
+    partition: TopicPartition, ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int
+) -> Iterator[Batch]:
+    """Reads what can be read of the segments, each up to its end; safe from any thread. Raises the disk's OSError."""
+    for segment, end in ends:
+        for item in segment.reading(end).items():
+            if isinstance(item, DamagedBytes):
+                path = segment.records.path
+                _log.error("%s: offsets %s of %s can't be read: %s", partition, item.range, path, item.cause)
+            elif item.next_offset > log_start_offset:
+                yield item
+
+
+def _log_undecodable(partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+    _log.error("%s: offsets %d-%d can't be read: %s", partition, batch.base_offset, batch.last_offset, error)

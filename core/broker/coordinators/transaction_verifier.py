@@ -1,0 +1,170 @@
+"""Asks the broker that coordinates a transaction whether the transaction writes to partitions that are led here
+(AddPartitionsToTxn with VerifyOnly, KIP-890), or has it add them for clients that leave that to the leader.
+
+What it says holds until a marker of that producer comes: the transaction that was asked for may be over then, and
+nothing would end what is appended after it. It holds no longer than this broker leads the partition, either: markers
+that another leader has written come with its records.
+
+Source: kafka.server.AddPartitionsToTxnManager, org.apache.kafka.storage.internals.log.VerificationGuard.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from core.broker.replication.peer_pool import PeerPool
+from core.broker.serving.loop_tasks import LoopTasks
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from core.records.record_batch import ProducerIdAndEpoch
+
+_log = logging.getLogger("plog.transactions")
+
+_VERSION = 4
+"""The first that brokers send; later ones add an error that clients may not know."""
+
+_VERSION_OF_ADDING = 5
+"""For clients of transaction.version 2, which know it."""
+
+_MOST_VERIFIED = 1000
+"""Producers of a partition."""
+
+Verdicts = dict[TopicPartition, ErrorCode]
+
+
+@dataclass(eq=False)
+class _Asked:
+    producer_id: int
+    names: frozenset[TopicPartition]
+    ended: set[TopicPartition] = field(default_factory=set)
+    """Partitions for which the answer will not count: a marker came since it was asked, or they are led
+    in another epoch."""
+
+
+class TransactionVerifier:
+    """Owned by the broker's loop."""
+
+    def __init__(self, pool: PeerPool) -> None:
+        self._pool = pool
+        self._asked: dict[_Asked, None] = {}
+        self._verified: dict[TopicPartition, dict[int, int]] = {}
+        """The epochs of producers, by their ids and by partition; the oldest first."""
+        self._tasks = LoopTasks()
+
+    def ask(
+        self,
+        coordinator: int,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        names: Sequence[TopicPartition],
+        *,
+        adds: bool = False,
+    ) -> Pending[Verdicts]:
+        """Gives an error for each partition, NONE if the transaction writes to it, which is noted then. NOT_COORDINATOR
+        if nobody can be asked there: the client asks again. With `adds` it writes to them from now on.
+        """
+        pending = Pending[Verdicts]()
+        request = _request(transactional_id, producer, frozenset(names), adds=adds)
+        self._tasks.begin(self._ask(coordinator, request, producer, frozenset(names), pending))
+        return pending
+
+    async def _ask(
+        self,
+        coordinator: int,
+        request: AddPartitionsToTxnRequest,
+        producer: ProducerIdAndEpoch,
+        names: frozenset[TopicPartition],
+        pending: Pending[Verdicts],
+    ) -> None:
+        (transaction,) = request.transactions
+        asked = _Asked(producer.producer_id, names)
+        self._asked[asked] = None
+        verdicts = dict.fromkeys(names, ErrorCode.NOT_COORDINATOR)
+        version = _VERSION if transaction.verify_only else _VERSION_OF_ADDING
+        try:
+            answer = await self._pool.ask(coordinator, ADD_PARTITIONS_TO_TXN, version, request)
+            verdicts |= _verdicts_in(answer, transaction.transactional_id, names)
+        except (ConnectionFailedError, KafkaError) as error:
+            _log.warning("transaction of %s could not be verified: %s", transaction.transactional_id, error)
+        finally:
+            del self._asked[asked]
+        verdicts |= dict.fromkeys(asked.ended, ErrorCode.NOT_COORDINATOR)
+        for name, verdict in verdicts.items():
+            if verdict is ErrorCode.NONE:
+                self._note(name, producer)
+        pending.complete_with(verdicts)
+
+    def _note(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> None:
+        """Notes that the producer may write there; whoever is forgotten for it is asked for again."""
+        verified = self._verified.setdefault(name, {})
+        verified[producer.producer_id] = producer.epoch
+        if len(verified) > _MOST_VERIFIED:
+            del verified[next(iter(verified))]
+
+    def is_verified(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> bool:
+        """Says whether the producer's transaction is known to write there."""
+        return self._verified.get(name, {}).get(producer.producer_id) == producer.epoch
+
+    def on_marker(self, name: TopicPartition, producer_id: int) -> None:
+        """Called when a marker of that producer, of whichever epoch, was appended to the partition."""
+        self._verified.get(name, {}).pop(producer_id, None)
+        for asked in self._asked:
+            if asked.producer_id == producer_id and name in asked.names:
+                asked.ended.add(name)
+
+    def forget(self, name: TopicPartition) -> None:
+        """Called when the partition is led in another epoch, or here no more: what was said of it counts no longer."""
+        self._verified.pop(name, None)
+        for asked in self._asked:
+            if name in asked.names:
+                asked.ended.add(name)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+
+def _verdicts_in(
+    answer: AddPartitionsToTxnResponse, transactional_id: str, names: frozenset[TopicPartition]
+) -> Verdicts:
+    """Reads what the answer says of those partitions; anything else in it was not asked for."""
+    if answer.error_code:
+        return dict.fromkeys(names, ErrorCode.of(answer.error_code))
+    found = {
+        TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.partition_error_code)
+        for one in answer.results_by_transaction
+        if one.transactional_id == transactional_id
+        for topic in one.topic_results
+        for result in topic.results_by_partition
+    }
+    return {name: verdict for name, verdict in found.items() if name in names}
+
+
+def _request(
+    transactional_id: str, producer: ProducerIdAndEpoch, names: frozenset[TopicPartition], *, adds: bool
+) -> AddPartitionsToTxnRequest:
+    topics = defaultdict[str, list[int]](list)
+    for name in sorted(names):
+        topics[name.topic].append(name.partition)
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id,
+                producer.producer_id,
+                producer.epoch,
+                verify_only=not adds,
+                topics=[AddPartitionsToTxnTopic(topic, numbers) for topic, numbers in topics.items()],
+            )
+        ]
+    )

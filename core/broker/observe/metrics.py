@@ -1,0 +1,273 @@
+"""The broker's metrics for Prometheus, under the names that Kafka's MBeans get from the JMX exporter's usual rules.
+
+`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is `kafka_server_brokertopicmetrics_bytesin_total
+{topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin again
+with the process; what a topic counted goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from core.broker.node import Node
+from core.broker.observe.controller_metrics import controller_metrics
+from core.broker.observe.metric_families import counter, counters, gauge, gauges
+from core.broker.observe.replication_metrics import replication_metrics
+from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics
+from core.broker.partitions.scrubber import Scrubber
+from core.broker.requests.services import Services
+from core.broker.serving.socket_server import SocketServer
+from core.common.clock import Clock
+from core.common.endpoint import Endpoint, address_error
+from core.common.errors import AccessError
+from core.common.steps import Steps
+from core.compaction.log_cleaner import LogCleaner
+from core.coordinator.consumer_group import ConsumerGroup
+from core.zookeeper.session import SessionState
+
+_SCRAPE_SECONDS = 10
+
+
+def broker_metrics(node: Node) -> Steps[list[Metric]]:
+    """Counts what the broker holds and what went through it; gone through in its own task. A step makes one family, and
+    looks at each partition once at most.
+    """
+    found = []
+    for metric in _own_metrics(node):
+        found.append(metric)
+        yield
+    return found + (yield from controller_metrics(node.services))
+
+
+def _own_metrics(node: Node) -> Iterator[Metric]:
+    services = node.services
+    yield from _topic_metrics(services)
+    yield from _partition_metrics(services)
+    yield from replication_metrics(services)
+    yield from _purgatory_metrics(services)
+    yield from _cleaner_metrics(node.cleaning.cleaner, services.runtime.clock)
+    yield from _group_metrics(services)
+    yield from _transaction_metrics(services)
+    yield from _scrubber_metrics(node.scrubber)
+    yield from _session_metrics(services)
+    yield from _zookeeper_metrics(services)
+    if node.dispatcher.metrics is not None:
+        yield from _request_metrics(node.dispatcher.metrics)
+
+
+def connection_metrics(server: SocketServer) -> Iterator[Metric]:
+    yield gauge(
+        "kafka_server_socket_server_metrics_connection_count", "Connections that are open.", server.open_connections
+    )
+    yield counters(
+        "kafka_server_socket_server_metrics_connection_creation",
+        "Connections that were accepted.",
+        (),
+        [((), server.accepted_connections)],
+    )
+
+
+def _topic_metrics(services: Services) -> Iterator[Metric]:
+    prefix = "kafka_server_brokertopicmetrics"
+    messages_in: Counter[str] = Counter()
+    bytes_in: Counter[str] = Counter()
+    bytes_out: Counter[str] = Counter()
+    for (topic, _), partition in services.replicas.partitions.items():
+        messages_in[topic] += partition.messages_in
+        bytes_in[topic] += partition.bytes_in
+        bytes_out[topic] += partition.bytes_out
+    for name, doc, counts in (
+        ("messagesin", "Records that were appended.", messages_in),
+        ("bytesin", "Bytes of record batches that were appended.", bytes_in),
+        ("bytesout", "Bytes of record batches that were sent.", bytes_out),
+    ):
+        yield counters(f"{prefix}_{name}", doc, ("topic",), [((topic,), count) for topic, count in counts.items()])
+
+
+def _partition_metrics(services: Services) -> Iterator[Metric]:
+    labels = ("topic", "partition")
+    logs = [((tp.topic, str(tp.partition)), partition.log) for tp, partition in services.replicas.partitions.items()]
+    for name, doc, samples in (
+        ("size", "Bytes of the log's segments.", [(values, log.size_bytes) for values, log in logs]),
+        ("numlogsegments", "Segments of the log.", [(values, len(log.segments)) for values, log in logs]),
+        ("logstartoffset", "The log's first offset.", [(values, log.log_start_offset) for values, log in logs]),
+        ("logendoffset", "The offset that comes next.", [(values, log.log_end_offset) for values, log in logs]),
+    ):
+        yield gauges(f"kafka_log_log_{name}", doc, labels, samples)
+    lags = [(values, log.log_end_offset - log.last_stable_offset) for values, log in logs]
+    yield gauges(
+        "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
+    )
+
+
+def _purgatory_metrics(services: Services) -> Iterator[Metric]:
+    for_records, for_flush = services.replicas.waiting_counts()
+    yield gauges(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests whose answers wait: for records, or for the disk.",
+        ("delayedoperation",),
+        [(("Fetch",), for_records), (("Produce",), for_flush)],
+    )
+
+
+def _cleaner_metrics(cleaner: LogCleaner, clock: Clock) -> Iterator[Metric]:
+    prefix = "kafka_log_logcleanermanager"
+    uncleanable = len(cleaner.uncleanable)
+    yield gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
+    yield gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
+    dirty = round(100 * cleaner.max_dirty_ratio)
+    yield gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
+    idle_ms = clock.monotonic_ms() - cleaner.last_run_ms
+    yield gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
+
+
+def _group_metrics(services: Services) -> Iterator[Metric]:
+    states = Counter(
+        ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.lower())
+        for group in services.groups.groups.values()
+    )
+    yield gauges(
+        "kafka_server_group_coordinator_metrics_group_count",
+        "Groups by protocol and state.",
+        ("protocol", "state"),
+        states.items(),
+    )
+    yield gauge(
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+        "Offsets that groups committed.",
+        services.groups.offset_count,
+    )
+
+
+def _transaction_metrics(services: Services) -> Iterator[Metric]:
+    producers = sum(len(partition.log.producers.producers) for partition in services.replicas.partitions.values())
+    yield gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
+    states = Counter((known.state.text,) for known in services.transactions.all())
+    yield gauges(
+        "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
+    )
+
+
+def _scrubber_metrics(scrubber: Scrubber) -> Iterator[Metric]:
+    yield counters(
+        "plog_scrubber_wrong_transaction_indexes",
+        "Transaction indexes of sealed segments that the log contradicts, as often as they were found.",
+        (),
+        [((), scrubber.wrong_transaction_indexes)],
+    )
+
+
+def _session_metrics(services: Services) -> Iterator[Metric]:
+    sessions = services.fetch_sessions
+    prefix = "kafka_server_fetchsessioncache"
+    yield gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
+    yield gauge(
+        f"{prefix}_numincrementalfetchpartitionscached", "Partitions that they hold.", sessions.cached_partitions
+    )
+    yield counters(
+        f"{prefix}_incrementalfetchsessionevictions",
+        "Sessions that had to make room for others.",
+        (),
+        [((), sessions.evictions)],
+    )
+
+
+def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
+    """Kafka's names, of brokers with ZooKeeper; a broker that is in no cluster has none."""
+    control = None if services.membership is None else services.membership.control
+    if control is None:
+        return
+    state, silence_ms, counts = control.zookeeper
+    prefix = "kafka_server_sessionexpirelistener"
+    yield gauges(
+        f"{prefix}_sessionstate",
+        "1 for the state of the session with ZooKeeper.",
+        ("state",),
+        [((one.name,), int(one is state)) for one in SessionState],
+    )
+    yield gauge("plog_zookeeper_silence_ms", "How long ZooKeeper has been away, ms; 0 while it is there.", silence_ms)
+    for name, doc, counted in (
+        ("zookeepersyncconnects", "Connections to ZooKeeper.", SessionState.CONNECTED),
+        ("zookeeperdisconnects", "Connections to it that were lost.", SessionState.SUSPENDED),
+        ("zookeeperexpires", "Sessions with it that have expired.", SessionState.EXPIRED),
+        ("zookeeperauthfailures", "Logins that it refused.", SessionState.FAILED),
+    ):
+        yield counter(f"{prefix}_{name}", doc, counts.get(counted, 0))
+
+
+def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
+    prefix = "kafka_network_requestmetrics"
+    yield counters(
+        f"{prefix}_requests",
+        "Requests that were answered.",
+        ("request", "version"),
+        [((api, str(version)), count) for (api, version), count in metrics.requests.items()],
+    )
+    yield counters(
+        f"{prefix}_errors",
+        "Error codes that they were answered with, NONE too.",
+        ("request", "error"),
+        [((api, code.name), count) for (api, code), count in metrics.errors.items()],
+    )
+    times = HistogramMetricFamily(
+        f"{prefix}_totaltimems",
+        "Milliseconds from a request being read to its answer being made, with what it waited for.",
+        labels=("request",),
+    )
+    ends = [*map(str, TIME_BUCKETS_MS), "+Inf"]
+    for api, histogram in metrics.times.items():
+        buckets = list(zip(ends, accumulate(histogram.counts), strict=True))
+        times.add_metric((api,), buckets, histogram.sum_ms)
+    yield times
+
+
+class _BrokerCollector(Collector):
+    """Asks the broker's task, from the thread of the HTTP server."""
+
+    def __init__(self, node: Node, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._node = node
+        self._server = server
+        self._loop = loop
+
+    def collect(self) -> Iterable[Metric]:
+        return asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(_SCRAPE_SECONDS)
+
+    async def _read(self) -> list[Metric]:
+        steps = broker_metrics(self._node)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return [*end.value, *connection_metrics(self._server)]
+            await asyncio.sleep(0)
+
+
+class MetricsServer:
+    """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
+
+    def __init__(self, node: Node, server: SocketServer, listen: Endpoint) -> None:
+        """Raises AccessError if the address can't be had. `endpoint` says where it listens."""
+        node.dispatcher.metrics = RequestMetrics()
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        registry.register(_BrokerCollector(node, server, asyncio.get_running_loop()))
+        try:
+            self._server, _ = start_http_server(listen.port, listen.host or "0.0.0.0", registry)  # noqa: S104
+        except (OSError, ValueError) as failure:
+            error = address_error(failure) if isinstance(failure, ValueError) else failure
+            raise AccessError(
+                f"could not listen on {listen} for metrics: {(error.strerror or str(error)).lower()}", where=str(listen)
+            ) from failure
+        self.endpoint = Endpoint(listen.host, self._server.server_port)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

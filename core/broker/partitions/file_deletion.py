@@ -1,0 +1,39 @@
+"""Deletes files and folders that were renamed for it: some time later, and a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+from core.broker.requests.runtime import Runtime
+from core.log.log_manager import LogManager
+
+_DELETED_AT_ONCE = 20
+
+
+class FileDeletion:
+    """Owned by the broker's task; the deleting itself is done by another thread."""
+
+    def __init__(self, log_manager: LogManager, runtime: Runtime) -> None:
+        self._log_manager = log_manager
+        self._runtime = runtime
+
+    def delete_later(self, paths: Iterable[Path], delay_ms: int) -> None:
+        """Deletes the paths after that time. If the broker stops before, its next start does so."""
+        self._runtime.schedule(delay_ms, lambda: self._delete(paths))
+
+    def delete_leftovers(self) -> None:
+        """Deletes the folders whose deletion a stop interrupted."""
+        self._delete(self._log_manager.find_deleted_directories())
+
+    def _delete(self, paths: Iterable[Path]) -> None:
+        """Deletes some at a time: checkpoints, and a stop, don't wait for all of them."""
+        left = iter(paths)
+
+        def delete_some() -> None:
+            some = list(islice(left, _DELETED_AT_ONCE))
+            if some:
+                self._runtime.run_in_background(lambda: self._log_manager.delete(some), delete_some)
+
+        delete_some()

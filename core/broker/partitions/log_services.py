@@ -1,0 +1,17 @@
+"""The services below the coordinators: logs, and the topics that they are of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.broker.partitions.late_loads import LateLoads
+from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.topics import Topics
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogServices(StorageServices):
+    """Used in the broker's task."""
+
+    late_loads: LateLoads
+    topics: Topics

@@ -1,0 +1,52 @@
+"""The services that everything else of a broker stands on: what it takes to keep logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.configs import Configs
+from core.broker.node_identity import NodeIdentity
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.replication.replication_quota import ReplicationQuotas
+from core.broker.requests.runtime import Runtime
+from core.broker.requests.stepped_answer import SteppedAnswers
+from core.cluster.controller import Controller
+from core.cluster.metadata_image import MetadataImage
+from core.common.error_code import ErrorCode
+from core.common.filesystem import FileSystem
+from core.log.log_manager import LogManager
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageServices:
+    """Used in the broker's task."""
+
+    runtime: Runtime
+    filesystem: FileSystem
+    node: NodeIdentity
+    controller: Controller
+    configs: Configs
+    log_manager: LogManager
+    replicas: ReplicaManager
+    quotas: ReplicationQuotas
+    deletion: FileDeletion
+    stepped_answers: SteppedAnswers
+
+    @property
+    def image(self) -> MetadataImage:
+        """Gives the metadata as they are now."""
+        return self.controller.image
+
+    @property
+    def unknown_topic_id(self) -> ErrorCode:
+        """Gives what clients that produce or fetch are answered about a topic id that the image lacks: they ask again
+        if there may be such a topic.
+        """
+        return ErrorCode.UNKNOWN_TOPIC_ID if self.controller.is_informed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Gives the broker's settings that are in force now."""
+        return self.configs.broker

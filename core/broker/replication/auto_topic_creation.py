@@ -1,0 +1,115 @@
+"""Topics that a broker of a cluster needs and does not find: those that clients ask for, and the coordinators' own. The
+controller is asked to make them.
+
+Nobody waits for it: whoever asked answers that there is no such topic yet, and clients ask again. They find it when the
+controller has told the brokers of it, or learn why it can't be made.
+
+Source: kafka.server.AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.controller_channel import ControllerChannel
+from core.broker.replication.controller_errand import ControllerErrand
+from core.cluster.controller import NewTopic
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.protocol.schema.create_topics import (
+    CREATE_TOPICS,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_log = logging.getLogger("plog.broker")
+
+_VERSION = 7
+_AT_ONCE = 0
+"""The controller answers when it has written the topic down, which it calls REQUEST_TIMED_OUT. If it waited until the
+topic is led, so would all requests after this one."""
+_MOST_KEPT = 1000
+"""Topics that may wait to be asked for, and refusals that are kept for those who wanted them."""
+_IS_MADE = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS})
+
+
+class AutoTopicCreation:
+    """Owned by the broker's loop. A topic is asked for once at a time."""
+
+    def __init__(self, channel: ControllerChannel, config: Callable[[], BrokerConfig]) -> None:
+        self._channel = channel
+        self._config = config
+        self._wanted: dict[str, NewTopic] = {}
+        self._asked: dict[str, NewTopic] = {}
+        """What the request that is in flight names."""
+        self._refusals: dict[str, KafkaError] = {}
+        self._errand = ControllerErrand(self._create)
+
+    def begin(self, topic: NewTopic, sender: str = "this broker") -> None:
+        """Has a topic made that the metadata do not have, unless that is under way; `sender` wants it. Raises the
+        KafkaError with which the controller has refused it, once; if it is wanted again after that, the controller is
+        asked again.
+        """
+        refusal = self._refusals.pop(topic.name, None)
+        if refusal is not None:
+            raise refusal
+        if topic.name not in self._asked and topic.name not in self._wanted and len(self._wanted) < _MOST_KEPT:
+            self._wanted[topic.name] = topic
+            _log.info("asking the controller to create topic %s for %s", topic.name, sender)
+        self._errand.begin()
+
+    async def close(self) -> None:
+        """Has no more topics made."""
+        await self._errand.close()
+
+    async def _create(self) -> None:
+        try:
+            while self._wanted:
+                self._asked, self._wanted = self._wanted, {}
+                answer = await self._channel.ask(CREATE_TOPICS, _VERSION, self._make_request, _find_error)
+                assert answer is not None
+                for result in answer.topics:
+                    self._take(result)
+        finally:
+            self._asked = {}
+
+    def _make_request(self) -> CreateTopicsRequest:
+        return CreateTopicsRequest([self._creatable(topic) for topic in self._asked.values()], timeout_ms=_AT_ONCE)
+
+    def _creatable(self, topic: NewTopic) -> CreatableTopic:
+        """The defaults are this broker's: the controller may have others."""
+        config = self._config()
+        partitions, replicas = topic.num_partitions, topic.replication_factor
+        if not topic.assignments:
+            partitions = config.num_partitions if partitions == -1 else partitions
+            replicas = config.default_replication_factor if replicas == -1 else replicas
+        return CreatableTopic(
+            topic.name,
+            partitions,
+            replicas,
+            [CreatableReplicaAssignment(number, list(nodes)) for number, nodes in topic.assignments],
+            [CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+        )
+
+    def _take(self, result: CreatableTopicResult) -> None:
+        error = ErrorCode.of(result.error_code)
+        if error in _IS_MADE:
+            _log.info("the controller makes topic %s", result.name)
+            return
+        message = result.error_message or error.text
+        _log.warning("the controller does not make topic %s: %s", result.name, message)
+        if result.name in self._asked:
+            self._refusals[result.name] = KafkaError(error, message)
+        if len(self._refusals) > _MOST_KEPT:  # of topics that nobody wants any more
+            del self._refusals[next(iter(self._refusals))]
+
+
+def _find_error(answer: CreateTopicsResponse) -> int:
+    """Finds NOT_CONTROLLER, which is said of each topic."""
+    return next((one.error_code for one in answer.topics if one.error_code == ErrorCode.NOT_CONTROLLER), 0)

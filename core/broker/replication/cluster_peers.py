@@ -1,0 +1,87 @@
+"""The other brokers of a cluster, as the metadata have them: which of them live, and where they are reached."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.listener import PLAINTEXT
+from core.cluster.metadata_image import MetadataImage
+from core.common.endpoint import Endpoint
+from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
+from core.protocol.schema.update_metadata import UpdateMetadataBroker
+
+_log = logging.getLogger("plog.broker")
+
+PLAINTEXT_PROTOCOL = 0
+"""PLAINTEXT, as registrations name it (org.apache.kafka.common.security.auth.SecurityProtocol)."""
+
+
+class HasImage(Protocol):
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as they are now."""
+        ...
+
+
+class ClusterPeers:
+    """A `core.cluster.leadership.Peers`; owned by the broker's task.
+
+    Brokers reach each other at the listener `inter.broker.listener.name`, and if that is not set, at the one that is
+    called PLAINTEXT, or else at any at which nothing else is spoken.
+    """
+
+    def __init__(self, config: BrokerConfig, metadata: HasImage) -> None:
+        self.max_lag_ms = config.replica_lag_time_max_ms
+        name = config.inter_broker_listener_name
+        self._listener = None if name is None else name.strip().upper()
+        self._metadata = metadata
+        self._unreachable: set[int] = set()
+        self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # by the record that says so
+
+    def find_broker_epoch(self, node_id: int) -> int | None:
+        """See `Peers.find_broker_epoch`."""
+        broker = self._metadata.image.brokers.get(node_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return None
+        return broker.broker_epoch
+
+    def find_endpoint(self, node_id: int) -> Endpoint | None:
+        """Finds where that broker listens to others. None if it does not live, or has no such listener, of which the
+        log tells.
+        """
+        broker = self._metadata.image.brokers.get(node_id)
+        if broker is None:
+            return None
+        record, endpoint = self._found.get(node_id, (None, None))
+        if record is not broker:
+            endpoint = self._find_listed(node_id, broker.end_points)
+            if endpoint is not None:
+                self._found[node_id] = broker, endpoint
+        return endpoint
+
+    def endpoint_of(self, node_id: int, broker: UpdateMetadataBroker) -> Endpoint | None:
+        """Finds where a broker listens to others that the metadata may not have yet."""
+        listed = [BrokerEndpoint(one.listener, one.host, one.port, one.security_protocol) for one in broker.endpoints]
+        return self._find_listed(node_id, listed)
+
+    def _find_listed(self, node_id: int, endpoints: Sequence[BrokerEndpoint]) -> Endpoint | None:
+        found = self._find(endpoints)
+        if found is not None:
+            self._unreachable.discard(node_id)
+            return Endpoint(found.host, found.port)
+        if node_id not in self._unreachable:
+            self._unreachable.add(node_id)
+            wanted = "at which PLAINTEXT is spoken"
+            if self._listener is not None:
+                wanted = f"{self._listener} (inter.broker.listener.name) {wanted}"
+            has = ", ".join(f"{one.name}://{one.host}:{one.port}" for one in endpoints) or "none"
+            _log.error("broker %d can't be reached: it has no listener %s; it has %s", node_id, wanted, has)
+        return None
+
+    def _find(self, endpoints: Iterable[BrokerEndpoint]) -> BrokerEndpoint | None:
+        plaintext = [one for one in endpoints if one.security_protocol == PLAINTEXT_PROTOCOL]
+        named = [one for one in plaintext if one.name.upper() == (self._listener or PLAINTEXT)]
+        return next(iter(named if self._listener is not None else [*named, *plaintext]), None)

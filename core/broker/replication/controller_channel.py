@@ -1,0 +1,207 @@
+"""The way to the controller of the cluster, whichever broker that is by now: what this broker asks it, over one
+connection.
+
+The controller is looked for before each try, and when somebody says that it may be another one. After a lost connection
+or a refusal, such as NOT_CONTROLLER, there is another try, after a short while. So a request may reach a controller
+twice, or two controllers one after the other: only what may be asked twice is asked here.
+
+Requests are sent without waiting for the answers to those before. A controller may answer them in order, so that one
+which it answers late keeps later ones waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.replication.peer_connection import PeerConnection
+from core.broker.replication.peer_link import PeerLink
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.protocol.api import Api
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+
+_log = logging.getLogger("plog.broker")
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+_API_VERSIONS_VERSION = 3
+_BACKOFF_MS = 100
+_MAX_BACKOFF_MS = 1000
+
+
+class _Connected(NamedTuple):
+    """A connection to what is, or was, the controller."""
+
+    node_id: int
+    endpoint: Endpoint
+    connection: PeerConnection
+    versions: Mapping[int, tuple[int, int]]
+    """By API key, the lowest and the highest version that it serves."""
+
+    def ensure_serves(self, api: Api[Any, Any], version: int) -> None:
+        lowest, highest = self.versions.get(api.key, (0, -1))
+        if not lowest <= version <= highest:
+            serves = f"serves versions {lowest} to {highest} of it" if highest >= 0 else "does not serve it"
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{api.name} version {version} can't be asked of the controller, broker {self.node_id}, which {serves}",
+            )
+
+
+class ControllerChannel:
+    """Owned by the broker's loop; any of its tasks may ask."""
+
+    def __init__(
+        self,
+        find_controller: Callable[[], tuple[int, Endpoint] | None],
+        config: BrokerConfig,
+        buffers: ReceiveBuffers,
+        *,
+        client_id: str,
+        backoff_ms: int = _BACKOFF_MS,
+    ) -> None:
+        """`find_controller` finds the newest controller that is known, its id and where it is reached. That must be no
+        older than the sender of any LeaderAndIsr which was taken up: an older one would refuse what it does not know
+        yet, as if it were over (KAFKA-14154).
+        """
+        self._find_controller = find_controller
+        self._client_id = client_id
+        self._backoff_ms = backoff_ms
+        self._link = PeerLink(
+            buffers,
+            client_id=client_id,
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.controller_socket_timeout_ms,
+        )
+        self._connecting = asyncio.Lock()
+        self._connected: _Connected | None = None
+        self._changed = asyncio.Event()
+        self._changes = 0
+        """How often a controller was left for the next one while its answers were waited for."""
+        self._is_closed = False
+        self._has_known_one = False
+        self._failures: dict[str, str] = {}
+        """By the name of what is asked, why it was not answered, as it was logged last."""
+
+    # --- asking
+
+    async def ask(
+        self,
+        api: Api[Req, Res],
+        version: int,
+        make_request: Callable[[], Req | None],
+        find_error: Callable[[Res], int],
+    ) -> Res | None:
+        """Gives the controller's answer, however often and however long it must be asked for it.
+
+        `make_request` is called before each try, as what is to be said may be something else by then; when it gives
+        None, nothing is asked any more, and None is given. `find_error` finds the error code for which it is to be
+        asked again, 0 if it is not: that of the whole answer, or NOT_CONTROLLER if that is said of a part of it. Raises
+        ConnectionFailedError once the channel is closed.
+        """
+        backoff_ms = self._backoff_ms
+        while (request := make_request()) is not None:
+            changes = self._changes
+            try:
+                answer = await self.try_once(api, version, request, find_error)
+            except (ConnectionFailedError, KafkaError) as error:
+                if self._is_closed:
+                    raise self._closed() from None
+                if self._changes != changes:  # nobody has failed
+                    continue
+                self._note_failure(api, error)
+            else:
+                self._note_success(api)
+                return answer
+            await self.wait_for_change(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, _MAX_BACKOFF_MS)
+        return None
+
+    async def try_once(self, api: Api[Req, Res], version: int, request: Req, find_error: Callable[[Res], int]) -> Res:
+        """Asks once. Raises ConnectionFailedError if no controller is known, it can't be reached, or gives no answer in
+        time, and KafkaError with the error that `find_error` finds, or UNSUPPORTED_VERSION if the controller does not
+        know that version.
+        """
+        connected = await self._connect()
+        connected.ensure_serves(api, version)
+        answer = await connected.connection.send(api, version, request)
+        error = ErrorCode.of(find_error(answer))
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, f"broker {connected.node_id} refuses {api.name}: {error.text}")
+        return answer
+
+    def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
+        """Says it once, and nothing before any controller has spoken here: no failure begins with that."""
+        if self._has_known_one and self._failures.get(api.name) != str(error):
+            self._failures[api.name] = str(error)
+            _log.warning("%s; %s is tried again until the controller answers", error, api.name)
+
+    def _note_success(self, api: Api[Any, Any]) -> None:
+        if self._failures.pop(api.name, None) is not None:
+            _log.info("the controller answers %s again", api.name)
+
+    # --- which controller, and since when
+
+    def look_again(self) -> None:
+        """Called when the controller, or where it is reached, may be another one: whoever waits for the answer of an
+        earlier one asks the present one, at once.
+        """
+        if self._connected is not None and self._find_controller() != self._connected[:2]:
+            self._changes += 1
+            self._disconnect()
+        self._changed.set()
+        self._changed.clear()
+
+    async def wait_for_change(self, most_ms: int | None = None) -> None:
+        """Returns after that time, by default that before a second try, or earlier, when the controller may be another
+        one.
+        """
+        try:
+            async with asyncio.timeout((self._backoff_ms if most_ms is None else most_ms) / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _connect(self) -> _Connected:
+        """Gives a connection to the present controller, of which all who ask at once make one."""
+        async with self._connecting:
+            if self._is_closed:
+                raise self._closed()
+            found = self._find_controller()
+            self._has_known_one |= found is not None
+            if found is None:
+                raise ConnectionFailedError("no controller of the cluster is known", where=self._client_id)
+            if self._connected is not None and self._connected[:2] != found:
+                self._disconnect()
+            node_id, endpoint = found
+            connection = await self._link.connect(endpoint)
+            if self._connected is None or self._connected.connection is not connection:
+                self._connected = _Connected(node_id, endpoint, connection, await _find_versions(connection))
+            return self._connected
+
+    def _disconnect(self) -> None:
+        self._link.leave()
+        self._connected = None
+
+    def _closed(self) -> ConnectionFailedError:
+        return ConnectionFailedError("nothing is asked of the controller any more", where=self._client_id)
+
+    def close(self) -> None:
+        """Ends what waits for an answer; ConnectionFailedError is raised there."""
+        self._is_closed = True
+        self._disconnect()
+        self._link.close()
+        self.look_again()
+
+
+async def _find_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
+    """Asks what is served there: by API key, the lowest and the highest version."""
+    answer = await connection.send(API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest("plog", "1"))
+    return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}

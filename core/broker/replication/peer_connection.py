@@ -1,0 +1,287 @@
+"""A connection to another broker: requests out, answers in, in the order of the requests.
+
+Raw non-blocking sockets under the event loop, as clients' connections are (core.broker.serving.connection). Requests
+are sent without waiting for the answers to those before. Answers are received into one buffer, which is used again and
+again; it grows with what arrives, never with what is claimed.
+
+The records of an answer are a view of that buffer. They are valid until the next request is sent on the connection. If
+more answers are under way when they come, the buffer is theirs for good, and the connection goes on with another one.
+
+A connection fails as a whole: when it breaks, when an answer is late or makes no sense, everybody who waits for an
+answer gets a ConnectionFailedError, and so does who sends another request. Whoever wants to go on connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from functools import cache
+from typing import Any, NamedTuple, Self, TypeVar
+
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.common.endpoint import Endpoint
+from core.common.errors import ConnectionFailedError, MalformedMessageError
+from core.protocol.api import Api
+from core.protocol.frame import SIZE, decode_response, encode_request
+from core.protocol.message import schema_of
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+MAX_ANSWER_BYTES = 1 << 30
+_BUFFER_BYTES = 64 * 1024
+_MOST_RECEIVED_BYTES = 1024 * 1024
+"""The most that is received at once: more would keep others waiting."""
+_MAX_INT32 = 0x7FFFFFFF
+_CLOSED = "it was closed"
+_UNASKED = "something came that nobody asked for"
+
+
+class _Expected(NamedTuple):
+    """An answer that is due."""
+
+    api: Api[Any, Any]
+    version: int
+    correlation_id: int
+    deadline_s: float
+    answer: asyncio.Future[Any]
+
+
+class PeerConnection:
+    """Owned by one task of the loop."""
+
+    def __init__(
+        self, sock: socket.socket, where: str, buffers: ReceiveBuffers, *, client_id: str, request_timeout_s: float
+    ) -> None:
+        """Takes over a socket that is connected and does not block; `connect` makes it, too."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = sock
+        self._where = where
+        self._buffers = buffers
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._expected: deque[_Expected] = deque()
+        self._correlation_id = 0
+        self._buffer = buffers.take(_BUFFER_BYTES)
+        self._end = 0  # of what was received; an answer, or a part of one, begins at 0
+        self._is_lent = False  # the buffer, to the records of the last answer
+        self._out = bytearray()
+        self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_closed = False
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoint: Endpoint,
+        buffers: ReceiveBuffers,
+        *,
+        client_id: str,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+    ) -> Self:
+        """Raises ConnectionFailedError if nobody takes the connection within that time."""
+        try:
+            async with asyncio.timeout(connect_timeout_s):
+                sock = await _connected_socket(endpoint)
+        except (OSError, ValueError) as error:  # the latter for a name that can be none
+            is_late = isinstance(error, TimeoutError) and error.errno is None
+            reason = f"no answer in {connect_timeout_s:g} s" if is_late else _reason(error)
+            raise ConnectionFailedError(f"could not connect to {endpoint}: {reason}", where=str(endpoint)) from error
+        return cls(sock, str(endpoint), buffers, client_id=client_id, request_timeout_s=request_timeout_s)
+
+    # --- out
+
+    def send(self, api: Api[Req, Res], version: int, request: Req) -> asyncio.Future[Res]:
+        """Sends, and gives the answer to come; the records of earlier answers are valid no more.
+
+        Raises ConnectionFailedError if the connection is closed, as the answer does if it fails meanwhile. Raises
+        KafkaError(UNSUPPORTED_VERSION) if the version has no room for the request. Whoever cancels the answer does not
+        wait for it any more; it is dropped when it comes.
+        """
+        if self.is_closed:
+            raise self._failure("it is closed")
+        self._correlation_id = (self._correlation_id + 1) & _MAX_INT32
+        frame = encode_request(api, version, self._correlation_id, self._client_id, request)
+        deadline_s = self._loop.time() + self._request_timeout_s
+        answer: asyncio.Future[Res] = self._loop.create_future()
+        self._expected.append(_Expected(api, version, self._correlation_id, deadline_s, answer))
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline_s, self._on_timer)
+        self._is_lent = False
+        self._out += frame
+        if not self._is_writing:
+            self._flush()
+        return answer
+
+    def _flush(self) -> None:
+        """Sends what can be sent now; the rest when the socket takes more."""
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._fail(_reason(error))
+            return
+        if bool(self._out) != self._is_writing:
+            self._is_writing = bool(self._out)
+            if self._is_writing:
+                self._loop.add_writer(self._socket.fileno(), self._flush)
+            else:
+                self._loop.remove_writer(self._socket.fileno())
+
+    def _on_timer(self) -> None:
+        """Looks at the oldest answer that is due; one timer is enough, because all are given the same time."""
+        self._timer = None
+        if not self._expected:
+            return
+        if self._expected[0].deadline_s <= self._loop.time():
+            self._fail(f"no answer in {self._request_timeout_s:g} s")
+            return
+        self._timer = self._loop.call_at(self._expected[0].deadline_s, self._on_timer)
+
+    # --- in
+
+    def _on_readable(self) -> None:
+        try:
+            if not self._expected:  # what comes now may not touch the buffer, where records lie
+                self._fail(_UNASKED if self._socket.recv(1) else _CLOSED)
+                return
+            received = self._socket.recv_into(self._buffer[self._end : self._end + _MOST_RECEIVED_BYTES])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(_reason(error))
+            return
+        if received == 0:
+            self._fail(_CLOSED)
+            return
+        self._end += received
+        try:
+            self._keep_rest(self._take_answers())
+        except MalformedMessageError as error:
+            self._fail(error.message)
+
+    def _take_answers(self) -> int:
+        """Gives each whole answer to whoever waits for it, and returns where the rest begins."""
+        start = 0
+        while start + SIZE.size <= self._end:
+            body = start + SIZE.size
+            end = body + self._answer_size(start)
+            if end > self._end:
+                break
+            self._take_answer(self._buffer[body:end])
+            start = end
+        return start
+
+    def _answer_size(self, start: int) -> int:
+        (size,) = SIZE.unpack_from(self._buffer, start)
+        if not 0 <= size <= MAX_ANSWER_BYTES:
+            raise MalformedMessageError(f"an answer claims {size} bytes")
+        return int(size)
+
+    def _take_answer(self, frame: memoryview) -> None:
+        if not self._expected:
+            raise MalformedMessageError(_UNASKED)
+        expected = self._expected[0]
+        correlation_id, response = decode_response(expected.api, expected.version, frame)
+        if correlation_id != expected.correlation_id:
+            raise MalformedMessageError(
+                f"an answer to request {correlation_id} came where one to {expected.correlation_id} was due"
+            )
+        self._expected.popleft()
+        self._is_lent = self._is_lent or _has_records(expected.api.response)  # type: ignore[arg-type]  # it is hashable
+        if not expected.answer.done():  # else it was cancelled
+            expected.answer.set_result(response)
+
+    def _keep_rest(self, start: int) -> None:
+        """Brings what is left to the beginning of a buffer that has room for more."""
+        if start == self._end and not self._expected:  # nearly always
+            self._end = 0
+            return
+        rest = self._buffer[start : self._end]
+        if rest and not self._expected:
+            raise MalformedMessageError(_UNASKED)
+        self._end = len(rest)
+        if self._is_lent and self._expected:
+            self._buffer = self._buffers.take(max(_BUFFER_BYTES, len(rest)))
+            self._buffer[: len(rest)] = rest
+            self._is_lent = False
+        elif start:
+            self._buffer[: len(rest)] = rest
+        if len(rest) == len(self._buffer):
+            size = min(SIZE.size + self._answer_size(0), 2 * len(rest))
+            self._buffer = self._buffers.grow(self._buffer, len(rest), size)
+
+    # --- the end
+
+    def _fail(self, reason: str) -> None:
+        """Closes the connection; whoever waits learns why."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        if self._is_writing:
+            self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._out.clear()
+        if not self._is_lent:
+            self._buffers.give_back(self._buffer)
+        for expected in self._expected:
+            if not expected.answer.done():
+                expected.answer.set_exception(self._failure(reason))
+                expected.answer.exception()  # or Python complains of those that nobody asks for any more
+        self._expected.clear()
+
+    def _failure(self, reason: str) -> ConnectionFailedError:
+        return ConnectionFailedError(f"lost the connection to {self._where}: {reason}", where=self._where)
+
+    def close(self) -> None:
+        """Does nothing if it is closed already. Records that were the last to come stay valid."""
+        self._fail("it is closed")
+
+
+async def _connected_socket(endpoint: Endpoint) -> socket.socket:
+    """Connects to the first of the host's addresses that answers; raises OSError if none does."""
+    loop = asyncio.get_running_loop()
+    if not 0 < endpoint.port < 1 << 16:
+        raise OSError("there is no such port")  # the system would take another one
+    failure = OSError("the host has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        endpoint.host, endpoint.port, type=socket.SOCK_STREAM
+    ):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
+        return os.strerror(error.errno).lower()  # asyncio's words are "connect call failed"
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+
+
+@cache
+def _has_records(declared: type) -> bool:
+    """Whether a message of that class holds record batches, which are views of what was received."""
+    return any(
+        field.kind == "records" or (isinstance(field.element, type) and _has_records(field.element))
+        for field in schema_of(declared).fields
+    )

@@ -1,0 +1,7 @@
+"""Requests: from a frame to its answer.
+
+In: frames from `serving` and from embedded sessions. Out: calls of partitions, coordinators and the controller, and
+answers, at once, as a `Pending`, or in steps that take turns (`turns`). A handler (`handlers`) is a function of the
+broker's `Services`, a `RequestContext` and a request; all run on the broker's thread. What is waited for (fetches,
+commits) belongs to the request that waits; fetch sessions belong to the broker.
+"""

@@ -1,0 +1,82 @@
+"""How requests of the controller are answered: LeaderAndIsr, StopReplica and UpdateMetadata.
+
+They pass one fence. The settings of topics that are news are read first: ZooKeeper tells of a topic's settings when
+they change, and not when the topic is made with them. A controller has one connection, on which requests are handled
+one after the other, so what it says is taken up in the order in which it was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from core.broker.replication.membership import Membership
+from core.broker.requests.handlers.controller_request import ensure_between_brokers
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
+from core.common.topic_partition import ZERO_UUID
+from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
+from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaTopicState
+from core.protocol.schema.update_metadata import UpdateMetadataRequest
+
+Res = TypeVar("Res")
+
+
+def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
+    """Gives the membership that the request is about. Raises MalformedMessageError for one that came to a listener for
+    clients, and for a version that has no topic ids: a controller that obeys an `inter.broker.protocol.version` older
+    than that of Kafka 3.9 would send other old requests, too, so that this broker can't be in its cluster.
+    """
+    membership = services.membership
+    assert membership is not None, "a lone broker does not know it"
+    ensure_between_brokers(services, context, api)
+    if context.api_version < first_version:
+        text = f"the controller sends {api} of version {context.api_version}, and plog knows {first_version} and later"
+        membership.note_unfit(text, "set inter.broker.protocol.version of Kafka's brokers to 3.9")
+        raise MalformedMessageError(text)
+    return membership
+
+
+def answer_controller(
+    membership: Membership,
+    request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
+    topics: Iterable[str],
+    answer: Callable[[], Res | Pending[Res]],
+    refuse: Callable[[ErrorCode], Res],
+) -> Res | Pending[Res]:
+    """Gives what `answer` makes if the request passes the fence, and again after a wait for the settings of `topics`: a
+    newer controller may have spoken meanwhile. Gives what `refuse` makes of the error if it does not pass. Raises
+    MalformedMessageError for a request that contradicts itself.
+    """
+    _ensure_distinct(request)
+
+    def pass_fence(then: Callable[[], Res | Pending[Res]]) -> Res | Pending[Res]:
+        error = membership.find_error(request.controller_id, request.controller_epoch, request.broker_epoch)
+        return then() if error is None else refuse(error)
+
+    def read_configs() -> Res | Pending[Res]:
+        reading = membership.read_configs(topics)
+        return answer() if reading is None else reading.then(lambda _nothing: pass_fence(answer))
+
+    return pass_fence(read_configs)
+
+
+def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
+    """Raises MalformedMessageError if the request speaks twice of a topic, or of a partition: controllers never do, and
+    what would hold then is anybody's guess.
+    """
+    names: set[str] = set()
+    ids: set[bytes] = set()
+    for topic in request.topic_states:
+        topic_id = ZERO_UUID if isinstance(topic, StopReplicaTopicState) else topic.topic_id
+        if topic.topic_name in names or topic_id in ids:
+            raise MalformedMessageError(f"a control request has topic {topic.topic_name!r} or its id twice")
+        names.add(topic.topic_name)
+        if topic_id != ZERO_UUID:
+            ids.add(topic_id)
+        numbers = {state.partition_index for state in topic.partition_states}
+        if len(numbers) < len(topic.partition_states) or min(numbers, default=0) < 0:
+            raise MalformedMessageError(f"a control request has a partition of {topic.topic_name!r} twice, or below 0")

@@ -1,0 +1,132 @@
+"""DeleteRecords: moves the start of a partition's log. What lies before it is gone for consumers at once, and from the
+disk with the next look at retention. The answer waits until the followers' logs begin there, too: until then one of
+them could lead, and give the records back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import INTERNAL_TOPICS
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_log = logging.getLogger("plog.log")
+
+_HIGH_WATERMARK = -1
+_UNKNOWN = -1
+
+
+class _Deleted(NamedTuple):
+    """Records below `offset` that the leader has deleted, and the result that says so."""
+
+    partition: Partition
+    offset: int
+    result: DeleteRecordsPartitionResult
+
+
+def handle(
+    services: Services, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+    topics = []
+    deleted = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():  # the last counts
+            result = DeleteRecordsPartitionResult(wanted.partition_index, _UNKNOWN, ErrorCode.NONE)
+            partitions.append(result)
+            try:
+                done = _delete(services, topic.name, wanted.offset, result)
+                deleted.append(done)
+                at, who = done.partition.log.partition, context.sender
+                _log.info("deleted the records of %s below offset %d for %s", at, done.offset, who)
+            except KafkaError as error:
+                result.error_code = error.code
+        topics.append(DeleteRecordsTopicResult(topic.name, partitions))
+    response = DeleteRecordsResponse(topics=topics)
+    try:
+        services.log_manager.checkpoints.write_log_starts()  # at once: what is deleted stays so
+    except OSError as error:
+        _log.error("log starts could not be written: %s", error)
+        for partition in (p for topic in topics for p in topic.partitions):
+            partition.error_code = partition.error_code or ErrorCode.KAFKA_STORAGE_ERROR
+        return response
+    waiting = [one for one in deleted if one.partition.low_watermark < one.offset]
+    if not waiting:
+        return response
+    delayed = DelayedDeletion(services.replicas, response, waiting)
+    delayed.limit(services.runtime.schedule, request.timeout_ms)
+    return delayed
+
+
+def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> _Deleted:
+    """Moves the log's start, and puts into the result where it is now, of all replicas together."""
+    services.node.ensure_writable()
+    partition = services.replicas.find(topic, result.partition_index)
+    log = partition.log
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
+    if "delete" not in log.config.cleanup_policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {topic} is compact: nothing is deleted there")
+    if offset == _HIGH_WATERMARK:
+        offset = log.high_watermark
+    if offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {log.partition} is below 0")
+    log.increment_log_start_offset(offset)
+    services.replicas.notify([log.partition])  # whoever waits for what is gone must look again
+    result.low_watermark = partition.low_watermark
+    return _Deleted(partition, offset, result)
+
+
+class DelayedDeletion(Pending[DeleteRecordsResponse]):
+    """Gives the answer when the followers have deleted the records, too, as far as they ever will under this leader.
+    Owned by the broker's task.
+    """
+
+    def __init__(self, replicas: ReplicaManager, response: DeleteRecordsResponse, waiting: Sequence[_Deleted]) -> None:
+        """Takes the `response` as it is but for what is waited for."""
+        self._replicas = replicas
+        self._response = response
+        self._waiting = waiting
+        for partition, _, _ in waiting:
+            partition.commit_waits[self] = None
+
+    def maybe_complete(self) -> None:
+        """Gives the answer if there is nothing left to wait for: called when followers have come further."""
+        for partition, offset, _ in self._waiting:
+            if partition.is_served and partition.is_leading and partition.low_watermark < offset:
+                return
+        self.complete_with(self.value_now())
+
+    def value_now(self) -> DeleteRecordsResponse:
+        for partition, offset, result in self._waiting:
+            if partition.is_served and partition.is_leading:
+                result.low_watermark = partition.low_watermark
+                is_deleted = result.low_watermark >= offset
+                result.error_code = ErrorCode.NONE if is_deleted else ErrorCode.REQUEST_TIMED_OUT
+            else:
+                result.low_watermark = _UNKNOWN
+                result.error_code = self._replicas.find_error(partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return self._response
+
+    def forget(self) -> None:
+        for partition, _, _ in self._waiting:
+            partition.commit_waits.pop(self, None)
+
+
+SERVES = ServedApi(DELETE_RECORDS, handle, Needs.NOTHING)

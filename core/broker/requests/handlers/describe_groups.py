@@ -1,0 +1,68 @@
+"""DescribeGroups: state and members of classic groups."""
+
+from __future__ import annotations
+
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.coordinator.classic_group import GroupState
+from core.protocol.schema.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+_FIRST_VERSION_WITH_NOT_FOUND = 6  # KIP-1043
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""Read, delete, describe, describe configs, alter configs: bits by org.apache.kafka.common.acl.AclOperation. Without an
+authorizer all are allowed.
+"""
+
+
+def handle(services: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    groups = [_describe(services, group_id, context.api_version) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
+    """Describes the group. Before version 6 one that is not there is `Dead`, which is no error."""
+    try:
+        group = services.groups.describe(group_id)
+    except KafkaError as error:
+        is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
+        state = GroupState.DEAD if is_missing else ""
+        code = ErrorCode.NONE if is_missing and version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
+        return DescribedGroup(code, str(error), group_id, state)
+    is_stable = group.state == GroupState.STABLE
+    protocol = (group.protocol_name or "") if is_stable else ""
+    members = [
+        DescribedGroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(protocol) if is_stable else b"",
+            member.assignment,
+        )
+        for member in group.members.values()
+    ]
+    return DescribedGroup(
+        error_code=0,
+        error_message=None,
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=protocol,
+        members=members,
+    )
+
+
+SERVES = ServedApi(DESCRIBE_GROUPS, handle, Needs.NOTHING)

@@ -1,0 +1,59 @@
+"""EndTxn: commits or aborts a transaction; from version 5 it gives the producer its next epoch (KIP-890)."""
+
+from __future__ import annotations
+
+from core.broker.coordinators.transaction_guard import code_for_client
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.coordinator.transaction_coordinator import Outcome
+from core.coordinator.transaction_state import RAISES_EPOCH
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
+from core.records.record_batch import ProducerIdAndEpoch
+
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
+_FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
+
+
+def handle(
+    services: Services, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse | Pending[EndTxnResponse]:
+    """Answers when the outcome is kept and the markers are written, or can't be for now."""
+    answer = _Ending()
+    version = context.api_version
+
+    def then(outcome: Outcome) -> None:
+        answer.complete_with(_answer(outcome, version))
+
+    try:
+        services.transactions.end(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            transaction_version=RAISES_EPOCH if version >= _FIRST_VERSION_THAT_RAISES_EPOCH else 0,
+            then=then,
+        )
+    except KafkaError as error:
+        return _answer(error, version)
+    return answer if answer.value is None else answer.value
+
+
+class _Ending(Pending[EndTxnResponse]):
+    """Gives the answer when the transaction has ended."""
+
+    def value_now(self) -> EndTxnResponse:
+        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
+    if isinstance(outcome, ProducerIdAndEpoch):
+        return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+    return EndTxnResponse(
+        error_code=code_for_client(outcome.code, knows_fenced=version >= _FIRST_VERSION_WITH_PRODUCER_FENCED)
+    )
+
+
+SERVES = ServedApi(END_TXN, handle, Needs.NOTHING)

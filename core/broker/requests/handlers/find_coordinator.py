@@ -1,0 +1,100 @@
+"""FindCoordinator: a lone broker coordinates every group and every transactional id; in a cluster whoever leads the
+partition that keeps it does.
+
+The first that is looked for makes the topic in which they are kept; its answer, and those of others who look for one
+meanwhile, come when that is done.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from core.broker.coordinators.group_log import GROUPS_TOPIC
+from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.requests.known_brokers import KnownBroker, KnownBrokers
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.find_coordinator import (
+    FIND_COORDINATOR,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_log = logging.getLogger("plog.broker")
+
+_FIRST_BATCHED_VERSION = 4  # KIP-699
+_FIRST_VERSION_WITH_SHARE_GROUPS = 6  # KIP-932
+_GROUP, _TRANSACTIONAL_ID, _SHARE_GROUP = range(3)
+_NO_COORDINATOR = "this broker does not coordinate share groups"
+
+
+def handle(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
+    """Answers COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST if the keys are of no known type."""
+    return services.stepped_answers.answer(_answer(services, request, context), is_owed=True)
+
+
+def _answer(
+    services: Services, request: FindCoordinatorRequest, context: RequestContext
+) -> Steps[FindCoordinatorResponse]:
+    is_batched = context.api_version >= _FIRST_BATCHED_VERSION
+    keys = request.coordinator_keys if is_batched else [request.key]
+    failure = yield from _find_failure(services, request.key_type, context)
+    known = KnownBrokers(services, context)
+    found = [failure or _find(services, known, key, request.key_type) for key in keys]
+    if not is_batched:
+        return found[0]
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key, one.node_id, one.host, one.port, one.error_code, one.error_message)
+            for key, one in zip(keys, found, strict=True)
+        ]
+    )
+
+
+def _find(services: Services, known: KnownBrokers, key: str, key_type: int) -> FindCoordinatorResponse:
+    log, topic = (
+        (services.group_log, GROUPS_TOPIC) if key_type == _GROUP else (services.transaction_log, TRANSACTIONS_TOPIC)
+    )
+    leader: KnownBroker | None = known.own
+    if known.is_cluster:
+        leader = known.find_leader(TopicPartition(topic, log.number_of(key)))
+    if leader is None:
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that keeps it has no leader")
+    return FindCoordinatorResponse(node_id=leader.node_id, host=leader.host, port=leader.port)
+
+
+def _find_failure(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse | None]:
+    """Makes the topic if there is none; gives the answer to all keys if they have no coordinator, whatever they are."""
+    if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
+    if key_type not in (_GROUP, _TRANSACTIONAL_ID):
+        return _none(ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
+    topic = GROUPS_TOPIC if key_type == _GROUP else TRANSACTIONS_TOPIC
+    try:
+        if key_type == _GROUP:
+            yield from services.group_log.ensure_topic_in_steps()
+        else:
+            services.node.ensure_writable()
+            yield from services.transaction_log.ensure_topic_in_steps()
+    except (KafkaError, OSError) as error:
+        if services.membership is not None:  # the controller has not made it yet
+            return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        _log.error("%s could not be made: %s", topic, error)
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
+    return None
+
+
+def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
+
+
+SERVES = ServedApi(FIND_COORDINATOR, handle, Needs.NOTHING)

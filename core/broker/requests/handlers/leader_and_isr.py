@@ -1,0 +1,51 @@
+"""LeaderAndIsr: the controller says which replicas this broker holds, and what it does with each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from core.broker.replication.assigned_replicas import Errors
+from core.broker.replication.membership import Membership
+from core.broker.requests.handlers.control_request import answer_controller, member_asked
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.common.steps import Steps
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+
+_FIRST_VERSION_WITH_IDS = 5  # KIP-516
+
+
+def handle(
+    services: Services, request: LeaderAndIsrRequest, context: RequestContext
+) -> LeaderAndIsrResponse | Pending[LeaderAndIsrResponse]:
+    membership = member_asked(services, context, "LeaderAndIsr", _FIRST_VERSION_WITH_IDS)
+    names = [topic.topic_name for topic in request.topic_states]
+    return answer_controller(
+        membership,
+        request,
+        names,
+        lambda: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
+        lambda error: LeaderAndIsrResponse(error_code=error),
+    )
+
+
+def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrResponse]:
+    errors: Errors = yield from membership.assigned.take_up(request)
+    ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
+    by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)
+    for name, error in errors.items():
+        by_topic[name.topic].append(LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
+    topics = [LeaderAndIsrTopicError(ids[name], found) for name, found in by_topic.items()]
+    return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
+
+
+SERVES = ServedApi(LEADER_AND_ISR, handle, Needs.NOTHING, is_between_brokers=True)

@@ -1,0 +1,118 @@
+"""ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests).
+
+Consumers are told of what is committed alone. Other replicas, and who asks as a consumer for debugging, are told of all
+that is in the log; the latter also where this broker follows, to see how far it is. Where nobody leads it is the
+controller that asks, and elects by the answer: what a power cut could take is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.steps import Steps
+from core.protocol.schema.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+# KIP-734, KIP-405, KIP-1005, KIP-1023
+_FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5  # KIP-207
+_CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
+
+
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
+    """Gives a response, or one that is made in turns."""
+    return services.stepped_answers.answer(_answer(services, request, context))
+
+
+def _answer(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
+    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                if times[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                if not _is_known(wanted.timestamp, request.isolation_level, context.api_version):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+                partition = services.replicas.find_replica(topic.name, wanted.partition_index)
+                found = yield from _look_up(services.replicas, partition, wanted, request)
+                partitions.append(found)
+            except KafkaError as error:
+                code = _code_for_client(error.code, context.api_version)
+                partitions.append(ListOffsetsPartitionResponse(wanted.partition_index, code))
+        topics.append(ListOffsetsTopicResponse(topic.name, partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
+    """Says whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
+    is_timestamp_known = timestamp >= EARLIEST_PENDING_UPLOAD and version >= _FIRST_VERSION_OF.get(timestamp, 0)
+    return is_timestamp_known and isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
+
+
+def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
+    """Gives the error that clients of that version know, and at which they ask again."""
+    is_unknown = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+    return ErrorCode.LEADER_NOT_AVAILABLE if is_unknown else code
+
+
+def _look_up(
+    replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest
+) -> Steps[ListOffsetsPartitionResponse]:
+    partition.ensure_leader_epoch(wanted.current_leader_epoch)
+    if request.replica_id != _DEBUGGING_CONSUMER:
+        partition.ensure_leading()
+    is_for_consumer = request.replica_id == _CONSUMER
+    log = partition.log
+    end_offset = partition.end_offset(request.isolation_level, is_for_replica=not is_for_consumer)
+    response = ListOffsetsPartitionResponse(wanted.partition_index)
+    match wanted.timestamp:
+        case -1:
+            if is_for_consumer:
+                partition.ensure_end_is_known()
+            response.offset = end_offset
+            response.leader_epoch = log.leader_epochs.latest_epoch
+            if not partition.state.has_leader:
+                replicas.ensure_flushed(partition)
+                response.leader_epoch = log.leader_epochs.epoch_of(end_offset - 1)  # an epoch may have no record
+        case -2 | -4:
+            response.offset = log.log_start_offset
+            response.leader_epoch = log.leader_epochs.epoch_of(log.log_start_offset)
+        case -5 | -6:
+            pass  # nothing is tiered
+        case timestamp:
+            is_of_newest = timestamp == MAX_TIMESTAMP
+            steps = log.find_max_timestamp() if is_of_newest else log.find_offset_by_timestamp(timestamp)
+            found = yield from replicas.read_in_steps(partition, steps)
+            if found is not None and found.offset < end_offset:
+                response.timestamp, response.offset, response.leader_epoch = found
+            elif found is not None and is_for_consumer:
+                partition.ensure_end_is_known()
+            yield
+    return response
+
+
+SERVES = ServedApi(LIST_OFFSETS, handle, Needs.NOTHING)

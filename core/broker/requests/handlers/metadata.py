@@ -1,0 +1,183 @@
+"""Metadata: the brokers' addresses, and topics with their partitions; makes a topic, if so configured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+from core.broker.requests.known_brokers import KnownBrokers, controller_id
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.cluster.controller import NewTopic
+from core.cluster.member_controller import NotInformedError
+from core.cluster.metadata_image import TopicImage
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.steps import Steps
+from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
+from core.protocol.schema.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_log = logging.getLogger("plog.broker")
+
+_MOST_AT_ONCE = 50
+"""Topics and partitions that are described in a step: that takes some 0.2 ms."""
+
+_FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # before, an empty list means all topics
+_FIRST_VERSION_WITH_CREATION = 4  # the request says whether topics may be created
+_FIRST_VERSION_WITHOUT_FILTER = 1  # before, brokers that can't be reached are no replicas
+_FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
+_FIRST_VERSION_WITH_IDS = 12  # KIP-516
+_NOT_REQUESTED = -(1 << 31)
+# Bits are numbers of org.apache.kafka.common.acl.AclOperation; without an authorizer every operation is allowed.
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(
+    services: Services, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Pending[MetadataResponse]:
+    """Raises NotInformedError."""
+    if services.membership is not None and not services.image.brokers:
+        raise NotInformedError
+    for wanted in request.topics or ():
+        if wanted.topic_id == ZERO_UUID and wanted.name is not None:
+            services.controller.ensure_informed(wanted.name)
+    if _wants_all(request, context.api_version):
+        services.controller.ensure_informed()
+    return services.stepped_answers.answer(_answer(services, request, context))
+
+
+def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+    version = context.api_version
+    found: Iterable[TopicImage | MetadataResponseTopic]
+    if _wants_all(request, version):
+        found = list(services.image.topics.values())
+    else:
+        once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
+        found = (_find(services, wanted, request, context) for wanted in once.values())
+    known = KnownBrokers(services, context)
+    topics = []
+    described = count(1)
+    for topic in found:
+        if isinstance(topic, TopicImage):
+            topics.append(_describe(topic, request))
+            for partition in _partitions(known, topic, version):
+                topics[-1].partitions.append(partition)
+                if not next(described) % _MOST_AT_ONCE:
+                    yield
+        else:
+            topics.append(topic)
+        if not next(described) % _MOST_AT_ONCE:
+            yield
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(*broker) for broker in known.reachable.values()],
+        cluster_id=services.node.cluster_id,
+        controller_id=controller_id(services),
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
+        ),
+    )
+
+
+def _wants_all(request: MetadataRequest, version: int) -> bool:
+    return request.topics is None or (version < _FIRST_VERSION_WHERE_NONE_IS_ALL and not request.topics)
+
+
+def _find(
+    services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> TopicImage | MetadataResponseTopic:
+    """Gives the topic, or the answer that there is none."""
+    version = context.api_version
+    try:
+        if wanted.topic_id != ZERO_UUID:
+            topic = services.image.topics_by_id.get(wanted.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            if wanted.name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            topic = services.image.topics.get(wanted.name)
+            if topic is None:
+                may_create = request.allow_auto_topic_creation or version < _FIRST_VERSION_WITH_CREATION
+                topic = _auto_create(services, wanted.name, context, may_create=may_create)
+    except KafkaError as error:
+        is_by_id = wanted.topic_id != ZERO_UUID
+        name = None if is_by_id and version >= _FIRST_VERSION_WITH_IDS else wanted.name or ""
+        return MetadataResponseTopic(
+            error.code,
+            name,
+            wanted.topic_id,
+            is_internal=(name or "") in INTERNAL_TOPICS,
+            topic_authorized_operations=_NOT_REQUESTED if is_by_id else _operations(request),
+        )
+    return topic
+
+
+def _auto_create(services: Services, name: str, context: RequestContext, *, may_create: bool) -> TopicImage:
+    is_allowed = services.config.auto_create_topics_enable and not services.node.is_read_only
+    ensure_valid_topic_name(name)
+    if not may_create or not is_allowed or name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    sender = f"{context.sender}, which asked for its metadata"
+    topic = services.topics.create(NewTopic(name), sender)
+    _log.info("created topic %s for %s", name, sender)
+    return topic
+
+
+def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+    """Describes the topic, but not its partitions."""
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=_operations(request),
+    )
+
+
+def _operations(request: MetadataRequest) -> int:
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED
+
+
+def _partitions(known: KnownBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
+    for number, partition in sorted(topic.partitions.items()):
+        code, leader, offline = known.look_at(TopicPartition(topic.name, number), partition)
+        if code is ErrorCode.LISTENER_NOT_FOUND and version < _FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        described = MetadataResponsePartition(
+            error_code=code,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=offline,
+        )
+        if version < _FIRST_VERSION_WITHOUT_FILTER and known.is_cluster:
+            _leave_out_unreachable(known, described)
+        yield described
+
+
+def _leave_out_unreachable(known: KnownBrokers, described: MetadataResponsePartition) -> None:
+    """Names only replicas that are among the answer's brokers: clients of that time do not know of others."""
+    replicas, isr = described.replica_nodes, described.isr_nodes
+    described.replica_nodes = [node_id for node_id in replicas if node_id in known.reachable]
+    described.isr_nodes = [node_id for node_id in isr if node_id in known.reachable]
+    is_lacking = (described.replica_nodes, described.isr_nodes) != (replicas, isr)
+    if described.error_code == ErrorCode.NONE and is_lacking:
+        described.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+SERVES = ServedApi(METADATA, handle, Needs.NOTHING)

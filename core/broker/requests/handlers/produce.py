@@ -1,0 +1,438 @@
+"""Produce: appends record batches, partition by partition; an error of one leaves the others alone.
+
+The answer waits for the disk if `flush.messages` says so. If a topic has batches opened, they are gone through in
+turns: a small one in the first.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from core.broker.coordinators.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
+from core.broker.partitions.kept_records import is_large, keep_records
+from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
+from core.broker.requests.current_leaders import CurrentLeaders, find_current_leader
+from core.broker.requests.produce_memory import RememberedRequest, find_topic_name
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.cluster.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
+from core.common.pending import Pending
+from core.common.steps import OTHERS_FIRST, Steps, made_in_one_step
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.log_validator import is_checked
+from core.log.partition_log import AppendResult
+from core.protocol.primitives import Piece, Records
+from core.protocol.schema.produce import (
+    PRODUCE,
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from core.records.batches import CURRENT_MAGIC, read_batch
+from core.records.compression import CompressionType
+from core.records.record_batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LARGE_BATCH_BYTES,
+    TRANSACTIONAL_FLAG,
+    ProducerIdAndEpoch,
+    RecordBatch,
+)
+from core.records.record_walk import is_small
+
+_FIRST_VERSION_WITH_ZSTD = 7  # KIP-110
+_FIRST_VERSION_WITH_LEADERS = 10  # KIP-951
+_FIRST_VERSION_WITH_ABORTABLE_ERRORS = 11  # KIP-890
+_FIRST_VERSION_WITH_IMPLICIT_ADDING = 12  # KIP-890
+_CODECS = len(CompressionType)
+_ADMIN_CLIENT_ID = "__admin_client"
+_WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Errors that Kafka answers without the log's start (`ReplicaManager.appendRecordsToLeader`)."""
+
+
+class UnacknowledgedError(Exception):
+    """A request with acks=0 failed: there is no answer, so that closing the connection must show it to the client."""
+
+
+def handle(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Pending[ProduceResponse | None] | None:
+    """Gives None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
+    if request.transactional_id is None:
+        return _append(services, request, context, {})
+    asking = _ask_elsewhere(services, request, context) if request.acks else None
+    if asking is not None:
+        keep_records(request)
+        return asking.then(
+            lambda refused: _append(
+                services, request, context, _refused_transactions(services, request, context) | refused
+            )
+        )
+    refused = _refused_transactions(services, request, context)
+
+    def refuse(code: ErrorCode) -> None:
+        """Says that the transaction's writes here could not be noted: nothing may be appended for it."""
+        error = _error_for_client(KafkaError(code), _client(context.api_version))
+        for topic_data in request.topic_data:
+            name = find_topic_name(services.image, topic_data, context.api_version) or ""
+            refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
+
+    is_elsewhere = services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is not None
+    if request.acks == 0 or is_elsewhere:  # the other broker has answered when that was kept
+        return _append(services, request, context, refused)
+    joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+    if not isinstance(joined, Pending):
+        return _append(services, request, context, refused)
+    keep_records(request)
+    # Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now.
+    return joined.then(
+        lambda _nothing: _append(
+            services, request, context, _refused_transactions(services, request, context) | refused
+        )
+    )
+
+
+def handle_remembered(
+    services: Services, known: RememberedRequest, records: memoryview, correlation_id: memoryview
+) -> list[Piece] | Pending[list[Piece]] | None:
+    """Does for one batch, of a request that is known by its bytes, what `handle` does, and gives the encoded answer.
+    None, and nothing was done, for what takes steps, belongs to a transaction, or is led elsewhere.
+    """
+    partition = known.partition
+    log = partition.log
+    if log.is_written_ahead or not partition.is_leading:
+        return None
+    replicas = services.replicas
+    batch = None
+    try:
+        batch = _read_usual_batch(records) or read_one_batch(records, known.version)
+        if batch.attributes & TRANSACTIONAL_FLAG:
+            return None
+        if log.config.opens_records and not is_small(batch):  # a small one is opened by the append
+            if known.acks == -1:
+                partition.ensure_enough_replicas()
+            checked = made_in_one_step(log.validate(batch))
+            if checked is None:
+                return None
+            batch = checked
+        result = replicas.append(partition, batch, required_acks=known.acks)
+    except KafkaError as error:
+        log_start_offset = -1 if batch is None else log.log_start_offset
+        return known.encode(correlation_id, failure(log.partition.partition, error, log_start_offset))
+    replicas.notify((log.partition,))
+    answer = known.answer(correlation_id, result)
+    end_offset = result.last_offset + 1
+    terms = partition.must_wait_for(end_offset, known.acks)
+    if not terms:
+        return answer
+    refuse = partial(_refuse_remembered, services, answer, known, bytes(correlation_id), result)
+    return when_committed(replicas, [Uncommitted(partition, end_offset, terms, refuse)], answer, known.timeout_ms)
+
+
+def _refuse_remembered(
+    services: Services,
+    answer: list[Piece],
+    known: RememberedRequest,
+    correlation_id: bytes,
+    result: AppendResult,
+    code: ErrorCode,
+) -> None:
+    topic, number = known.partition.log.partition
+    response = _response(number, result)
+    _refuse(response, code)
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        response.current_leader = LeaderIdAndEpoch(*find_current_leader(services, topic, number))
+    answer[:] = known.encode(correlation_id, response)
+
+
+def _append(
+    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> ProduceResponse | Pending[ProduceResponse | None] | None:
+    """Appends; `refused`: what the request's transaction may not write to."""
+    return services.stepped_answers.answer(_append_in_steps(services, request, context, refused))
+
+
+def _append_in_steps(
+    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
+) -> Steps[ProduceResponse | Pending[ProduceResponse | None] | None]:
+    """Appends; gives way only if a batch is large or its records are opened, or a large one is being written."""
+    appended: list[TopicPartition] = []
+    waiting: list[Uncommitted] = []
+    responses = []
+    leaders = CurrentLeaders(services, context, NodeEndpoint)
+    has_failed = is_kept = False
+    try:
+        for topic_data in request.topic_data:
+            name = find_topic_name(services.image, topic_data, context.api_version)
+            partitions = []
+            for data in topic_data.partition_data:
+                log_start_offset = -1
+                try:
+                    partition = _find(services, name, data.index, context)
+                    log = partition.log
+                    takes_steps = log.config.opens_records or log.is_written_ahead or is_large(data.records)
+                    if takes_steps and not is_kept:
+                        keep_records(request)
+                        is_kept = True
+                    batch = read_one_batch(data.records, context.api_version)
+                    if batch.is_transactional:
+                        _ensure_in_transaction(request, partition, refused)
+                    if request.acks not in (-1, 0, 1):
+                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                    log_start_offset = log.log_start_offset
+                    if batch.is_transactional and _client(context.api_version) is ClientCapability.IMPLICIT_ADDING:
+                        log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
+                    if takes_steps:
+                        result = yield from _append_in_turns(services, request, context, partition, batch)
+                    else:
+                        result = services.replicas.append(partition, batch, required_acks=request.acks)
+                    response = _response(data.index, result)
+                    partitions.append(response)
+                    end_offset = result.last_offset + 1
+                    if terms := partition.must_wait_for(end_offset, request.acks):
+                        refuse = partial(_refuse_and_name_leader, leaders, log.partition.topic, response, context)
+                        waiting.append(Uncommitted(partition, end_offset, terms, refuse))
+                    appended.append(partition.log.partition)
+                except KafkaError as error:
+                    has_failed = True
+                    refused_one = failure(data.index, error, log_start_offset)
+                    _name_leader(leaders, name, refused_one, context)
+                    partitions.append(refused_one)
+            responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
+    finally:  # it ends early where the client leaves
+        services.replicas.notify(appended)
+    if request.acks == 0:
+        if has_failed:
+            raise UnacknowledgedError
+        return None
+    answer: ProduceResponse | None = ProduceResponse(responses, node_endpoints=leaders.node_endpoints)
+    return when_committed(services.replicas, waiting, answer, request.timeout_ms)
+
+
+def _response(number: int, result: AppendResult) -> PartitionProduceResponse:
+    return PartitionProduceResponse(number, 0, result.base_offset, result.log_append_time, result.log_start_offset)
+
+
+def _append_in_turns(
+    services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+) -> Steps[AppendResult]:
+    """Appends a batch that is large, or whose records the topic wants to be looked at, which may take many steps; or
+    any other, after the large one that is being written.
+    """
+    yield
+    is_written = False
+    log = partition.log
+    try:
+        while True:
+            partition = _served(services, partition)
+            if request.acks == -1:
+                partition.ensure_enough_replicas()
+            log, config = partition.log, partition.log.config
+            is_large = batch.size_bytes > LARGE_BATCH_BYTES
+            if log.is_written_ahead:
+                yield OTHERS_FIRST
+            elif (config.opens_records or is_large) and not is_checked(batch, config):
+                batch = yield from log.validate(batch)
+            elif is_large and not is_written:
+                is_written = True
+                yield from log.write_ahead(batch, partition.leader_epoch)
+            else:
+                break
+        if batch.is_transactional:
+            _ensure_still_in_transaction(services, request, context, partition, batch)
+        return services.replicas.append(partition, batch, required_acks=request.acks)
+    finally:
+        log.forget_ahead(batch)
+
+
+def _served(services: Services, partition: Partition) -> Partition:
+    """Gives the same, or what has its name by now; raises KafkaError if nothing has, or another node leads it."""
+    is_led = partition.is_served and partition.is_leading
+    return partition if is_led else services.replicas.find(*partition.log.partition)
+
+
+def _ask_elsewhere(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> Pending[dict[TopicPartition, KafkaError]] | None:
+    """Asks the broker that coordinates the request's transaction, if that is another one, for the partitions to which
+    it may not write; None if there is nothing to ask.
+    """
+    if services.membership is None:
+        return None
+    client = _client(context.api_version)
+    written = _written_by(services, request, context)
+    if len(written) != 1:
+        return None
+    ((producer, partitions),) = written.items()
+    asking = ask_elsewhere(services, request.transactional_id or "", producer, partitions, client)
+    if asking is None:
+        return None
+    return asking.map(lambda refused: {name: _error_for_client(error, client) for name, error in refused.items()})
+
+
+def _refused_transactions(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> dict[TopicPartition, KafkaError]:
+    """Gives the partitions to which the request's transaction may not write, and why; the others belong to it now, all
+    of them by one record of its coordinator's.
+    """
+    client = _client(context.api_version)
+    written = _written_by(services, request, context)
+    refused: dict[TopicPartition, KafkaError] = {}
+    if len(written) > 1:
+        mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a transaction has one producer")
+        return {partition.log.partition: mixed for partitions in written.values() for partition in partitions}
+    for producer, partitions in written.items():
+        found = refusals(services, request.transactional_id or "", producer, partitions, client)
+        refused |= {partition: _error_for_client(error, client) for partition, error in found.items()}
+    return refused
+
+
+def _written_by(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> dict[ProducerIdAndEpoch, list[Partition]]:
+    """Gives the partitions that transactions would be written to, by producer."""
+    version = context.api_version
+    written: dict[ProducerIdAndEpoch, list[Partition]] = {}
+    for topic_data in request.topic_data:
+        name = find_topic_name(services.image, topic_data, context.api_version)
+        for data in topic_data.partition_data:
+            try:
+                partition = _find(services, name, data.index, context)
+                batch = read_one_batch(data.records, version)
+                if batch.is_transactional:
+                    partition.log.producers.await_first(batch)
+                    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+                    written.setdefault(producer, []).append(partition)
+            except KafkaError:
+                continue  # it is met again where the partition is appended to
+    return written
+
+
+def _ensure_still_in_transaction(
+    services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
+) -> None:
+    """Raises KafkaError if the transaction was ended since it was checked: no marker would follow what comes now."""
+    client = _client(context.api_version)
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():
+        raise _error_for_client(error, client)
+
+
+def _client(version: int) -> ClientCapability:
+    return ClientCapability.of(version, _FIRST_VERSION_WITH_ABORTABLE_ERRORS, _FIRST_VERSION_WITH_IMPLICIT_ADDING)
+
+
+def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
+    """Makes of what may go away by itself an error at which the client tries again, as Kafka does."""
+    if error.code in COORDINATOR_IS_AWAY or (
+        error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientCapability.IMPLICIT_ADDING
+    ):
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"it can't be told yet whether the partition is in it: {error.message}"
+        )
+    return error
+
+
+def _ensure_in_transaction(
+    request: ProduceRequest, partition: Partition, refused: dict[TopicPartition, KafkaError]
+) -> None:
+    if request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction, and no transactional id"
+        )
+    error = refused.get(partition.log.partition)
+    if error is not None:
+        raise error
+
+
+def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
+    response.error_code, response.base_offset = error_of_uncommitted(code), -1
+
+
+def _refuse_and_name_leader(
+    leaders: CurrentLeaders[NodeEndpoint],
+    topic: str,
+    response: PartitionProduceResponse,
+    context: RequestContext,
+    code: ErrorCode,
+) -> None:
+    _refuse(response, code)
+    _name_leader(leaders, topic, response, context)
+
+
+def _name_leader(
+    leaders: CurrentLeaders[NodeEndpoint],
+    topic: str | None,
+    response: PartitionProduceResponse,
+    context: RequestContext,
+) -> None:
+    """Says in the answer who leads the partition, if that is why it is refused."""
+    is_led_elsewhere = response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if is_led_elsewhere and topic is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
+        response.current_leader = LeaderIdAndEpoch(*leaders.find(topic, response.index))
+
+
+def _find(services: Services, topic: str | None, number: int, context: RequestContext) -> Partition:
+    if topic is None:
+        raise KafkaError(services.unknown_topic_id)
+    if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers only")
+    services.node.ensure_writable()
+    return services.replicas.find(topic, number)
+
+
+def read_one_batch(records: Records | None, version: int) -> RecordBatch:
+    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords; raises KafkaError if they fail."""
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
+    assert isinstance(records, memoryview)
+    try:
+        batch = read_batch(records)
+        codec = batch.compression
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if not isinstance(batch, RecordBatch):
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record batch of magic {batch.magic}, expected 2")
+    if batch.size_bytes != len(records):
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition")
+    if version < _FIRST_VERSION_WITH_ZSTD and codec is CompressionType.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "produce requests before version 7 know no zstd")
+    return batch
+
+
+def _read_usual_batch(records: memoryview) -> RecordBatch | None:
+    """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
+    size_bytes = len(records)
+    if size_bytes > HEADER_SIZE:
+        batch = RecordBatch(records)
+        if batch.magic == CURRENT_MAGIC and batch.size_bytes == size_bytes and batch.attributes & CODEC_MASK < _CODECS:
+            return batch
+    return None
+
+
+def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
+    """Answers for a batch that is not kept, and names the records in it that are to blame (KIP-467)."""
+    response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
+    if error.code not in _WITHOUT_LOG_START:
+        response.log_start_offset = log_start_offset
+    if isinstance(error, InvalidRecordsError):
+        response.record_errors = [BatchIndexAndErrorMessage(index, why) for index, why in error.records]
+    return response
+
+
+SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)

@@ -1,0 +1,32 @@
+"""UnregisterBroker: the controller of a cluster with ZooKeeper waits for that broker's replicas no more.
+
+In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by itself;
+what stays is that partitions wait for what the broker may have (`ClusterController.forget`).
+"""
+
+from __future__ import annotations
+
+from core.broker.requests.handlers.controller_request import answer_in_office
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.services import Services
+from core.common.pending import Pending
+from core.protocol.schema.unregister_broker import (
+    UNREGISTER_BROKER,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+
+def handle(
+    services: Services, request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse | Pending[UnregisterBrokerResponse]:
+    return answer_in_office(
+        services,
+        lambda term: term.controller.forget(request.broker_id),
+        lambda _: UnregisterBrokerResponse(error_message=None),
+        lambda error: UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
+    )
+
+
+SERVES = ServedApi(UNREGISTER_BROKER, handle, Needs.NOTHING, is_for_controllers=True)

@@ -1,0 +1,324 @@
+"""From a request's bytes to its answer's: no sockets, no loop.
+
+`handle` gives the pieces of the answer in order; None if there is none (acks=0); or a `Pending` of them if it must
+wait. What is advertised in ApiVersions is what stands in the table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from time import perf_counter  # noqa: TID251  how long a request takes
+from typing import Any
+
+from core.broker.observe.request_log import is_logging_requests, log_request
+from core.broker.observe.request_metrics import RequestMetrics, error_codes
+from core.broker.requests.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    allocate_producer_ids,
+    alter_client_quotas,
+    alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
+    api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    controlled_shutdown,
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_acls,
+    describe_client_quotas,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    describe_transactions,
+    describe_user_scram_credentials,
+    elect_leaders,
+    end_txn,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leader_and_isr,
+    leave_group,
+    list_config_resources,
+    list_groups,
+    list_offsets,
+    list_partition_reassignments,
+    list_transactions,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    stop_replica,
+    sync_group,
+    txn_offset_commit,
+    unregister_broker,
+    unregister_controller,
+    update_features,
+    update_metadata,
+    write_txn_markers,
+)
+from core.broker.requests.produce_memory import ProduceMemory, RememberedRequest
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import Finalized, ServedApi
+from core.broker.requests.services import Services
+from core.broker.serving.connection_memory import LARGE_BYTES
+from core.cluster.member_controller import NotInformedError
+from core.common.error_code import ErrorCode
+from core.common.errors import MalformedMessageError
+from core.common.pending import Pending
+from core.protocol.api import Api
+from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
+from core.protocol.message import VersionRange
+from core.protocol.primitives import Piece
+from core.protocol.schema.api_versions import API_VERSIONS
+from core.protocol.schema.produce import PRODUCE
+
+AnyApi = Api[Any, Any]
+Handler = Callable[[Services, Any, RequestContext], Any]
+
+MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
+"""The largest request of any API but Produce: its objects take several times its bytes."""
+
+_CORRELATION_ID = slice(4, 8)
+_NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+_SERVED: dict[int, ServedApi[Any, Any]] = {
+    module.SERVES.api.key: module.SERVES
+    for module in (
+        produce,
+        fetch,
+        list_offsets,
+        metadata,
+        find_coordinator,
+        api_versions,
+        create_topics,
+        delete_topics,
+        delete_records,
+        init_producer_id,
+        describe_configs,
+        create_partitions,
+        incremental_alter_configs,
+        consumer_group_heartbeat,
+        consumer_group_describe,
+        offset_for_leader_epoch,
+        alter_configs,
+        describe_log_dirs,
+        elect_leaders,
+        list_partition_reassignments,
+        describe_quorum,
+        describe_cluster,
+        describe_producers,
+        list_config_resources,
+        describe_topic_partitions,
+        offset_commit,
+        offset_fetch,
+        join_group,
+        heartbeat,
+        leave_group,
+        sync_group,
+        describe_groups,
+        list_groups,
+        delete_groups,
+        offset_delete,
+        list_transactions,
+        describe_transactions,
+        update_features,
+        txn_offset_commit,
+        write_txn_markers,
+        end_txn,
+        unregister_broker,
+        unregister_controller,
+        add_offsets_to_txn,
+        add_partitions_to_txn,
+        leader_and_isr,
+        stop_replica,
+        update_metadata,
+        alter_partition,
+        allocate_producer_ids,
+        controlled_shutdown,
+        alter_partition_reassignments,
+        describe_client_quotas,
+        describe_user_scram_credentials,
+        alter_client_quotas,
+        describe_acls,
+        create_acls,
+        delete_acls,
+    )
+}
+
+SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served.is_advertised(None)]
+"""Those that clients of a lone broker may use."""
+
+
+def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
+    """Gives what ApiVersions advertises."""
+    return {served.api: served.versions(finalized) for served in _SERVED.values() if served.is_advertised(finalized)}
+
+
+Answer = list[Piece] | Pending[list[Piece]] | None
+
+
+class RequestDispatcher:
+    """Owned by the broker's task."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.metrics: RequestMetrics | None = None
+        """Counts requests once there is one."""
+        self._produce_memory = ProduceMemory(services)
+        self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
+
+    def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
+        """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
+        unless it is larger than `LARGE_BYTES` and the answer is at work: then when that answer is there.
+
+        MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
+        of no more use, as Kafka too decides. Raises what `handlers.produce` raises.
+        """
+        start = key, version, _ = read_request_start(frame)
+        is_logging = is_logging_requests()
+        may_be_usual = key == PRODUCE.key and len(frame) <= LARGE_BYTES
+        if may_be_usual and (found := self._produce_memory.find(frame, version)) is not None:
+            known, records = found
+            started_s = perf_counter()
+            answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
+            if answer is not None:
+                if is_logging:
+                    context = RequestContext(version, known.client_id, local_host, client_host, listener)
+                    return self._log_remembered(known, frame, context, started_s, answer)
+                if self.metrics is None:
+                    return answer
+                if isinstance(answer, Pending):
+                    return answer.map(partial(known.count_in, self.metrics, started_s))
+                return known.count_in(self.metrics, started_s, answer)
+        is_observed = is_logging or self.metrics is not None
+        return self._handle_decoded(
+            frame, start, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
+        )
+
+    def _handle_decoded(
+        self,
+        frame: memoryview,
+        start: tuple[int, int, int],
+        came_by: tuple[str, str, str],
+        *,
+        may_be_usual: bool,
+        is_observed: bool,
+    ) -> Answer:
+        """`start`: what `read_request_start` gives. `came_by`: the last fields of `RequestContext`."""
+        key, version, correlation_id = start
+        route = self._routes.get((key, version)) or self._find_route(key, version)
+        if route is None:
+            refusal = api_versions.unsupported_version()
+            return _endpoint(API_VERSIONS, 0).encode_response(correlation_id, refusal)
+        if len(frame) > MAX_SMALL_REQUEST_BYTES and key != PRODUCE.key:
+            raise MalformedMessageError(f"request of {len(frame)} bytes to API {key}")
+        handler, endpoint = route
+        header, request = endpoint.decode_request(frame)
+        context = RequestContext(version, header.client_id, *came_by)
+        encode: Callable[[Any], list[Piece]] = partial(_encode_if_any, endpoint, correlation_id)
+        if may_be_usual:
+            self._produce_memory.learn(frame, header, request, endpoint)
+        if not self._services.controller.is_informed and not _SERVED[key].is_between_brokers:
+            encode = partial(_encode_if_sure, encode)
+        if is_observed:
+            encode = partial(self._observe, encode, _SERVED[key].api, context, correlation_id, request, perf_counter())
+        if self._services.log_manager.unloaded:
+            response = self._services.late_loads.answer(
+                key, request, partial(handler, self._services, request, context)
+            )
+        else:
+            response = handler(self._services, request, context)
+        if isinstance(response, Pending):
+            return response.map(encode)
+        return encode(response) or None
+
+    def _observe(
+        self,
+        encode: Callable[[Any], list[Piece]],
+        api: AnyApi,
+        context: RequestContext,
+        correlation_id: int,
+        request: Any,
+        started_s: float,
+        response: Any,
+    ) -> list[Piece]:
+        """Encodes the response, if it is not None, and reports the request to those who watch."""
+        pieces = encode(response)
+        time_ms = (perf_counter() - started_s) * 1000
+        if self.metrics is not None:
+            self.metrics.add(api.name, context.api_version, error_codes(response), time_ms)
+        if is_logging_requests():
+            log_request(api, correlation_id, context, request, response, time_ms)
+        return pieces
+
+    def _log_remembered(
+        self,
+        known: RememberedRequest,
+        frame: memoryview,
+        context: RequestContext,
+        started_s: float,
+        answer: list[Piece] | Pending[list[Piece]],
+    ) -> Answer:
+        """Writes a request that was known by its bytes to the request log, and counts it, when it is answered."""
+        request = known.endpoint.decode_request(frame)[1]
+
+        def log(pieces: list[Piece]) -> list[Piece]:
+            time_ms = (perf_counter() - started_s) * 1000
+            (whole,) = pieces
+            assert isinstance(whole, bytes)
+            correlation_id, response = decode_response(PRODUCE, known.version, memoryview(whole)[SIZE.size :])
+            log_request(PRODUCE, correlation_id, context, request, response, time_ms)
+            return pieces if self.metrics is None else known.count_in(self.metrics, started_s, pieces)
+
+        return answer.map(log) if isinstance(answer, Pending) else log(answer)
+
+    def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
+        """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
+        served = _SERVED.get(key)
+        finalized = self._services.finalized_of_cluster
+        if served is None or not served.is_known(finalized):
+            raise MalformedMessageError(f"request of unknown API {key}")
+        api = served.api
+        versions = served.versions(finalized)
+        if version not in versions:
+            if api is API_VERSIONS:
+                return None
+            raise MalformedMessageError(
+                f"{api.name} version {version} is not served, only {versions.first} to {versions.last}"
+            )
+        route = self._routes[key, version] = served.handle, _endpoint(api, version)
+        return route
+
+
+def _encode_if_any(endpoint: Endpoint[Any, Any], correlation_id: int, response: Any) -> list[Piece]:
+    """Encodes it, if there is one: there is none to a Produce with acks=0."""
+    return [] if response is None else endpoint.encode_response(correlation_id, response)
+
+
+def _encode_if_sure(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
+    """Raises NotInformedError for an answer that says of a topic that it does not exist."""
+    if not _NO_SUCH_TOPIC.isdisjoint(error_codes(response)):
+        raise NotInformedError
+    return encode(response)
+
+
+@cache
+def _endpoint(api: AnyApi, version: int) -> Endpoint[Any, Any]:
+    return Endpoint(api, version)

@@ -1,0 +1,68 @@
+"""Who runs the broker: its clock, its timers, the threads of its slow work, and the turns that connections take.
+
+A broker is given its runtime when it is opened, and keeps it. `ImmediateRuntime` is that of commands which work on a
+data directory without a server: they do everything at once. `core.broker.serving.loop_runtime` has that of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from core.broker.requests.turns import Turns
+from core.common.background import run_now
+from core.common.clock import Clock, SystemClock
+from core.common.pending import TimerHandle
+from core.common.steps import Steps, finish
+
+
+class Runtime(Protocol):
+    """Owned by the broker's task. Each `run_` method is a `RunInBackground` with a thread, or a pool, of its own."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def turns(self) -> Turns | None:
+        """Gives the line that long work stands in. None if nobody else is to be served meanwhile."""
+
+    def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
+        """Calls the function after that time, as `core.common.pending.Schedule` says."""
+        ...
+
+    def run_in_background(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Does disk work that may take long: checkpoints, the deletion of files."""
+
+    def run_flush(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Flushes logs."""
+
+    def run_cleaning(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Waits for the processes that clean compacted logs."""
+
+    def run_loading(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
+        """Reads a log that is opened late, of which there is one at a time."""
+
+
+class ImmediateRuntime:
+    """Does all work before the call returns. Nothing is done later: folders of deleted topics go at the next start."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.turns: Turns | None = None
+        self.run_in_background = self.run_flush = self.run_cleaning = self.run_loading = run_now
+
+    def schedule(self, _delay_ms: int, _function: Callable[[], None], /) -> TimerHandle:
+        return _NoTimer()
+
+
+class _NoTimer:
+    def cancel(self) -> None:
+        pass
+
+
+def go_through(runtime: Runtime, steps: Steps[None]) -> None:
+    """Does the broker's own work: in turns with everybody else's, or at once if there are none."""
+    if runtime.turns is None:
+        finish(steps)
+    else:
+        runtime.turns.go_through(steps)

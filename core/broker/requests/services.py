@@ -1,0 +1,56 @@
+"""What a request's handler may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.broker.coordinators.group_log import GroupLog
+from core.broker.coordinators.transaction_log import TransactionLog
+from core.broker.partitions.late_checks import LateChecks
+from core.broker.partitions.log_services import LogServices
+from core.broker.replication.membership import Membership
+from core.broker.requests.fetch_session import FetchSessionCache
+from core.cluster.feature_levels import Feature, is_finalized
+from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.transaction_coordinator import TransactionCoordinator
+from core.protocol.api import Api
+from core.protocol.message import VersionRange
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(LogServices):
+    """Used in the broker's task."""
+
+    group_log: GroupLog
+    transaction_log: TransactionLog
+    fetch_sessions: FetchSessionCache
+    late_checks: LateChecks
+    find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
+    """Gives what ApiVersions advertises where a cluster has finalized those features; with None, on a lone broker."""
+    membership: Membership | None = None
+    """The broker's place in a cluster; None if it is alone."""
+
+    @property
+    def finalized_of_cluster(self) -> Mapping[str, int] | None:
+        """Gives the features that its cluster has finalized, by level; None if the broker is alone."""
+        return None if self.membership is None else self.image.features
+
+    def lacks(self, feature: Feature) -> bool:
+        """Says whether the broker is in a cluster that has not finalized the feature."""
+        finalized = self.finalized_of_cluster
+        return finalized is not None and not is_finalized(finalized, feature)
+
+    @property
+    def served_apis(self) -> Mapping[Api[Any, Any], VersionRange]:
+        """Gives what ApiVersions advertises now."""
+        return self.find_served_apis(self.finalized_of_cluster)
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.group_log.coordinator
+
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.transaction_log.coordinator

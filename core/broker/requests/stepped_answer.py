@@ -1,0 +1,147 @@
+"""An answer that takes work in steps, of which there may be many: others are served in between."""
+
+from __future__ import annotations
+
+from time import monotonic  # noqa: TID251  how long a turn takes
+from typing import Any, TypeVar
+
+from core.broker.requests.runtime import Runtime
+from core.broker.requests.turns import TURN_SECONDS, Turns
+from core.broker.requests.walk_libraries import WalkLibraries
+from core.common.pending import Pending
+from core.common.steps import MUCH_FOLLOWS, OTHERS_FIRST, Steps, finish
+
+T = TypeVar("T")
+
+
+class SteppedAnswers:
+    """Answers that take work in steps; owned by the broker's task."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._libraries = WalkLibraries(runtime.run_in_background)
+        self._owed: set[SteppedAnswer[Any]] = set()
+
+    def answer(self, steps: Steps[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
+        """Gives what the steps make if one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+
+        Work that `is_owed` goes on with a change that was begun: it is done even if the client goes, and before the
+        broker closes.
+        """
+        turns = self._runtime.turns
+        if turns is None:
+            return finish(steps)
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            made: T | Pending[T] = end.value
+            return made
+        answer = SteppedAnswer[T](steps, turns, self._libraries, self._owed if is_owed else None)
+        answer.begin(step)
+        return answer.made if answer.is_done else answer  # type: ignore[return-value]  # made, also if that is None
+
+    def finish_owed(self) -> None:
+        """Does what is owed, before the broker closes."""
+        for answer in list(self._owed):
+            answer.complete_now()
+
+
+class SteppedAnswer(Pending[T]):
+    """Owned by the broker's task. What the steps make may have to wait itself; they end early when nobody waits for the
+    answer any more.
+    """
+
+    def __init__(
+        self,
+        steps: Steps[T | Pending[T]],
+        turns: Turns,
+        libraries: WalkLibraries,
+        owed: set[SteppedAnswer[Any]] | None,
+    ) -> None:
+        """`owed` holds the answers whose work must be done, this one too until it is."""
+        self._steps = steps
+        self._owed = owed
+        if owed is not None:
+            owed.add(self)
+        self._turns = turns
+        self._libraries = libraries
+        self.is_done = False
+        """Whether there are no steps left; `made` is what they made."""
+        self._is_in_turn = False
+        self.made: T | Pending[T] | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        return not self.is_done or super().is_at_work
+
+    def begin(self, step: object) -> None:
+        """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
+        is one more step, and none in which it holds much. What is owed holds nothing, and needs no place.
+        """
+        has_place = self._owed is not None or not self._turns.has_enough_work
+        if self._must_wait_after(step, has_place=has_place):
+            self._wait_for_place()
+        elif self._take_turn(has_place=has_place):
+            take_turns = self._turns.work if self._owed is None else self._turns.take
+            take_turns(self.take_turn)
+
+    def _must_wait_after(self, step: object, *, has_place: bool) -> bool:
+        return step is MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)
+
+    def _wait_for_place(self) -> None:
+        self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
+
+    def take_turn(self) -> bool:
+        """Works as long as a turn lasts; says whether there is more to do in the next one."""
+        return self._take_turn(has_place=True)
+
+    def _take_turn(self, *, has_place: bool) -> bool:
+        end_s = monotonic() + (TURN_SECONDS if has_place else 0)
+        must_wait = False
+        step = None
+        self._is_in_turn = True
+        while not self.is_done and not must_wait and step is not OTHERS_FIRST:
+            try:
+                step = next(self._steps)
+                must_wait = self._must_wait_after(step, has_place=has_place)
+            except StopIteration as end:
+                self._finish(end.value)
+            except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+                self._set_done()
+                self.fail(error)
+            if monotonic() >= end_s:
+                break
+        self._is_in_turn = False
+        if self.is_done:
+            self._steps.close()  # for whoever was cancelled in the middle of a step
+        elif must_wait:
+            self._wait_for_place()
+        return not self.is_done and not must_wait
+
+    def _set_done(self) -> None:
+        self.is_done = True
+        if self._owed is not None:
+            self._owed.discard(self)
+
+    def _finish(self, made: T | Pending[T]) -> None:
+        self._set_done()
+        self.made = made
+        self.follow(made)
+
+    def complete_now(self) -> None:
+        if not self.is_done:
+            try:
+                made = finish(self._steps)
+            except Exception as error:  # noqa: BLE001 - nothing of whoever else is to be completed
+                self._set_done()
+                self.fail(error)
+            else:
+                self._finish(made)
+        super().complete_now()
+
+    def cancel(self) -> None:
+        super().cancel()
+        if self._owed is None:
+            self.is_done = True
+            if not self._is_in_turn:
+                self._steps.close()

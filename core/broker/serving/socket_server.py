@@ -1,0 +1,238 @@
+"""Puts a broker on the network: accepts connections, and runs the broker's loop until `stop` is called."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.node import Node
+from core.broker.serving.bound_listener import BoundListener, bind_all
+from core.broker.serving.connection import Connection
+from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.listener import Listener
+from core.broker.serving.loop_runtime import LoopRuntime
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.common.descriptors import OUT_OF_DESCRIPTORS, share
+from core.common.endpoint import Endpoint
+from core.common.java_numbers import LONG_MAX
+
+_log = logging.getLogger("plog.server")
+
+_HOUSEKEEPING_SECONDS = 1.0
+_ACCEPT_AGAIN_SECONDS = 0.1
+_OUT_OF_ROOM = (*OUT_OF_DESCRIPTORS, errno.ENOBUFS, errno.ENOMEM)
+_WARN_AGAIN_SECONDS = 60.0
+
+
+def _most_bytes(config: BrokerConfig) -> int:
+    """Gives what connections may hold in memory."""
+    limit = config.queued_max_request_bytes
+    return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
+
+
+class SocketServer:
+    """Owned by one task. `endpoint` says where it listens first, and `endpoints`, by the names of listeners, where it
+    does at all, once `start` has returned; port 0 takes a free one.
+    """
+
+    def __init__(self, node: Node, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
+        """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
+        with; it ends with the server.
+        """
+        self._node = node
+        self._runtime = runtime
+        if isinstance(listen, Endpoint):
+            listen = [Listener.plaintext_at(listen, node.services.config.main_listener)]
+        self._listeners = listen
+        self._bound: list[BoundListener] = []
+        self._connections: set[Connection] = set()
+        self._turns = runtime.turns
+        self._buffers = ReceiveBuffers()
+        self._memory = ConnectionMemory(_most_bytes(node.services.config))
+        self._idle_since: dict[Connection, tuple[int, float]] = {}  # what each had moved, and since when no more
+        self._is_full = False
+        self._room = share().connections
+        self._warned_s: float | None = None
+        self.accepted_connections = 0
+        """Since it started."""
+        self.on_housekeeping: Callable[[], None] | None = None
+        """Called every second."""
+        self.before_close: Callable[[], Awaitable[None]] | None = None
+        """Is waited for by `run` when it is to stop, while clients are served still."""
+        self.turns_away = False
+        """Whether the connections that come are closed at once, so that clients ask another broker."""
+        self._stopped = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self.endpoint = listen[0].endpoint
+        self.endpoints: dict[str, Endpoint] = {}
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Listens; raises AccessError if an address can't be had."""
+        self._bound = bind_all(self._listeners, self._node.services.config)
+        self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
+        self.endpoint = self._bound[0].endpoint
+        self._node.begin_serving(self.endpoint, self.endpoints)
+        self._accept_again()
+        asyncio.get_running_loop().call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+
+    def _accept(self, bound: BoundListener) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(self._node.services.config.socket_listen_backlog_size):
+            if self._has_all_it_may():
+                self._accept_none()
+                self._is_full = True  # who comes now waits in the backlog
+                return
+            try:
+                sock, (host, *_) = bound.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_ROOM:
+                    continue
+                self._warn("could not accept a connection: %s; it is tried again", (error.strerror or "").lower())
+                self._accept_none()
+                loop.call_later(_ACCEPT_AGAIN_SECONDS, self._accept_again)
+                return
+            if self.turns_away:
+                sock.close()
+                continue
+            if not self._may_connect(host):
+                _log.warning("closing a connection of %s: it has max.connections.per.ip", host)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                connection = Connection(
+                    loop=loop,
+                    sock=sock,
+                    dispatcher=self._node.dispatcher,
+                    buffers=self._buffers,
+                    turns=self._turns,
+                    memory=self._memory,
+                    max_request_bytes=self._node.services.config.socket_request_max_bytes,
+                    on_close=self._on_closed,
+                    on_unreadable=self._node.services.replicas.on_unreadable,
+                    listener=bound.name,
+                )
+            except OSError:  # the client is gone already
+                sock.close()
+                continue
+            self._connections.add(connection)
+            self.accepted_connections += 1
+
+    def _has_all_it_may(self) -> bool:
+        """Says whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
+        if len(self._connections) >= self._room:
+            self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
+            return True
+        return len(self._connections) >= self._node.services.config.max_connections
+
+    def _warn(self, text: str, *arguments: object) -> None:
+        """Warns, not more than once a minute: what it is about may happen many times a second."""
+        now_s = asyncio.get_running_loop().time()
+        if self._warned_s is None or now_s - self._warned_s >= _WARN_AGAIN_SECONDS:
+            self._warned_s = now_s
+            _log.warning(text, *arguments)
+
+    def _may_connect(self, host: str) -> bool:
+        most = self._node.services.config.max_connections_per_ip
+        return most > len(self._connections) or most > sum(c.client_host == host for c in self._connections)
+
+    def _on_closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._is_full:
+            self._listen_again()
+
+    def _listen_again(self) -> None:
+        self._is_full = False
+        self._accept_again()
+
+    def _accept_again(self) -> None:
+        for bound in self._bound:
+            asyncio.get_running_loop().add_reader(bound.socket.fileno(), self._accept, bound)
+
+    def _accept_none(self) -> None:
+        for bound in self._bound:
+            asyncio.get_running_loop().remove_reader(bound.socket.fileno())
+
+    def _housekeep(self) -> None:
+        if not self._bound:
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_later(_HOUSEKEEPING_SECONDS, self._housekeep)
+        try:
+            self._node.housekeeping.step()
+        except OSError as error:
+            _log.error("housekeeping: %s: %s", error.filename, error.strerror)
+        if self._is_full:  # max.connections may be another now
+            self._listen_again()
+        self._memory.step()
+        if self.on_housekeeping is not None:
+            self.on_housekeeping()
+        self._close_idle(loop.time())
+
+    def _close_idle(self, now_s: float) -> None:
+        """Closes connections on which nothing came or went for `connections.max.idle.ms`, and those whose client is
+        gone while the loop did not notice.
+        """
+        idle_since = {}
+        limit_ms = self._node.services.config.connections_max_idle_ms
+        for connection in list(self._connections):
+            moved, since_s = self._idle_since.get(connection, (-1, now_s))
+            if moved != connection.moved_bytes:
+                since_s = now_s
+                connection.look_for_end()
+            if limit_ms >= 0 and (now_s - since_s) * 1000 >= limit_ms:
+                connection.close()
+            elif connection in self._connections:
+                idle_since[connection] = connection.moved_bytes, since_s
+        self._idle_since = idle_since
+
+    def stop(self) -> None:
+        """Asks `run` to return; from the loop's task. Who asks again does not want it to wait for anything."""
+        if self._stopped.is_set() or self.before_close is None:
+            self._hurry.set()
+            self._runtime.stop_taking()
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Serves until `stop` is called; then calls `close`."""
+        try:
+            await self._stopped.wait()
+            if self.before_close is not None:
+                await _first_of(self.before_close(), self._hurry.wait())
+            self._runtime.stop_taking()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Closes all that the server has opened, and ends its runtime; the broker stays open. May be called again."""
+        if self._bound:
+            self._node.retire()
+            self._accept_none()
+            for bound in self._bound:
+                bound.socket.close()
+            self._bound = []
+        for connection in list(self._connections):
+            connection.close()
+        self._node.services.late_loads.stop()
+        self._node.cleaning.cleaner.close()
+        self._runtime.stop(waits_for_loading=not self._node.is_read_only)
+
+
+async def _first_of(*works: Awaitable[object]) -> None:
+    """Returns when one of them is done, and ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
