@@ -7,6 +7,7 @@ import configparser
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,6 +98,13 @@ def package_of(module: str) -> str:
     """The layer's name: "log" of "core/log/retention", "cli" of "cli/commands/topic"."""
     first, _, rest = module.partition("/")
     return rest.partition("/")[0] if first == "core" else first
+
+
+def test_no_module_of_the_broker_imports_what_imports_it() -> None:
+    """import-linter looks at packages, and the broker's rooms call each other."""
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES}
+    modules = {name: path for path, name in names.items() if name.startswith("core.broker.")}
+    TopologicalSorter({name: modules.keys() & {*imports_of(path)} for name, path in modules.items()}).prepare()
 
 
 def test_what_a_broker_or_a_replay_writes_goes_through_the_file_system() -> None:
