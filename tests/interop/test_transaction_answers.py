@@ -54,7 +54,6 @@ PASSING = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIABLE})
 """Kafka writes markers after its answer: it is asked again until they are there."""
 
 NOT_SERVED = {
-    "describeAcls": "UnsupportedVersionException",
     "unregisterBroker, an unknown one": "UnsupportedVersionException",
     "share poll": "UnsupportedVersionException",
     "share describeShareGroups": "UnsupportedVersionException",
