@@ -81,7 +81,7 @@ def test_a_unit_test_is_in_the_folder_of_what_it_tests() -> None:
         places.setdefault(path.stem, set()).add(package_of(path.relative_to(ROOT).with_suffix("").as_posix()))
     wrong = []
     for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
-        folder = path.parent.name
+        folder = path.relative_to(ROOT / "tests" / "unit").parts[0]
         modules = imports_of(path)
         support = [ROOT / f"{name.replace('.', '/')}.py" for name in modules if name.startswith("tests.support.")]
         used = {

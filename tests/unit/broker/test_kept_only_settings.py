@@ -20,9 +20,10 @@ from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConf
 from core.protocol.schema.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from tests.support.broker import SteeredNode, add_topic, ask, open_broker
 from tests.support.for_each import for_each
+from tests.support.golden import SAMPLE_DATA
 from tests.support.requests import changes_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = SAMPLE_DATA.parent
 TOPIC, GROUP = 2, 32
 SENTENCE = " plog keeps this setting and does not act on it."
 

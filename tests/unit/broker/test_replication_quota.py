@@ -7,7 +7,6 @@ said after random steps, each of which is a time in ms, the bytes that were coun
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,11 +21,11 @@ from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, Fetc
 from core.protocol.schema.metadata_records import ConfigRecord
 from tests.support.broker import add_topic, ask, decode, fetch, produce, send, values_of
 from tests.support.for_each import for_each
+from tests.support.golden import GOLDEN
 from tests.support.logs import make_batch
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "replication_rates.ndjson"
-RATES = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+RATES = [json.loads(line) for line in (GOLDEN.parent / "replication_rates.ndjson").read_text().splitlines()]
 BY_ID = 17
 
 
