@@ -1,8 +1,9 @@
 """What a broker has for as long as its topics are there, kept from the collector of cycles.
 
 The collector looks through all that lives, again and again, as objects are made that stay for a while: the answers to
-Metadata are enough. Nobody is served meanwhile: 50 ms for 3,000 partitions, and in proportion. What a partition is made
-of is no cycle (`tests/unit/broker/test_deleted_files.py`) and goes without the collector when its topic does.
+Metadata are enough. Nobody is served meanwhile: 50 ms for 3,000 partitions, and in proportion. What a partition is
+made of is no cycle (`tests/unit/broker/partitions/test_deleted_files.py`) and goes without the collector when its topic
+does.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ from tests.support.broker import (
 )
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
 from tests.support.waiting import wait_until
-from tests.unit.broker.test_connection import (
+from tests.unit.broker.coordinators.test_transactions import SETTINGS, Client
+from tests.unit.broker.serving.test_connection import (
     connect,
     frame,
     is_served,
@@ -66,7 +67,6 @@ from tests.unit.broker.test_connection import (
     until,
     versions_frame,
 )
-from tests.unit.broker.test_transactions import SETTINGS, Client
 
 MANY = 5_000
 

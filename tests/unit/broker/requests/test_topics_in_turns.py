@@ -31,8 +31,8 @@ from core.protocol.schema.offset_commit import OFFSET_COMMIT
 from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce, produce_values
 from tests.support.logs import make_batch
 from tests.support.requests import commit_of
-from tests.unit.broker.test_connection import connect, frame, is_served, read_frame
-from tests.unit.broker.test_work_in_turns import Asked, Loop
+from tests.unit.broker.serving.test_connection import connect, frame, is_served, read_frame
+from tests.unit.broker.serving.test_work_in_turns import Asked, Loop
 
 PARTITIONS = 20
 

@@ -16,7 +16,7 @@ from core.common.filesystem import File
 from core.log.file_names import LOG_SUFFIX
 from tests.support.broker import fetch, produce_values, serving, values_of
 from tests.support.member import OTHER, T0, US, Member
-from tests.unit.broker.test_connection import connect, fetch_frame
+from tests.unit.broker.serving.test_connection import connect, fetch_frame
 
 VALUES = [b"%d" % number * 50 for number in range(100)]
 

@@ -27,7 +27,7 @@ from core.protocol.schema.metadata_records import (
 )
 from tests.support.broker import SteeredNode, add_topic, produce
 from tests.support.logs import make_batch
-from tests.unit.broker.test_work_in_turns import Loop
+from tests.unit.broker.serving.test_work_in_turns import Loop
 
 ID = b"\7" * 16
 T0 = TopicPartition("t", 0)

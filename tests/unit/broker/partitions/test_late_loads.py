@@ -52,7 +52,7 @@ from tests.support.broker import (
 )
 from tests.support.logs import NOW, fingerprint, make_batch
 from tests.support.requests import commit_of
-from tests.unit.broker.test_connection import connect, frame, until
+from tests.unit.broker.serving.test_connection import connect, frame, until
 
 VALUES = {0: [b"a"], 1: [b"b", b"c"], 2: [b"d", b"e", b"f"]}
 

@@ -17,7 +17,7 @@ from core.common.pending import Pending
 from core.protocol.schema.stop_replica import STOP_REPLICA, StopReplicaPartitionError, StopReplicaResponse
 from core.zookeeper.controller_store import OutOfOfficeError
 from tests.support.office import Office
-from tests.unit.broker.test_controller_term import codes, outcome
+from tests.unit.broker.controller.test_controller_term import codes, outcome
 
 _BATCH = 500
 """Partitions of one turn."""
