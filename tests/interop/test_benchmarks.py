@@ -53,7 +53,7 @@ BENCHMARKS = {
     ),
     "durability": Benchmark("--rounds 1 --seconds 0.1 --megabytes 1 --unflushed-megabytes 2 --partitions 2", KAFKA),
     "fairness": Benchmark("--before . --rounds 1 --records 20000 --partitions 10 --requests 500"),
-    "followed_requests": Benchmark("--rounds 1 --seconds 0.2", (requires_zookeeper, pytest.mark.java)),
+    "followed_requests": Benchmark("--rounds 1 --seconds 0.2 --warm-up 10", (requires_zookeeper, *KAFKA)),
     "follower": Benchmark("--rounds 1 --megabytes 1 --producer"),
     "groups": Benchmark("--rounds 1 --warm-up 0 --members 5", KAFKA),
     "inspect": Benchmark("--rounds 1 --gigabytes 0.001 --segment-records 2000 --presses 2"),
