@@ -121,8 +121,6 @@ class LogModel:
         self.records: dict[int, Record] = {}
         self.control: set[int] = set()
         self.undecodable: set[int] = set()
-        self.misnumbered: list[Frame] = []
-        """Messages of an old format whose own offset is not that of the last one in them."""
         self.thinned: set[int] = set()
         self.transactional: list[Frame] = []
         """Batches of transactions, and the markers that end them, in order of offsets."""
@@ -291,8 +289,6 @@ class LogModel:
         except UndecodableError:
             self.undecodable |= offsets
             return
-        if frame.magic < 2 and max(records) != frame.base:
-            self.misnumbered.append(frame)
         self.records |= {offset: record for offset, record in records.items() if offset >= self.log_start}
         self.thinned |= offsets - set(records)
 
