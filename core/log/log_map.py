@@ -423,7 +423,7 @@ class LogMap:
             limit = end if after is None else after.start
             before = named[number_of_named - 1] if number_of_named else None
             if next_offset < limit:
-                losses += self._explain_rest(next_offset, limit, before, after, found, number)
+                losses += self._explain_rest(next_offset, limit, before, after, found, number, whole=(start, end))
             if after is not None:
                 losses.append(after)
                 next_offset = after.end
@@ -452,8 +452,10 @@ class LogMap:
         after: _Loss | None,
         found: Sequence[FileDamage],
         number: int,
+        *,
+        whole: tuple[int, int],
     ) -> Iterator[_Loss | Hole]:
-        """Explains offsets that no damaged batch's header names."""
+        """Explains offsets of the hole `whole` that no damaged batch's header names."""
         low = before.at.place if before is not None else (-1, 0)
         high = after.at.place if after is not None else (len(self.files), 0)
         at = bisect_right(found, low, key=_place_of)
@@ -462,13 +464,22 @@ class LogMap:
             return
         file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
         beside = before or after
-        for hole in self._explain_undamaged(start, end, file, position, is_end=number == len(self.log) - 1):
+        is_end = number == len(self.log) - 1
+        for hole in self._explain_undamaged(start, end, file, position, is_end=is_end, whole=whole):
             is_beside = beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING)
             yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
 
     def _explain_undamaged(
-        self, start: int, end: int, file: int, position: int, *, is_end: bool = False
+        self,
+        start: int,
+        end: int,
+        file: int,
+        position: int,
+        *,
+        is_end: bool = False,
+        whole: tuple[int, int] | None = None,
     ) -> Iterator[Hole]:
+        """Explains offsets to which no damage answers. `whole` is the hole that they are a part of, if it is more."""
         if self.files:
             path = self.files[-1 if is_end else file].path
         else:  # all of them are gone
@@ -478,9 +489,12 @@ class LogMap:
             is_end=is_end and end > self._last_base_offset,
         )  # fmt: skip
         own = bisect_right(self._bases, start) - 1
-        is_all_of_it = own in self._overwritten and start <= max(self._bases[own], self.start_offset)
+        first, last = whole or (start, end)
+        is_all_of_it = (
+            own in self._overwritten and first <= max(self._bases[own], self.start_offset) and last >= self._limit(own)
+        )
         for hole in holes:
-            if hole.reason is HoleReason.COMPACTED and is_all_of_it and end >= self._limit(own):
+            if hole.reason is HoleReason.COMPACTED and is_all_of_it:
                 path = self.files[own].path
                 why = f"the cleaner was at this log, but {path.name} holds batches of other offsets in their place"
                 yield replace(hole, reason=HoleReason.UNKNOWN, evidence=why, path=path, position=0, end_position=0)
