@@ -21,7 +21,14 @@ from core.common.filesystem import File
 from core.log.bit_flip import ByteFix
 from core.log.file_names import SET_ASIDE
 from core.log.file_records import FileRecords
-from core.records.batches import CURRENT_MAGIC, Batch, contradicts, entry_size, inner_offsets, read_batch
+from core.records.batches import (
+    CURRENT_MAGIC,
+    Batch,
+    contradicts,
+    entry_size,
+    inner_offsets,
+    read_batch,
+)
 from core.records.checksum import crc32c_of_parts
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (

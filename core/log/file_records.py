@@ -12,7 +12,17 @@ from pathlib import Path
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
 from core.common.steps import Steps
-from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch, read_header
+from core.records.batches import (
+    CURRENT_MAGIC,
+    ENTRY_HEADER_SIZE,
+    Batch,
+    contradicts,
+    entry_size,
+    inner_offsets,
+    read_batch,
+    read_header,
+    stated_offset,
+)
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, PIECE_BYTES, RecordBatch
 
@@ -263,6 +273,39 @@ class FileRecords:
         head = memoryview(self.file.read_at(ENTRY_HEADER_SIZE, position))
         size = self._size_at(head, 0, position, self.size_bytes)
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
+
+    def do_offsets_rise(self, position: int, end: int, limit: int) -> bool:
+        """Says whether the batches in bytes [position, end) have rising offsets below `limit`, by their headers. Of a
+        compressed message of magic 0 or 1 after a batch of magic 2, which does not look ahead, by those inside.
+        """
+        next_offset, is_after_current = 0, False
+        try:
+            for batch in self.iter_headers(position, end):
+                is_current = isinstance(batch, RecordBatch)
+                if stated_offset(batch) < next_offset or batch.last_offset >= limit:
+                    return False
+                if is_after_current and not is_current and self._is_overlapped(batch.position, next_offset):
+                    return False
+                next_offset, is_after_current = batch.last_offset + 1, is_current
+        except CorruptRecordError:
+            return False
+        return True
+
+    def overlaps_next(self, batch: Batch, expected: int, end: int) -> bool:
+        """Says whether a message of magic 0 or 1 reaches into the compressed one after it, which lies below `end`. That
+        one has its first offset inside, so headers that rise do not show it. One that shows that it begins at
+        `expected`, where the batch before it ended, is not asked.
+        """
+        following = batch.position + batch.size_bytes
+        if isinstance(batch, RecordBatch) or inner_offsets(batch)[:1] == [expected] or following >= end:
+            return False
+        return self._is_overlapped(following, batch.next_offset)
+
+    def _is_overlapped(self, position: int, next_offset: int) -> bool:
+        try:
+            return contradicts(self.read_batch(position), next_offset)
+        except CorruptRecordError:
+            return False  # the walk names it
 
     def iter_batches(
         self,

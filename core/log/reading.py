@@ -284,7 +284,7 @@ class LogReading:
         limit = self._limit(number)
         for batch in found:
             base_offset, end_offset = _offsets_of(batch)
-            if not isinstance(batch, RecordBatch) and contradicts(batch, expected):
+            if not isinstance(batch, RecordBatch) and self._is_doubtful(number, batch, expected):
                 return False, expected, next_offset
             if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
                 page.append(batch)
@@ -306,6 +306,11 @@ class LogReading:
             page.append(batch)
             next_offset = end_offset
         return True, expected, next_offset
+
+    def _is_doubtful(self, number: int, batch: Batch, expected: int) -> bool:
+        """Says whether the offsets in a message of magic 0 or 1 do not lie between those of its neighbours."""
+        records = self._segments[number].records
+        return contradicts(batch, expected) or records.overlaps_next(batch, expected, records.size_bytes)
 
     def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
         """Says whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it.
@@ -339,14 +344,8 @@ class LogReading:
         known = self._rising.get(number)
         if known is not None and known <= position:
             return True
-        next_offset, limit = 0, self._limit(number)
-        try:
-            for batch in self._segments[number].records.iter_headers(position):
-                base_offset, end_offset = _offsets_of(batch)
-                if base_offset < next_offset or (limit is not None and end_offset > limit):
-                    return False
-                next_offset = end_offset
-        except CorruptRecordError:
+        records, limit = self._segments[number].records, self._limit(number)
+        if not records.do_offsets_rise(position, records.size_bytes, AFTER_ALL_OFFSETS if limit is None else limit):
             return False
         self._rising[number] = position
         return True

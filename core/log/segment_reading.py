@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.common.errors import AccessError, CorruptRecordError
+from core.common.errors import AccessError
 from core.common.filesystem import File
 from core.common.java_numbers import LONG_MAX
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
@@ -91,7 +91,7 @@ class SegmentReading:
         first = stated_offset(batch)
         if isinstance(batch, RecordBatch) and first == expected:
             return True
-        if contradicts(batch, expected):
+        if contradicts(batch, expected) or self._records.overlaps_next(batch, expected, self.end.position):
             return False
         return first >= expected and self._do_offsets_rise(batch.position)
 
@@ -99,13 +99,7 @@ class SegmentReading:
         """Says so by the headers of all batches from that position on; looks once."""
         if self._rises_from <= position:
             return True
-        next_offset = 0
-        try:
-            for batch in self._records.iter_headers(position, self.end.position):
-                if stated_offset(batch) < next_offset or batch.last_offset >= self._limit:
-                    return False
-                next_offset = batch.last_offset + 1
-        except CorruptRecordError:
+        if not self._records.do_offsets_rise(position, self.end.position, self._limit):
             return False
         self._rises_from = position
         return True

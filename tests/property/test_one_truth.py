@@ -535,7 +535,8 @@ KEPT_OF_OTHERS = (
     *(4101030, 3101047, 101087, 101096, 101145, 101151, 1101349, 101380, 1101384, 1101895),
     *(1000031, 3200157, 200167, 1210419, 220073, 220981, 221005, 1221011, 221163, 221463, 300159),
     *(301109, 302113, 400015, 400151, 401251, 402041, 402645, 1403424, 1403448, 403479, 405709, 406205),
-    *(407800, 408426, 2410605, 440819, 502651, 1503539, 910507, 2910655, 980005, 993175),
+    *(407800, 408426, 2410605, 440819, 502651, 1503539, 910507, 2910655, 980005, 991848),
+    *(991867, 993175, 994091),
 )
 """Each failed once."""
 
@@ -566,6 +567,24 @@ def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory:
     assert wrecked.model.missing == lost
     assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == lost
     judge(wrecked, with_broker=False)
+
+
+REACHING = {
+    "a compressed message": crafted.wrapper([2, 3], _TWO, 1),
+    "a message": crafted.message(3, *_TWO[0], 1),
+    "a batch": crafted.batch(3, _TWO),
+}
+"""What had offsets 1 and 2, or one of them, with another offset."""
+
+
+@for_each("name, cleaned", product(REACHING, (0, 6)))
+def test_what_reaches_into_a_compressed_message_is_not_given(memory: Path, name: str, cleaned: int) -> None:
+    """That states its last offset, so the headers' offsets rise; and before it any hole may be the cleaner's."""
+    following = crafted.wrapper([3, 4, 5], [(b"d", b"%d" % offset) for offset in (3, 4, 5)], 0)
+    segments = {0: _ONE + REACHING[name] + following, 6: crafted.message(6, b"f", b"6", 1)}
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    (directory.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")
+    judge(Wrecked(directory, f"{name}, cleaned below {cleaned}", LogModel(directory)), with_broker=False)
 
 
 @pytest.fixture(scope="module")
