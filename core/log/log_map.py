@@ -467,7 +467,10 @@ class LogMap:
         is_end = number == len(self.log) - 1
         for hole in self._explain_undamaged(start, end, file, position, is_end=is_end, whole=whole):
             is_beside = beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING)
-            yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
+            if after is not None and hole.reason is HoleReason.COMPACTED and _hides_first_offset(after.at.damage):
+                yield _Loss(hole.start, hole.end, after.at)
+            else:
+                yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
 
     def _explain_undamaged(
         self,
@@ -576,6 +579,16 @@ def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
     """Gives the one byte in which they differ; None if more do."""
     others = [at for at in range(len(stored)) if stored[at] != right[at]]
     return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+
+
+def _hides_first_offset(damage: Damage) -> bool:
+    """Says whether a damaged batch may have held offsets before those that its header names: a compressed message of
+    magic 0 or 1 names the last one alone.
+    """
+    batch = damage.batch
+    if not isinstance(batch, LegacyRecordBatch) or not batch.attributes & CODEC_MASK:
+        return False
+    return damage.end_offset == damage.offset + 1 and not _covered_offsets(batch)
 
 
 def _covered_offsets(batch: Batch) -> list[int]:

@@ -278,11 +278,13 @@ def is_inspected(directory: Path, model: LogModel) -> None:
 
 
 def losses_are_told(directory: Path, model: LogModel) -> None:
-    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches, or
-    damage where offsets are missing. A hole is the cleaner's only where something shows that it was there.
+    """What an index knows of is a loss, whatever the cleaner did, and what a file held that holds another's batches,
+    what a damaged message may have held, or damage where offsets are missing. A hole is the cleaner's only where
+    something shows that it was there.
     """
     losses = _losses(directory)
-    silent = [some for one in model.cut_ends + model.overwritten for some in ranges_without(one, losses)]
+    lost = model.cut_ends + model.overwritten + model.hidden
+    silent = [some for one in lost for some in ranges_without(one, losses)]
     assert not silent, f"offsets {_text(silent)} are no loss to it; an index names some, or the file is another's"
     for missing in model.beside_damage:
         is_told = any(ranges_without(some, losses) != [some] for some in missing)
@@ -567,6 +569,20 @@ def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory:
     assert wrecked.model.missing == lost
     assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == lost
     judge(wrecked, with_broker=False)
+
+
+@for_each("magic, cleaned", product((0, 1), (0, 6)))
+def test_what_a_damaged_compressed_message_may_have_held_is_no_work_of_the_cleaner(
+    memory: Path, magic: int, cleaned: int
+) -> None:
+    """Its header names its last offset alone."""
+    broken = bytearray(crafted.wrapper([1, 2], _TWO, magic))
+    broken[-6] ^= 4
+    segments = {0: _ONE + bytes(broken) + crafted.message(3, b"d", b"3", magic), 6: crafted.message(6, b"f", b"6", 1)}
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    (directory.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")
+    judge(Wrecked(directory, f"magic {magic}, cleaned below {cleaned}", LogModel(directory)), with_broker=False)
+    assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == [range(1, 3)]
 
 
 REACHING = {

@@ -139,6 +139,10 @@ class LogModel:
         """Missing offsets of files that hold frames of the log, and none of their own: likewise."""
         self.cleaned_end = max(cleaned_below, self.files[-1][0] if self.files and self._was_cleaned() else 0)
         """No hole from there on is the cleaner's."""
+        self.hidden = list(self._hidden())
+        """Missing offsets between a batch and a damaged compressed message of an old format right after it, which names
+        its last one alone: likewise.
+        """
         self.fates: dict[int, Fate] = {}
         """By the offset of each record of a transaction."""
         for batches in self._transactional_by_producer():
@@ -184,6 +188,20 @@ class LogModel:
             limit = self.files[number + 1][0] if number + 1 < len(self.files) else self.log_end
             found.append(self.missing_in(range(max(start, self.files[number][0]), min(end, limit))))
         return [missing for missing in found if missing]
+
+    def _hidden(self) -> Iterator[range]:
+        limits = {path: next_base for (_, path), (next_base, _) in pairwise(self.files)}
+        for broken in self.damage:
+            data = broken.path.read_bytes()[broken.position : broken.end]
+            if len(data) < 12 + LEAST_LENGTH[0] or data[16] > 1 or not data[17] & CODEC_MASK:
+                continue
+            offset, length, crc = struct.unpack_from(">qiI", data)
+            is_current = crc32c(data[21:]) == int.from_bytes(data[17:21], "big")
+            if 12 + length != len(data) or zlib.crc32(data[16:]) == crc or is_current:
+                continue
+            before = [frame for frame in self.accepted if (frame.path, frame.end) == (broken.path, broken.position)]
+            if before and before[0].end_offset <= offset < limits.get(broken.path, UNKNOWN):
+                yield from self.missing_in(range(before[0].end_offset, offset))
 
     def missing_in(self, part: range) -> list[range]:
         """The missing offsets that lie within others."""
