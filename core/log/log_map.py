@@ -588,7 +588,8 @@ def _hides_first_offset(damage: Damage) -> bool:
     batch = damage.batch
     if not isinstance(batch, LegacyRecordBatch) or not batch.attributes & CODEC_MASK:
         return False
-    return damage.end_offset == damage.offset + 1 and not _covered_offsets(batch)
+    is_believed = batch.computed_crc() == batch.crc and bool(_covered_offsets(batch))
+    return damage.end_offset == damage.offset + 1 and not is_believed
 
 
 def _covered_offsets(batch: Batch) -> list[int]:

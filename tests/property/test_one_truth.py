@@ -571,17 +571,18 @@ def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory:
     judge(wrecked, with_broker=False)
 
 
-@for_each("magic, cleaned", product((0, 1), (0, 6)))
+@for_each("magic, cleaned, opens", product((0, 1), (0, 6), (False, True)))
 def test_what_a_damaged_compressed_message_may_have_held_is_no_work_of_the_cleaner(
-    memory: Path, magic: int, cleaned: int
+    memory: Path, magic: int, cleaned: int, opens: bool
 ) -> None:
-    """Its header names its last offset alone."""
+    """Its header names its last offset alone, and what opens in it is not believed either."""
     broken = bytearray(crafted.wrapper([1, 2], _TWO, magic))
-    broken[-6] ^= 4
+    broken[12:16] = b"#!?#" if opens else broken[12:16]  # the checksum
+    broken[-6] ^= 0 if opens else 4
     segments = {0: _ONE + bytes(broken) + crafted.message(3, b"d", b"3", magic), 6: crafted.message(6, b"f", b"6", 1)}
     directory = crafted.write_partition(_empty(memory) / "t-0", segments)
     (directory.parent / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")
-    judge(Wrecked(directory, f"magic {magic}, cleaned below {cleaned}", LogModel(directory)), with_broker=False)
+    judge(Wrecked(directory, f"{magic}, {cleaned}, {opens}", LogModel(directory)), with_broker=False)
     assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == [range(1, 3)]
 
 
