@@ -22,8 +22,7 @@ from benchmarks.options import option_parser
 from benchmarks.peers import Peer, PlogPeer, cpu_seconds, running, scratch_folder
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.node import Node
-from core.broker.replication.leader_fetcher import FollowingBroker
-from core.broker.replication.replica_fetchers import ReplicaFetchers
+from core.broker.replication.leader_fetcher import FollowingBroker, ReplicaFetchers
 from core.broker.serving import event_loop
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers

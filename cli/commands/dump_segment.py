@@ -221,7 +221,7 @@ def _ensure_whole(options: DumpOptions) -> None:
 
 
 def _is_secret_config(resource_type: int, name: str) -> bool:
-    from core.broker.config.secret_configs import is_secret_config  # which few files ask for
+    from core.broker.config.config_sources import is_secret_config  # which few files ask for
 
     return is_secret_config(resource_type, name)
 

@@ -391,8 +391,7 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _entry(zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime) -> ZooKeeperEntry:
-    from core.broker.replication.zookeeper_entry import ZooKeeperEntry
-    from core.broker.replication.zookeeper_settings import zookeeper_config_of
+    from core.broker.replication.zookeeper_entry import ZooKeeperEntry, zookeeper_config_of
 
     listens = [listener.endpoint for listener in listeners]
     return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.broker.config.secret_configs import is_secret_config
+from core.broker.config.config_sources import is_secret_config
 from core.common.bad_sectors import SalvagingFile, open_readable
 from core.common.errors import AccessError, UnreadableFileError
 from core.common.filesystem import access_error

@@ -3,14 +3,17 @@
 Each kind of resource says which keys it has, where their values come from, and what may be set. The settings live in
 the metadata log as Kafka's ConfigRecords do, but for the levels of loggers, which last as long as the process. Refusals
 are in Kafka's words (kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager).
+
+A change is answered when it is written; a cluster's settings are written elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.config_sources import (
@@ -31,6 +34,54 @@ from core.common.pending import Pending
 from core.common.regular_expression import matching
 from core.common.topic_partition import ensure_valid_topic_name
 from core.log.log_config import TOPIC_CONFIG, parse_topic_configs
+
+T = TypeVar("T")
+
+
+class AlteredResource(Protocol):
+    """What an answer says of one resource."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+class ConfigWrite(NamedTuple):
+    """A change of one resource: the keys' new values, None for one that is removed. `writing` is None if it is done."""
+
+    resource: AlteredResource
+    changes: Mapping[str, str | None]
+    writing: Pending[KafkaError | None] | None
+
+
+def when_written(answer: T, writes: Sequence[ConfigWrite], sender: str) -> T | Pending[T]:
+    """Gives the answer when all is written, with the errors of what could not be, and logs who changed what."""
+    for number, write in enumerate(writes, start=1):
+        writing = write.writing
+        if writing is not None and not writing.is_over:
+            return writing.then(partial(_go_on, answer, write, writes[number:], sender))
+        _note(write, None if writing is None else writing.value, sender)
+    return answer
+
+
+def _go_on(
+    answer: T, write: ConfigWrite, others: Sequence[ConfigWrite], sender: str, error: KafkaError | None
+) -> T | Pending[T]:
+    _note(write, error, sender)
+    return when_written(answer, others, sender)
+
+
+def _note(write: ConfigWrite, error: KafkaError | None, sender: str) -> None:
+    resource = write.resource
+    if error is not None:
+        resource.error_code, resource.error_message = error.code, error.message
+    elif write.changes:
+        kind = ConfigResourceType(resource.resource_type).name.lower()
+        changed = sorted(write.changes.items())
+        keys = ", ".join(key if value is not None else f"{key} (removed)" for key, value in changed)
+        _log.info("changed settings of %s %r for %s: %s", kind, resource.resource_name, sender, keys)
+
 
 _log = logging.getLogger("plog.config")
 

@@ -1,4 +1,7 @@
-"""Configuration values as DescribeConfigs reports them: with where each comes from."""
+"""Configuration values as DescribeConfigs reports them: with where each comes from.
+
+Values that may be secrets are never logged or printed, unless somebody asks for them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,16 @@ from types import MappingProxyType
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import BROKER_CONFIG
-from core.common.config_def import ZOOKEEPER_SILENCE, ConfigKey, ConfigSource, ConfigType, value_text
+from core.broker.config.group_configs import GROUP_CONFIG
+from core.common.config_def import (
+    ZOOKEEPER_SILENCE,
+    ConfigDef,
+    ConfigKey,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    value_text,
+)
 from core.common.errors import KafkaError
 from core.log.damage import DamagedRange
 from core.log.damaged_ranges import (
@@ -21,6 +33,21 @@ from core.log.damaged_ranges import (
     offset_ranges_text,
 )
 from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
+
+_TABLES: dict[int, ConfigDef] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIG,
+    ConfigResourceType.BROKER: BROKER_CONFIG,
+    ConfigResourceType.GROUP: GROUP_CONFIG,
+}
+_WITHOUT_SECRETS = (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_METRICS)
+
+
+def is_secret_config(resource_type: int, name: str) -> bool:
+    """Says so of a password, and of whatever plog does not know: that may be one (`KafkaConfig.maybeSensitive`)."""
+    table = _TABLES.get(resource_type)
+    if table is None:
+        return resource_type not in _WITHOUT_SECRETS
+    return name not in table or table[name].type is ConfigType.PASSWORD
 
 
 @dataclass(frozen=True, slots=True)

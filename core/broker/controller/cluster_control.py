@@ -12,7 +12,7 @@ from core.broker.controller.control_queue import ControlQueue
 from core.broker.controller.controller_term import ControllerTerm
 from core.broker.partitions.storage_services import StorageServices
 from core.broker.replication.cluster_peers import ClusterPeers
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerLink
 from core.broker.replication.peer_pool import PeerPool
 from core.broker.replication.zookeeper_entry import MOMENT_MS, ZooKeeperEntry
 from core.broker.serving.loop_tasks import LoopTasks

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerLink
 from core.cluster.control_requests import ControlRequest
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError, KafkaError

@@ -3,6 +3,10 @@
 `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is `kafka_server_brokertopicmetrics_bytesin_total
 {topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin again
 with the process; what a topic counted goes with it.
+
+The metrics of replicas say which there are, which are in sync, and what goes from leaders to followers. A broker that
+is not the controller has the controller's metrics too, as in Kafka, and each is 0; a lone broker counts as its own
+controller.
 """
 
 from __future__ import annotations
@@ -13,17 +17,17 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from core.broker.controller.controller_term import ControllerTerm
 from core.broker.node import Node
-from core.broker.observe.controller_metrics import controller_metrics
-from core.broker.observe.metric_families import counter, counters, gauge, gauges
-from core.broker.observe.replication_metrics import replication_metrics
 from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics
 from core.broker.partitions.scrubber import Scrubber
 from core.broker.requests.services import Services
 from core.broker.serving.socket_server import SocketServer
+from core.cluster.controller_context import ControllerStats
+from core.cluster.controller_counts import ControllerCounts, count_cluster
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
@@ -31,6 +35,39 @@ from core.common.steps import Steps
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
 from core.zookeeper.session import SessionState
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""The values of the labels, and the number."""
+
+
+def gauge(name: str, doc: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, doc, value)
+
+
+def gauges(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    family = GaugeMetricFamily(name, doc, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def counter(name: str, doc: str, value: float) -> Metric:
+    return counters(name, doc, (), [((), value)])
+
+
+def counters(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    family = CounterMetricFamily(name, doc, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def timer_count(name: str, doc: str, value: float) -> Metric:
+    """Makes that part of a timer of Kafka's which says how often something was timed: NAME_count."""
+    family = Metric(name, doc, "summary")
+    family.add_sample(f"{name}_count", {}, value)
+    return family
+
 
 _SCRAPE_SECONDS = 10
 
@@ -271,3 +308,121 @@ class MetricsServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def replication_metrics(services: Services) -> Iterator[Metric]:
+    yield from _replica_metrics(services)
+    yield from _in_sync_metrics(services)
+    yield from _traffic_metrics(services)
+
+
+def _replica_metrics(services: Services) -> Iterator[Metric]:
+    unloaded = len(services.log_manager.unloaded)
+    served, offline = len(services.replicas.partitions) + unloaded, len(services.log_manager.offline)
+    prefix = "kafka_server_replicamanager"
+    yield gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
+    led = sum(partition.is_leading for partition in services.replicas.partitions.values())
+    led += sum(services.replicas.leads(name) for name in services.log_manager.unloaded)
+    yield gauge(f"{prefix}_leadercount", "Partitions that it leads.", led)
+    yield gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
+    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
+
+
+def _in_sync_metrics(services: Services) -> Iterator[Metric]:
+    prefix = "kafka_server_replicamanager"
+    partitions = services.replicas.partitions.values()
+    yield gauge(
+        f"{prefix}_underreplicatedpartitions",
+        "Partitions led here with fewer replicas in sync than they have; those that are being added do not count.",
+        sum(partition.is_under_replicated for partition in partitions),
+    )
+    yield gauge(
+        f"{prefix}_underminisrpartitioncount",
+        "Partitions led here that refuse acks=all.",
+        sum(partition.is_under_min_isr for partition in partitions),
+    )
+    yield gauge(
+        f"{prefix}_atminisrpartitioncount",
+        "Partitions led here that would refuse acks=all with one replica less in sync.",
+        sum(partition.is_at_min_isr for partition in partitions),
+    )
+    yield gauge(
+        f"{prefix}_reassigningpartitions",
+        "Partitions led here whose replicas are being moved.",
+        sum(partition.is_reassigning for partition in partitions),
+    )
+    counts = services.replicas.counts
+    yield counter(f"{prefix}_isrshrinks", "Times that replicas left those in sync.", counts.isr_shrinks)
+    yield counter(f"{prefix}_isrexpands", "Times that a replica joined those in sync.", counts.isr_expands)
+    yield counter(f"{prefix}_failedisrupdates", "Times that the controller refused either.", counts.failed_isr_updates)
+
+
+def _traffic_metrics(services: Services) -> Iterator[Metric]:
+    prefix, counts = "kafka_server_brokertopicmetrics", services.replicas.counts
+    for name, doc, value in (
+        ("replicationbytesin", "Bytes of record batches that came from leaders.", counts.bytes_in),
+        ("replicationbytesout", "Bytes of record batches that went to followers.", counts.bytes_out),
+        ("reassignmentbytesin", "Those that came for replicas being added here.", counts.reassignment_bytes_in),
+        ("reassignmentbytesout", "Those that went to replicas being added.", counts.reassignment_bytes_out),
+    ):
+        yield counter(f"{prefix}_{name}", doc, value)
+    for role, quota in services.quotas._asdict().items():
+        doc = f"Bytes per second of throttled partitions, of late, as a {role}; counted while a rate is set."
+        yield gauge(f"kafka_server_{role}replication_byte_rate", doc, quota.byte_rate)
+    lag = 0 if services.membership is None else services.membership.max_lag
+    yield gauges(
+        "kafka_server_replicafetchermanager_maxlag",
+        "Committed records that the replica lacks that lacks most of those that follow here.",
+        ("clientid",),
+        [(("Replica",), lag)],
+    )
+
+
+_PREFIX = "kafka_controller"
+
+
+def controller_metrics(services: Services) -> Steps[list[Metric]]:
+    """Makes them in steps: all partitions of the cluster are looked at."""
+    membership = services.membership
+    if membership is None:
+        return list(_metrics(_counts_alone(services), None, is_active=True))
+    term = membership.control.term if membership.control is not None else None
+    counts = ControllerCounts() if term is None else (yield from count_cluster(term.context, term.controller.deletions))
+    return list(_metrics(counts, term, is_active=term is not None))
+
+
+def _counts_alone(services: Services) -> ControllerCounts:
+    topics = services.image.topics.values()
+    return ControllerCounts(
+        topics=len(topics),
+        partitions=sum(len(topic.partitions) for topic in topics),
+        offline_partitions=len(services.log_manager.offline),
+    )
+
+
+def _metrics(counts: ControllerCounts, term: ControllerTerm | None, *, is_active: bool) -> Iterator[Metric]:
+    prefix = f"{_PREFIX}_kafkacontroller"
+    yield gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", int(is_active))
+    for name, doc, value in (
+        ("globaltopiccount", "Topics of the cluster.", counts.topics),
+        ("globalpartitioncount", "Its partitions.", counts.partitions),
+        ("offlinepartitionscount", "Those without a leader.", counts.offline_partitions),
+        ("preferredreplicaimbalancecount", "Those not led by their first replica.", counts.not_led_by_preferred),
+        ("topicstodeletecount", "Topics that are being deleted.", counts.topics_to_delete),
+        ("replicastodeletecount", "Replicas of them that are still there.", counts.replicas_to_delete),
+    ):
+        yield gauge(f"{prefix}_{name}", doc, value)
+    stats = ControllerStats() if term is None else term.context.stats
+    yield counter(
+        f"{_PREFIX}_controllerstats_uncleanleaderelections", "Leaders that were not in sync.", stats.unclean_elections
+    )
+    yield timer_count(
+        f"{_PREFIX}_controllerstats_leaderelectionrateandtimems",
+        "Times that brokers came or went.",
+        stats.broker_changes,
+    )
+    events, requests = (0, 0) if term is None else (term.waiting_events, term.unsent)
+    yield gauge(f"{_PREFIX}_controllereventmanager_eventqueuesize", "Events that the controller must process.", events)
+    yield gauge(
+        f"{_PREFIX}_controllerchannelmanager_totalqueuesize", "Its requests that brokers have not answered.", requests
+    )

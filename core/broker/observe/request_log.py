@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from typing import Any
 
-from core.broker.config.secret_configs import is_secret_config
+from core.broker.config.config_sources import is_secret_config
 from core.broker.requests.request_context import RequestContext
 from core.common.config_def import HIDDEN, ConfigResourceType
 from core.protocol.api import Api

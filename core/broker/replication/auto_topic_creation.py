@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.controller_channel import ControllerChannel
-from core.broker.replication.controller_errand import ControllerErrand
+from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
 from core.cluster.controller import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

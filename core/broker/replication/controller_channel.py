@@ -7,24 +7,58 @@ twice, or two controllers one after the other: only what may be asked twice is a
 
 Requests are sent without waiting for the answers to those before. A controller may answer them in order, so that one
 which it answers late keeps later ones waiting.
+
+A `ControllerErrand` is what a broker has to ask of the controller, beside what else it does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerConnection, PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.api import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+
+
+class ControllerErrand:
+    """Owned by the broker's loop. It is run once at a time, until nothing is left to ask, or the channel is closed."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`work` asks by `ControllerChannel.ask`, as often as it has to."""
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._task is not None
+
+    def begin(self) -> None:
+        """Has it run soon, unless it is under way."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._work()
+        except ConnectionFailedError:
+            pass  # the channel is closed
+        finally:
+            self._task = None
+
+    async def close(self) -> None:
+        """Asks for nothing more; returns when it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
 
 _log = logging.getLogger("plog.broker")
 

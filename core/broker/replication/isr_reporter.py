@@ -13,8 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from core.broker.replication.controller_channel import ControllerChannel
-from core.broker.replication.controller_errand import ControllerErrand
+from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
 from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition import Partition
 from core.common.error_code import ErrorCode

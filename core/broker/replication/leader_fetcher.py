@@ -4,13 +4,21 @@ One request after the other goes over one connection; `core.cluster.fetch_plan` 
 taken up partition by partition, and everybody else has turns in between. Three things may come of it:
 
     append     at once, from where the records were received
-    cut        the logs part ways (`core.broker.replication.follower_truncation`)
+    cut        the logs part ways (`FollowerTruncation`)
     reset      the leader's log does not reach to where this one ends: it is asked for its ends, over another connection
 
 The last two are done beside the loop, which goes on with the other partitions. A partition may be stopped, or be led in
 another epoch, while one waits: nothing of what was answered before is done to its log then.
 
 Source: kafka.server.AbstractFetcherThread, ReplicaFetcherThread, RemoteLeaderEndPoint.
+
+A `FollowedPartition` is one that this broker follows, in one leader epoch. Its log is cut where the leader has other
+records: what must be on the disk before (`LogManager.forget_safety`) is written in the background thread, for all
+logs that one answer of the leader cuts. The partition's role may change meanwhile: nothing is cut then.
+
+`ReplicaFetchers` follows the leaders of all partitions that this broker has a replica of and does not lead: there is
+one `LeaderFetcher` for each broker that leads some; it ends when nothing of that broker is followed any more. Source:
+kafka.server.ReplicaFetcherManager.
 """
 
 from __future__ import annotations
@@ -18,22 +26,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.broker.replication.followed_partition import FollowedPartition
-from core.broker.replication.follower_truncation import Cut, FollowerTruncation
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerLink
 from core.broker.replication.replication_quota import ReplicationQuota, follows_throttled
 from core.broker.requests.runtime import Runtime
 from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.divergence import offset_in_range, truncation_offset
-from core.cluster.fetch_plan import FETCH_VERSION, Append, FetchLimits, FetchPlan, Reset, Retry, Truncate
-from core.cluster.partition import Partition
+from core.cluster.fetch_plan import FETCH_VERSION, Append, FetchLimits, FetchPlan, Position, Reset, Retry, Truncate
+from core.cluster.partition import Partition, Role
 from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -41,7 +48,7 @@ from core.common.errors import AccessError, ConnectionFailedError, CorruptRecord
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
 from core.log.follower_append import pieces_of
-from core.log.log_manager import LogManager
+from core.log.log_manager import LogManager, Write
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.list_offsets import (
@@ -52,6 +59,46 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+
+
+@dataclass(slots=True, eq=False)
+class FollowedPartition:
+    """Owned by the loop's task. Another leader epoch makes another one, and whoever waited meanwhile looks whether this
+    one `is_current`.
+    """
+
+    partition: Partition
+    leader_epoch: int
+    is_over: bool = False
+    """Whether it is followed no more, or in another epoch."""
+    complaint: str = ""
+    """Why nothing is appended to it, as it was logged last; empty if nothing is wrong."""
+    first_sign: str = ""
+    """What is usual for a moment, and is logged if it comes again before anything is fetched."""
+    log: PartitionLog = field(init=False)
+    name: TopicPartition = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = self.partition.log
+        self.name = self.log.partition
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its log may be changed by what the leader of that epoch answers."""
+        partition = self.partition
+        return (
+            not self.is_over
+            and partition.is_served
+            and partition.role is Role.FOLLOWING
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+    @property
+    def position(self) -> Position:
+        """Gives where the log ends now."""
+        log = self.log
+        return Position(log.log_end_offset, log.leader_epochs.latest_epoch, log.log_start_offset)
+
 
 _log = logging.getLogger("plog.broker")
 
@@ -478,3 +525,137 @@ def _by_name(response: ListOffsetsResponse) -> _Ends:
         for topic in response.topics
         for answer in topic.partitions
     }
+
+
+class Cut(NamedTuple):
+    """Where a log is to end; without any record, if it `begins_again` there."""
+
+    offset: int
+    begins_again: bool = False
+
+
+class FollowerTruncation:
+    """Owned by the loop's task."""
+
+    def __init__(self, replicas: ReplicaManager, log_manager: LogManager, runtime: Runtime) -> None:
+        self._replicas = replicas
+        self._log_manager = log_manager
+        self._runtime = runtime
+
+    async def cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
+        """Cuts the logs. One that the disk refuses to cut is offline then. Raises AccessError if the disk takes no
+        checkpoint: nothing was cut then, or a little more than the checkpoints say.
+        """
+        for followed in await self._forget_safety({followed: cut.offset for followed, cut in cuts.items()}):
+            self._cut_now(followed, cuts[followed])
+        await self._forget_safety({followed: followed.log.log_end_offset for followed in cuts if followed.is_current})
+
+    def _cut_now(self, followed: FollowedPartition, cut: Cut) -> None:
+        log = followed.log
+        try:
+            if cut.begins_again:
+                log.truncate_fully_and_start_at(cut.offset)
+            else:
+                log.truncate_to(cut.offset)
+        except OSError as error:
+            self._replicas.take_offline(followed.partition, access_error(error, log.directory, "cut"))
+        else:
+            self._replicas.notify([followed.name])
+
+    async def _forget_safety(self, offsets: Mapping[FollowedPartition, int]) -> Sequence[FollowedPartition]:
+        """Gives those that may be cut there now."""
+        while True:
+            current = [followed for followed in offsets if followed.is_current]
+            writes = self._log_manager.forget_safety({followed.name: offsets[followed] for followed in current})
+            if not writes:
+                return current
+            await self._in_background(writes)
+
+    async def _in_background(self, writes: Iterable[Write]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        failures: list[Exception] = []
+
+        def work() -> None:
+            try:
+                for write in writes:
+                    write()
+            except Exception as error:  # noqa: BLE001 - the door of the other thread: who waits must be told
+                failures.append(error)
+
+        def then() -> None:
+            if not done.done():  # else it was cancelled
+                done.set_result(None)
+
+        self._runtime.run_in_background(work, then)
+        await done
+        for error in failures:
+            if isinstance(error, OSError):
+                raise access_error(error, error.filename or self._log_manager.directory, "write to") from error
+            raise error
+
+
+class ReplicaFetchers:
+    """Owned by the loop's task.
+
+    I1 each partition is followed by one fetcher, that of its leader
+    """
+
+    def __init__(self, broker: FollowingBroker) -> None:
+        """Follows what the broker's replicas say now, and from now on to those who subscribe."""
+        self._broker = broker
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._closing = LoopTasks()
+        self._is_closed = False
+        broker.replicas.subscribe(self.stop, self.follow)
+        for partition in broker.replicas.partitions.values():
+            self.follow(partition)
+
+    def follow(self, partition: Partition) -> None:
+        """Begins, or goes on in another leader epoch or from another leader, as the partition's state says; stops if
+        it follows nobody. A no-op if nothing of that changed.
+        """
+        name = partition.log.partition
+        if self._is_closed or partition.role is not Role.FOLLOWING or not partition.is_served:
+            self.stop(name)
+            return
+        leader = partition.state.leader
+        if self._leaders.get(name, leader) != leader:
+            self.stop(name)
+        if leader not in self._fetchers:
+            self._fetchers[leader] = LeaderFetcher(leader, self._broker)
+        self._leaders[name] = leader
+        self._fetchers[leader].follow(partition)
+
+    def stop(self, name: TopicPartition) -> None:
+        """Follows it no more, if it was: nothing is appended to its log, nor cut, from now on."""
+        leader = self._leaders.pop(name, None)
+        if leader is not None:
+            fetcher = self._fetchers[leader]
+            fetcher.stop(name)
+            if not len(fetcher):
+                del self._fetchers[leader]
+                self._closing.begin(fetcher.close())
+
+    @property
+    def max_lag(self) -> int:
+        """See `FetchPlan.max_lag`; of all leaders."""
+        return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
+
+    def on_brokers_changed(self) -> None:
+        """Called when another broker listens somewhere else, or is known only now."""
+        for fetcher in self._fetchers.values():
+            fetcher.on_brokers_changed()
+
+    def check_invariants(self) -> None:
+        assert sum(map(len, self._fetchers.values())) == len(self._leaders), "I1"
+        for fetcher in self._fetchers.values():
+            assert len(fetcher), f"broker {fetcher.leader} is asked for nothing"
+            fetcher.check_invariants()
+
+    async def close(self) -> None:
+        """Stops all at once, for good; returns when all connections are closed and nothing is at work any more."""
+        self._is_closed = True
+        for name in list(self._leaders):
+            self.stop(name)
+        await self._closing.wait()

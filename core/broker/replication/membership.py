@@ -20,9 +20,8 @@ from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.controlled_shutdown import controlled_shutdown
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
-from core.broker.replication.leader_fetcher import FollowingBroker
+from core.broker.replication.leader_fetcher import FollowingBroker, ReplicaFetchers
 from core.broker.replication.producer_id_blocks import ProducerIdBlocks
-from core.broker.replication.replica_fetchers import ReplicaFetchers
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.member_controller import NO_CONTROLLER, MemberController
 from core.cluster.metadata_delta import MetadataDelta

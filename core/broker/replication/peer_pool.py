@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.broker.replication.controller_channel import ControllerChannel
-from core.broker.replication.controller_errand import ControllerErrand
+from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.allocate_producer_ids import (

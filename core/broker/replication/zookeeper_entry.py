@@ -2,13 +2,20 @@
 
 `open` comes before the data directory is opened, as its settings decide how logs are kept; `register` when the broker
 listens, so that whoever learns of it can reach it; `close` last.
+
+Before the broker registers, it compares itself with the others of its cluster. Kafka's controller looks for the
+listener of its `inter.broker.listener.name` at each broker that registers. If one does not have it, the controller
+fails to take in that change of brokers, for all of them: so it must not register. What may be right, and often is
+not, is a doubt.
+
+The settings by which it reaches ZooKeeper have Kafka's names, if Kafka has them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +24,8 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.controller.controller_term import Ask, ControllerTerm, MakeQueue
 from core.broker.replication.cluster_security import ClusterSecurity
-from core.broker.replication.listener_agreement import ensure_others_reach, find_doubts
 from core.broker.requests.untold_topics import UntoldTopics
+from core.broker.serving.listener import PLAINTEXT
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.elections import ElectionPolicy
 from core.cluster.feature_levels import MEMBERS_FEATURES, unsupported
@@ -27,11 +34,12 @@ from core.common.clock import Clock
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError, PlogError, UsageError
+from core.common.errors import AccessError, KafkaError, MalformedMessageError, PlogError, UsageError
 from core.common.pending import Pending
 from core.common.topic_partition import is_valid_topic_name, random_uuid, uuid_text
 from core.log.file_names import ensure_no_cluster
 from core.log.meta_properties import read_meta_properties
+from core.security.secret import Secret
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
@@ -57,7 +65,120 @@ from core.zookeeper.znodes import (
     encode_log_dir_event,
     topic_path,
 )
-from core.zookeeper.zookeeper_config import ZooKeeperConfig
+from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls, parse_zookeeper_connect
+
+
+def zookeeper_config_of(connect: str, config: BrokerConfig) -> ZooKeeperConfig:
+    """Reads them for the ZooKeeper at `connect`, HOST:PORT,..[/CHROOT]. Raises UsageError for settings that do not fit
+    together, AccessError if the password can't be read.
+    """
+    servers, chroot = parse_zookeeper_connect(connect)
+    login = _login(config)
+    found = ZooKeeperConfig(
+        servers,
+        chroot,
+        config.zookeeper_session_timeout_ms,
+        sets_acls=config.zookeeper_set_acl,
+        digest=login if config.plog_zookeeper_login == "digest" else None,
+        sasl=login if config.plog_zookeeper_login == "sasl" else None,
+        tls=_tls(config),
+    )
+    found.ensure_consistent()
+    return found
+
+
+def _login(config: BrokerConfig) -> ZooKeeperLogin | None:
+    if config.plog_zookeeper_login == "none":
+        return None
+    user, file = config.plog_zookeeper_user, config.plog_zookeeper_password_file
+    if user is None or file is None:
+        raise UsageError(
+            f"plog.zookeeper.login is {config.plog_zookeeper_login}, and it is not said as whom",
+            hint="set plog.zookeeper.user and plog.zookeeper.password.file, too",
+        )
+    try:
+        password = Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (getattr(error, "strerror", None) or "it is no text").lower()
+        raise AccessError(f"could not read the password for ZooKeeper in {file}: {reason}", where=file) from error
+    return ZooKeeperLogin(user, Secret(password))
+
+
+def _tls(config: BrokerConfig) -> ZooKeeperTls | None:
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    own = config.zookeeper_ssl_keystore_location
+    return ZooKeeperTls(
+        ca=_pem("zookeeper.ssl.truststore.location", config.zookeeper_ssl_truststore_location),
+        certificate=_pem("zookeeper.ssl.keystore.location", own),
+        key=_pem("zookeeper.ssl.keystore.location", own),
+        verifies_host=bool(config.zookeeper_ssl_endpoint_identification_algorithm),
+    )
+
+
+def _pem(name: str, file: str | None) -> Path | None:
+    """Raises UsageError for one of Java's own stores."""
+    if file is not None and Path(file).suffix.lower() in (".jks", ".p12", ".pfx", ".keystore", ".truststore"):
+        raise UsageError(
+            f"{name} is {file}, and plog reads PEM files", hint="keytool -exportcert -rfc writes a certificate as PEM"
+        )
+    return None if file is None else Path(file)
+
+
+_NOBODY = (
+    "no other broker is in this cluster. If that is not meant to be so: is the path after ZooKeeper's address right?"
+)
+_HALF_RACKS = "Kafka's controller makes no topics then, and answers UNKNOWN_SERVER_ERROR"
+
+
+def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapping[int, BrokerNode]) -> None:
+    """Raises UsageError if this broker's listener for brokers is not among its `own`, or none that all `others` have,
+    or if it is a guess which of several they use.
+    """
+    if not others:
+        return
+    common = set.intersection(*({one.listener.upper() for one in broker.endpoints} for broker in others.values()))
+    wanted = config.inter_broker_listener
+    is_guess = config.inter_broker_listener_name is None and wanted != PLAINTEXT and len(common) > 1
+    if wanted not in own:
+        reason = f"it has no listener {wanted} (inter.broker.listener.name)"
+    elif wanted not in common:
+        reason = f"they have no listener {wanted}"
+    elif is_guess:
+        reason = "inter.broker.listener.name does not say which listener they use"
+    else:
+        return
+    known = "; ".join(f"broker {node_id} has {', '.join(map(str, one.endpoints))}" for node_id, one in others.items())
+    name = common.pop() if len(common) == 1 else "NAME"
+    raise UsageError(
+        f"the cluster's other brokers could not reach this one: {reason}; {known}",
+        hint=f"--listener {name}://HOST:PORT --set inter.broker.listener.name={name}, as the others have it",
+    )
+
+
+def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:
+    """Says in a line each what is likely to be a mistake of whoever starts this broker."""
+    if not others:
+        return [_NOBODY]
+    doubts = []
+    near = [str(one) for one in own.endpoints if _is_loopback(one)]
+    if near and any(not _is_loopback(one) for broker in others.values() for one in broker.endpoints):
+        doubts.append(
+            f"the cluster is told that this broker is at {', '.join(near)}, which only this machine can reach: name "
+            "another address with --listen or --advertise"
+        )
+    with_rack = [str(node_id) for node_id, broker in others.items() if broker.rack is not None]
+    if own.rack is None and with_rack:
+        doubts.append(f"this broker has no --rack, and brokers {', '.join(with_rack)} have one: {_HALF_RACKS}")
+    elif own.rack is not None and len(with_rack) < len(others):
+        without = ", ".join(str(node_id) for node_id, broker in others.items() if broker.rack is None)
+        doubts.append(f"this broker has a rack, and brokers {without} have none: {_HALF_RACKS}")
+    return doubts
+
+
+def _is_loopback(endpoint: BrokerEndpoint) -> bool:
+    return Endpoint(endpoint.host, endpoint.port).is_loopback
+
 
 _log = logging.getLogger("plog.zookeeper")
 

@@ -6,13 +6,25 @@
 The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one (and
 came to the listener of the brokers, which Kafka does not ask), where the logs part ways, and last whether the offset is
 in the log. A replica that is not in sync may have to wait for the records, if it is throttled (`replication_quota.py`).
+
+`FetchCount` is how many bytes a waiting fetch would get: counted once, and kept, so that an append counts its own
+partition again and no other.
+
+A fetch gets one batch whole of the first partition that has records, however large it is, and of each other one at
+most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less. It
+matters once, if that one batch left no room for others, and is not the first any more: then all are counted again.
+
+A consumer is sent to a replica in its own rack, so that records need not go from rack to rack
+(KIP-392, org.apache.kafka.common.replica.RackAwareReplicaSelector).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
 from core.broker.replication.replication_quota import ReplicationQuota, leads_throttled
-from core.broker.requests.preferred_replica import find_preferred_replica
+from core.broker.requests.known_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.divergence import find_divergence
@@ -22,6 +34,50 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import AbortedTransaction, FetchPartition, FetchRequest, PartitionData
 from core.records.compression import CompressionType
+
+
+def find_preferred_replica(
+    services: Services, context: RequestContext, partition: Partition, rack: str, offset: int
+) -> int | None:
+    """Finds the follower in sync that has come furthest of those in that rack that have the records at `offset`; None
+    if there is none, or the leader, this broker, is in that rack. The client must reach it.
+    """
+    if rack == services.config.broker_rack:
+        return None
+    for node_id in partition.followers_in_sync_with(offset):
+        broker = find_broker(services, context, node_id)
+        if broker is not None and broker.rack == rack:
+            return node_id
+    return None
+
+
+class FetchCount:
+    """Owned by its fetch. Partitions go by their number in the request."""
+
+    def __init__(self, limits: Sequence[int], sizes: Sequence[int]) -> None:
+        """`limits`: each one's `partition_max_bytes`. `sizes`: bytes that were read of each."""
+        self._limits = limits
+        self._counts = list(map(min, limits, sizes))
+        self._first = next((number for number, size in enumerate(sizes) if size), len(sizes))
+        self._sum = sum(self._counts)
+        self._above_limit = sum(sizes) - self._sum  # of the first one's batch
+        self.is_outdated = False
+        """Whether others may get more than was counted."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Counts what the fetch would get now."""
+        return self._sum + self._above_limit
+
+    def update(self, number: int, size: int) -> None:
+        """Notes `size`: what there is of that partition now, read as if no other had records."""
+        count = min(self._limits[number], size)
+        self._sum += count - self._counts[number]
+        self._counts[number] = count
+        if size and number <= self._first:
+            self.is_outdated |= number < self._first and self._above_limit > 0
+            self._first, self._above_limit = number, size - count
+
 
 _FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
 _FIRST_VERSION_THAT_FOLLOWERS_ANSWER = 11  # KIP-392

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from core.broker.config.config_resources import Overrides, ensure_named_once, find_config_resource
-from core.broker.config.config_writes import ConfigWrite, when_written
+from core.broker.config.config_resources import (
+    ConfigWrite,
+    Overrides,
+    ensure_named_once,
+    find_config_resource,
+    when_written,
+)
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from core.broker.requests.current_leaders import CurrentLeaders
-from core.broker.requests.fetch_count import FetchCount
-from core.broker.requests.fetch_reader import FIRST_VERSION_WITH_IDS, FetchReader
+from core.broker.requests.fetch_reader import FIRST_VERSION_WITH_IDS, FetchCount, FetchReader
 from core.broker.requests.fetch_session import FetchSession
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi

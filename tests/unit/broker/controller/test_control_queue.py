@@ -14,7 +14,7 @@ import pytest
 
 from core.broker.controller import control_queue
 from core.broker.controller.control_queue import ControlQueue
-from core.broker.replication.peer_link import PeerLink
+from core.broker.replication.peer_connection import PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.control_requests import ControlRequest
 from core.common.endpoint import Endpoint

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from core.broker.controller.controller_term import ControllerTerm
-from core.broker.observe.controller_metrics import controller_metrics
+from core.broker.observe.metrics import controller_metrics
 from core.broker.requests.services import Services
 from core.cluster.controller_context import ControlledTopic, ControllerContext
 from core.cluster.partition_state import PartitionState

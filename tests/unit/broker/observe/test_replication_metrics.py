@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.observe.replication_metrics import replication_metrics
-from core.broker.partitions.replication_counts import ReplicationCounts
+from core.broker.observe.metrics import replication_metrics
+from core.broker.partitions.replica_manager import ReplicationCounts
 from core.cluster.in_sync_replicas import IsrAnswer
 from core.common.error_code import ErrorCode
 from core.protocol.schema.metadata_records import PartitionChangeRecord

@@ -15,8 +15,7 @@ from typing import cast
 import pytest
 
 from core.broker.replication import leader_fetcher
-from core.broker.replication.leader_fetcher import FollowingBroker
-from core.broker.replication.replica_fetchers import ReplicaFetchers
+from core.broker.replication.leader_fetcher import FollowingBroker, ReplicaFetchers
 from core.broker.serving import event_loop
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
