@@ -18,6 +18,7 @@ from benchmarks.figures import spread
 from benchmarks.options import ensure_kafka, option_parser
 from benchmarks.peers import KafkaPeer, PlogPeer, running, scratch_folder
 from benchmarks.wire import transport_to
+from core.client.coordinator import patiently
 from core.client.group_admin import GroupAdmin
 from core.client.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
@@ -26,6 +27,7 @@ from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.waiting import ANSWER_SECONDS
 
 JOIN_VERSION, SYNC_VERSION = 9, 5
 SUBSCRIPTION = b"\0\1" + codec(ConsumerProtocolSubscription, 1).encode(ConsumerProtocolSubscription(["t"]))
@@ -107,7 +109,8 @@ def main() -> None:
     with scratch_folder() as directory, running(directory, plog, KafkaPeer) as peers:
         for number in range(-options.warm_up, options.rounds):  # those for Java's compiler are not counted
             for peer in peers:
-                GroupAdmin(KafkaClient(parse_bootstrap(peer.address))).offsets("any")  # makes the topic of groups
+                groups = GroupAdmin(KafkaClient(parse_bootstrap(peer.address)))
+                patiently(partial(groups.offsets, "any"), seconds=ANSWER_SECONDS)  # makes the topic of groups
                 members = Members(peer.address, f"group-{number}", options.members)
                 took = members.agree()
                 members.close()

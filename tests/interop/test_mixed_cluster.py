@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -231,9 +231,19 @@ def kept_by_plog(cluster: MixedCluster) -> TopicPartition:
 
 def committed(cluster: MixedCluster, group: str) -> int:
     asking = Consumer(consumer_settings(cluster, group))
+    found: list[Position] = []
+
+    def is_answered() -> bool:
+        try:
+            found[:] = asking.committed([Position("read", 0)], timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR:  # a broker that is yet to lead the group's partition
+                raise
+        return bool(found)
+
     try:
-        (found,) = asking.committed([Position("read", 0)], timeout=ANSWER_SECONDS)
-        return int(found.offset)
+        wait_until(is_answered, "nobody is the coordinator of the group")
+        return int(found[0].offset)
     finally:
         asking.close()
 
