@@ -88,6 +88,11 @@ class Frame:
         return self.magic == 0 and bool(self.attributes & CODEC_MASK) and bool(inner_offsets(self.data))
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it is a compressed message of an old format in which no offset can be read."""
+        return self.magic < 2 and bool(self.attributes & CODEC_MASK) and not inner_offsets(self.data)
+
+    @property
     def is_beyond_reach(self) -> bool:
         """By its file: an index holds 31 bits of offsets after the base offset."""
         return self.end_offset - 1 - self.file_base > _MOST_RELATIVE_OFFSET

@@ -143,6 +143,8 @@ class LogModel:
         """Missing offsets between a batch and a damaged compressed message of an old format right after it, which names
         its last one alone: likewise.
         """
+        self.unopened = [(frame.file_base, frame.base) for frame in self.log if frame.is_closed]
+        """Compressed messages of old formats that do not open: where their file begins, and the offset they state."""
         self.fates: dict[int, Fate] = {}
         """By the offset of each record of a transaction."""
         for batches in self._transactional_by_producer():
