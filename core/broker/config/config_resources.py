@@ -37,6 +37,11 @@ from core.log.log_config import TOPIC_CONFIG, parse_topic_configs
 
 T = TypeVar("T")
 
+_log = logging.getLogger("plog.config")
+
+Overrides = Mapping[str, str | None]
+"""Key -> its new value; None removes it."""
+
 
 class AlteredResource(Protocol):
     """What an answer says of one resource."""
@@ -81,12 +86,6 @@ def _note(write: ConfigWrite, error: KafkaError | None, sender: str) -> None:
         changed = sorted(write.changes.items())
         keys = ", ".join(key if value is not None else f"{key} (removed)" for key, value in changed)
         _log.info("changed settings of %s %r for %s: %s", kind, resource.resource_name, sender, keys)
-
-
-_log = logging.getLogger("plog.config")
-
-Overrides = Mapping[str, str | None]
-"""Key -> its new value; None removes it."""
 
 
 class ConfigResource(ABC):

@@ -40,6 +40,16 @@ from core.log.partition_log import AppendResult, PartitionLog
 from core.protocol.schema.metadata_records import PartitionRecord
 from core.records.record_batch import RecordBatch
 
+_log = logging.getLogger("plog.broker")
+
+_FLUSH_AGAIN_MS = 1000
+
+Result = TypeVar("Result")
+
+PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+"""A producer's error for a batch that is in the log, if nobody knows whether the disk has it. Clients send it again as
+it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not written."""
+
 
 @dataclass(slots=True)
 class ReplicationCounts:
@@ -77,17 +87,6 @@ class ReplicationCounts:
             self.isr_expands += 1
         else:
             self.isr_shrinks += 1
-
-
-_log = logging.getLogger("plog.broker")
-
-_FLUSH_AGAIN_MS = 1000
-
-Result = TypeVar("Result")
-
-PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-"""A producer's error for a batch that is in the log, if nobody knows whether the disk has it. Clients send it again as
-it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not written."""
 
 
 class Watcher(Protocol):

@@ -27,6 +27,15 @@ from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.api import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
+_log = logging.getLogger("plog.broker")
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+_API_VERSIONS_VERSION = 3
+_BACKOFF_MS = 100
+_MAX_BACKOFF_MS = 1000
+
 
 class ControllerErrand:
     """Owned by the broker's loop. It is run once at a time, until nothing is left to ask, or the channel is closed."""
@@ -58,16 +67,6 @@ class ControllerErrand:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-
-
-_log = logging.getLogger("plog.broker")
-
-Req = TypeVar("Req")
-Res = TypeVar("Res")
-
-_API_VERSIONS_VERSION = 3
-_BACKOFF_MS = 100
-_MAX_BACKOFF_MS = 1000
 
 
 class _Connected(NamedTuple):

@@ -60,6 +60,33 @@ from core.protocol.schema.list_offsets import (
     ListOffsetsTopic,
 )
 
+_log = logging.getLogger("plog.broker")
+
+LIST_OFFSETS_VERSION = 9
+"""Kafka 3.9's followers ask in this one."""
+
+_LATEST, _EARLIEST = -1, -2
+_HIGHEST_END = 2**62
+"""No log comes that far; one that began there could soon take no more records."""
+
+_TURN_SECONDS = 0.002
+_PIECE_BYTES = 1024 * 1024
+"""The most that is appended at once, of whole batches."""
+
+_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
+"""What a disk may refuse today and take tomorrow."""
+
+_USUAL = {
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.FENCED_LEADER_EPOCH,
+}
+"""What a leader answers before both brokers have heard of the same election."""
+
+_Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
+
 
 @dataclass(slots=True, eq=False)
 class FollowedPartition:
@@ -98,34 +125,6 @@ class FollowedPartition:
         """Gives where the log ends now."""
         log = self.log
         return Position(log.log_end_offset, log.leader_epochs.latest_epoch, log.log_start_offset)
-
-
-_log = logging.getLogger("plog.broker")
-
-LIST_OFFSETS_VERSION = 9
-"""Kafka 3.9's followers ask in this one."""
-
-_LATEST, _EARLIEST = -1, -2
-_HIGHEST_END = 2**62
-"""No log comes that far; one that began there could soon take no more records."""
-
-_TURN_SECONDS = 0.002
-_PIECE_BYTES = 1024 * 1024
-"""The most that is appended at once, of whole batches."""
-
-_MAY_PASS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
-"""What a disk may refuse today and take tomorrow."""
-
-_USUAL = {
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ErrorCode.FENCED_LEADER_EPOCH,
-}
-"""What a leader answers before both brokers have heard of the same election."""
-
-_Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
