@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.spark.java_home import java_environment
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 DAMAGED = ROOT / "tests" / "golden" / "damage" / "09-swapped-batches"
-_PATIENCE_S = 120
 _STREAM = """
 import sys
 from pyspark.sql import SparkSession
@@ -120,11 +120,8 @@ def _serving(commit: Commit, place: Path) -> Iterator[subprocess.Popen[bytes]]:
     ready.unlink(missing_ok=True)
     listen = ("--listen", "127.0.0.1:0", "--set", "auto.create.topics.enable=true")
     with commit.start("serve", "--data-dir", place, "--ready-file", ready, *listen) as server:
-        deadline = time.monotonic() + _PATIENCE_S
-        while not ready.exists():
-            has_time = server.poll() is None and time.monotonic() < deadline
-            assert has_time, f"{commit.name}: plog serve does not start"
-            time.sleep(0.05)
+        wait_until(lambda: ready.exists() or server.poll() is not None, "plog serve is ready, or ends")
+        assert ready.exists(), f"{commit.name}: plog serve does not start"
         if not (place / "t-0").exists():
             commit.run("topic", "create", "t", "--bootstrap-server", _address(place))
         try:
