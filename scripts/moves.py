@@ -5,11 +5,11 @@
     python -m scripts.moves OLD NEW          two commits, with all between them
 
 The Python files of both sides are cut into units: functions, heads of classes (bases, decorators, fields in their
-order) and statements of modules. Imports, docstrings, `__all__` and the files' names are left out. Names are replaced
-by the table "New names" of CONTRIBUTING.md, and modules that strings name by where git finds them again. A move is
-proved if both sides have the same functions and classes equally often, and the same statements: two files that are
-joined may have had the same constant. Files that are not Python may change only where they are documents, mutants'
-anchors or settings that name modules.
+order) and statements of modules. Imports, docstrings, `__all__` and the files' names are left out, in programs that
+stand in strings, too. Names are replaced by the table "New names" of CONTRIBUTING.md, and modules that strings name by
+where git finds them again. A move is proved if both sides have the same functions and classes equally often, and the
+same statements: two files that are joined may have had the same constant. Files that are not Python may change only
+where they are documents, mutants' anchors or settings that name modules.
 
 Exits with 1, and shows each unit that differs, if a commit is no move.
 """
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,8 @@ _ROW = re.compile(r"^\| `(\S+)` \| `(\S+)` \|$", re.MULTILINE)
 _MAY_CHANGE = re.compile(
     r".*\.md|tests/mutants/.*\.toml|tests/form/.*\.json|pyproject\.toml|\.importlinter|changes/.*|docs/.*\.svg"
 )
+_IMPORT = re.compile(r"^ *from [\w.]+ import .*\n", re.MULTILINE)
+"""In a string that is a program, or a part of one."""
 _SHOWN = 10
 
 
@@ -50,11 +53,34 @@ class _Plain(ast.NodeTransformer):
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = {old: new for old, new in names.items() if "." not in old}
+        self._bound: dict[str, str] = {}
         self._modules = {old: new for old, new in names.items() if "." in old}
         longest_first = sorted(self._modules, key=len, reverse=True)
         self._module = (
             re.compile(rf"(?<![\w./])({'|'.join(map(re.escape, longest_first))})\b") if self._modules else None
         )
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        """A module that is imported by its own name has, in the file, the name that it has afterwards."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.ImportFrom):
+                for alias in part.names:
+                    if alias.asname is None and (new := self._modules.get(f"{part.module}.{alias.name}")):
+                        self._bound[alias.name] = new.rpartition(".")[2]
+        return self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        bound, own = self._bound, _variables(node)
+        self._bound = {name: new for name, new in bound.items() if name not in own}
+        try:
+            return self.generic_visit(node)
+        finally:
+            self._bound = bound
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast calls it so
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self._bound.get(node.id, self._names.get(node.id, node.id)), node.ctx)
 
     def visit_Import(self, _node: ast.Import) -> None:
         return None
@@ -72,9 +98,21 @@ class _Plain(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if self._module is not None and isinstance(node.value, str):
-            return ast.Constant(self._module.sub(lambda found: self._modules[found[1]], node.value))
-        return node
+        if not isinstance(node.value, str):
+            return node
+        if _IMPORT.search(node.value):
+            with suppress(SyntaxError):
+                return ast.Constant(ast.dump(self.visit(ast.parse(node.value))))
+        text = _IMPORT.sub("", self._names.get(node.value, node.value))
+        if self._module is not None:
+            text = self._module.sub(lambda found: self._modules[found[1]], text)
+        return ast.Constant(text)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """A module by its path, such as `core.log.retention`."""
+        if new := self._modules.get(ast.unparse(node)):
+            return ast.parse(new, mode="eval").body
+        return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -118,18 +156,24 @@ def _meets(text: str, names: Mapping[str, str]) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            variables = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-            variables |= {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+            variables = _variables(node) | {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
             found += [f"{node.name}: {old} and {new}" for old, new in names.items() if {old, new} <= variables]
     return found
+
+
+def _variables(node: ast.AST) -> set[str]:
+    """Those that a function sets, or is called with."""
+    set_here = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return set_here | {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str], names: Mapping[str, str]) -> list[str]:
     """Returns what differs between two sets of modules (path -> text), as lines to show; none if one is moved."""
     found = [f"{path}: two names become one: {meet}" for path, text in before.items() for meet in _meets(text, names)]
     sides: list[Counter[Unit]] = []
-    for texts in (before, after):
-        units = Counter(unit for text in texts.values() for unit in units_of(text, names))
+    afterwards = {old: new for old, new in names.items() if "." not in old}  # a room may have a module's old name
+    for texts, known in ((before, names), (after, afterwards)):
+        units = Counter(unit for text in texts.values() for unit in units_of(text, known))
         sides.append(Counter({unit: 1 if unit.kind == "statement" else n for unit, n in units.items()}))
     gone, come = sides[0] - sides[1], sides[1] - sides[0]
     new = {(unit.kind, unit.name): unit for unit in come}

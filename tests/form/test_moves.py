@@ -77,6 +77,25 @@ def test_modules_in_strings_follow_the_table() -> None:
     assert moves.compare({"a.py": before}, {"a.py": before.replace("core.older", "core.rooms.newer")}, NAMES)
 
 
+def test_programs_in_strings_and_paths_of_modules_follow_the_table() -> None:
+    before = 'import core.old\nRUN = """\nfrom core.old import size\nsize(1)\n"""\ncore.old.size(2)\n'
+    after = before.replace("core.old", "core.rooms.new").replace("size", "size_of")
+    assert moves.compare({"a.py": before}, {"a.py": after}, NAMES) == []
+    for change in ("size_of(3)", "core.rooms.new.size_of(3)"):
+        changed = after.replace(change.replace("3", "1" if change.startswith("s") else "2"), change)
+        assert changed != after
+        assert moves.compare({"a.py": before}, {"a.py": changed}, NAMES)
+
+
+def test_a_module_that_is_imported_has_its_new_name() -> None:
+    before = "from core import old\nold.size(1)\n"
+    assert moves.compare({"a.py": before}, {"a.py": "from core.rooms import new\nnew.size_of(1)\n"}, NAMES) == []
+    variable = "def f(old):\n    return old.size\n"
+    after = "from core.rooms import new\nnew.size_of(1)\n" + variable.replace("size", "size_of")
+    assert moves.compare({"a.py": before + variable}, {"a.py": after}, NAMES) == []
+    assert moves.compare({"a.py": before}, {"a.py": "from core.rooms import other\nother.size_of(1)\n"}, NAMES)
+
+
 def test_two_names_that_become_one_are_no_rename() -> None:
     before = "def f(size: int, size_of: int) -> int:\n    return size - size_of\n"
     after = before.replace("size: int, ", "").replace("size -", "size_of -")
