@@ -9,8 +9,9 @@ import pytest
 
 from core.client.client_config import read_settings_file
 from core.security.client_settings import parse_client_settings
+from tests.support.golden import GOLDEN
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = GOLDEN.parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 PROTOCOLS = {
     "In one minute": ["SASL_SSL"],
@@ -58,7 +59,7 @@ def test_every_provider_is_said_to_be_untested() -> None:
 
 def test_every_message_is_one_of_ours() -> None:
     """By its fixed parts, which stand in the source."""
-    sources = [*(ROOT / "core" / "client").glob("*.py"), *(ROOT / "core" / "security").rglob("*.py")]
+    sources = [*(ROOT / "core" / "client").rglob("*.py"), *(ROOT / "core" / "security").rglob("*.py")]
     source = "".join(path.read_text() for path in sources)
     table = TEXT.split("## When it fails")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE)

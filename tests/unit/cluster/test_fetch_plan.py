@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +26,11 @@ from core.protocol.schema.fetch import (
     PartitionData,
 )
 from tests.support.for_each import for_each
+from tests.support.golden import GOLDEN
 
 FRAMES = {
     line["name"]: bytes.fromhex(line["frame"])
-    for line in map(
-        json.loads, (Path(__file__).parents[2] / "golden" / "follower_fetches.ndjson").read_text().splitlines()
-    )
+    for line in map(json.loads, (GOLDEN.parent / "follower_fetches.ndjson").read_text().splitlines())
 }
 """Of real brokers of Kafka 3.9.2, without their sizes."""
 

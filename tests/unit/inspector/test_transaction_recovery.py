@@ -24,9 +24,10 @@ from core.log.producer_snapshot import parse_producer_snapshot
 from core.log.recovery_journal import undo
 from tests.support import doors
 from tests.support.damage import Place, places
+from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "damage" / "05-abort-marker-cut"
+MARKER_CUT = GOLDEN.parent / "damage" / "05-abort-marker-cut"
 GOLDEN_COMMITTED = [1, 2, 3, 4, 5, 8, 9, 10, 13, 14, 17, 18, 19, 25, 26, 29, 30, 31, 32, 39, 40, 41, 42, 44, 45, 46,
                     52, 59, 60, 62, 63, 64, 66, 67]  # fmt: skip
 """As Kafka's index has them: without what .txnindex lists, 53 and 55 among it."""
@@ -34,7 +35,7 @@ GOLDEN_COMMITTED = [1, 2, 3, 4, 5, 8, 9, 10, 13, 14, 17, 18, 19, 25, 26, 29, 30,
 
 @pytest.fixture
 def golden(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN, tmp_path / "data")) / "txn_interleaved-0"
+    return Path(shutil.copytree(MARKER_CUT, tmp_path / "data")) / "txn_interleaved-0"
 
 
 def committed(folder: Path, *, passes_over: bool = True) -> tuple[list[int], list[str]]:
