@@ -19,10 +19,10 @@ from benchmarks.figures import ratio, spread
 from benchmarks.options import option_parser
 from benchmarks.peers import scratch_folder
 from benchmarks.wire import connect
-from core.client.client_connection import ClientConnection
+from core.client.net.client_connection import ClientConnection
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.file_names import CLEANER_CHECKPOINT
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.file_names import CLEANER_CHECKPOINT
 from core.protocol.schema.produce import PRODUCE
 from core.records.record import Record
 from core.records.record_batch_builder import batch_of

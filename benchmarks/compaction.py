@@ -24,8 +24,8 @@ from benchmarks.peers import archive_options, scratch_folder
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.file_names import CLEANER_CHECKPOINT
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
 from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns

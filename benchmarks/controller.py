@@ -27,14 +27,12 @@ from benchmarks.figures import spread
 from benchmarks.mixed_cluster import pid_of
 from benchmarks.options import add_only, ensure_kafka, ensure_packages, option_parser
 from benchmarks.peers import cpu_seconds, scratch_folder
-from core.broker.controller.controller_term import ControllerTerm
-from core.cluster.elections import DEFAULT_POLICY
+from core.broker.controller.active_controller import ActiveController
+from core.cluster.controller.elections import DEFAULT_POLICY
 from core.common.clock import SystemClock
 from core.common.topic_partition import random_uuid
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Create, Operation
 from core.zookeeper.znodes import (
     PERSISTENT_PATHS,
     BrokerEndpoint,
@@ -46,6 +44,8 @@ from core.zookeeper.znodes import (
     topic_path,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Create, Operation
 from tests.support.mixed_cluster import SESSION_MS, MixedCluster
 from tests.support.oracle import KAFKA39_VERSION
 from tests.support.waiting import wait_until
@@ -59,7 +59,7 @@ _PATIENCE_S = 120
 
 
 class _Unsent:
-    """Takes control requests as `ControlQueue` does, and sends none."""
+    """Takes control requests as `ControllerSender` does, and sends none."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -119,7 +119,7 @@ async def _one_term(session: ZooKeeperSession) -> tuple[float, int]:
     await election.start()
     elected = await won
     start_s = time.process_time()
-    term = ControllerTerm(
+    term = ActiveController(
         session,
         ControllerStore(session, elected.epoch, elected.epoch_version),
         node_id=2,

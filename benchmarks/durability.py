@@ -40,7 +40,7 @@ from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.protocol.frame import encode_request
 from core.protocol.schema.produce import PRODUCE

@@ -35,8 +35,8 @@ _ROUND = r"""
 import json, os, resource, sys, time
 from pathlib import Path
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.requests.turns import Turns
-from core.cluster.controller import NewTopic
+from core.broker.requests.fair_scheduler import FairScheduler
+from core.cluster.image.broker_metadata import NewTopic
 from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.list_offsets import *
@@ -58,18 +58,18 @@ class Timer:
 
 directory, config = Path(sys.argv[3]), BrokerConfig.parse({"log.retention.ms": "-1"})
 try:
-    from core.broker.node import Node
+    from core.broker.broker_server import BrokerServer
     from core.broker.requests.runtime import ImmediateRuntime
 
     runtime = ImmediateRuntime()
-    broker = Node(directory, config, runtime=runtime)
-    runtime.turns, create_topic = Turns(Loop()), broker.services.topics.create
+    broker = BrokerServer(directory, config, runtime=runtime)
+    runtime.turns, create_topic = FairScheduler(Loop()), broker.services.topics.create
     topics = lambda: broker.services.image.topics
 except ImportError:  # a version before 0.3
     from core.broker.broker import Broker
 
     broker = Broker(directory, config)
-    broker.turns, broker.schedule = Turns(Loop()), lambda delay_ms, function: Timer()
+    broker.turns, broker.schedule = FairScheduler(Loop()), lambda delay_ms, function: Timer()
     create_topic, topics = broker.create_topic, lambda: broker.image.topics
 for name, partitions, configs in (
     ("t", partition_count, {}), ("plain", 1, {}), ("compacted", 1, {"cleanup.policy": "compact"}),

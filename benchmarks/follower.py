@@ -19,7 +19,7 @@ from benchmarks.peers import scratch_folder
 from core.common.clock import SystemClock
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches

@@ -18,9 +18,9 @@ from benchmarks.figures import spread
 from benchmarks.options import ensure_kafka, option_parser
 from benchmarks.peers import KafkaPeer, PlogPeer, running, scratch_folder
 from benchmarks.wire import transport_to
-from core.client.coordinator import patiently
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.coordinator_connection import patiently
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message_codec import codec

@@ -104,7 +104,7 @@ def make_app(name: str, directory: Path) -> Any:
         return App()
     from cli.inspect.app import InspectApp
     from core.pipeline.session import Session
-    from core.view.inspected import open_places
+    from core.view.target.inspect_target import open_places
 
     return InspectApp(open_places([str(directory), "big"], Session(directory=directory), lambda text: "/" in text))
 

@@ -20,15 +20,15 @@ from benchmarks.figures import spread
 from benchmarks.follower import make_answers
 from benchmarks.options import option_parser
 from benchmarks.peers import Peer, PlogPeer, cpu_seconds, running, scratch_folder
+from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.node import Node
-from core.broker.replication.leader_fetcher import FollowingBroker, ReplicaFetchers
+from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.serving import event_loop
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.controller import NewTopic
-from core.cluster.metadata_delta import MetadataDelta
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import parse_endpoint
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
@@ -40,7 +40,7 @@ PARTITION = TopicPartition("t", 0)
 
 def fill(directory: Path, batch_bytes: int, total_bytes: int) -> tuple[bytes, int]:
     """Makes the leader's topic, and gives its id and where it ends."""
-    node = Node(directory, BrokerConfig.parse({"node.id": str(LEADER)}))
+    node = BrokerServer(directory, BrokerConfig.parse({"node.id": str(LEADER)}))
     topic_id = node.services.topics.create(NewTopic("t", 1, configs={"retention.ms": "-1"})).topic_id
     log = node.services.replicas.partitions[PARTITION].log
     for answer in make_answers(batch_bytes, total_bytes, with_producer=False):
@@ -52,7 +52,7 @@ def fill(directory: Path, batch_bytes: int, total_bytes: int) -> tuple[bytes, in
 async def follow(directory: Path, leader: Peer, topic_id: bytes, end_offset: int) -> tuple[float, float, int]:
     """CPU seconds of the follower and of the leader, and the bytes that came."""
     runtime = LoopRuntime(asyncio.get_running_loop(), directory)
-    node = Node(directory, BrokerConfig.parse({"node.id": str(FOLLOWER)}), runtime=runtime)
+    node = BrokerServer(directory, BrokerConfig.parse({"node.id": str(FOLLOWER)}), runtime=runtime)
     replicas = node.services.replicas
     registration = PartitionRecord(
         0, topic_id, replicas=[LEADER, FOLLOWER], isr=[LEADER], leader=LEADER, leader_epoch=0
@@ -62,7 +62,7 @@ async def follow(directory: Path, leader: Peer, topic_id: bytes, end_offset: int
         finish(steps)
     log = replicas.partitions[PARTITION].log
     before = time.process_time(), sum(cpu_seconds(leader.pid))
-    fetchers = ReplicaFetchers(
+    fetchers = ReplicaFetcherManager(
         FollowingBroker(
             node_id=A_CONSUMER,
             replicas=replicas,

@@ -24,22 +24,22 @@ from typing import Any
 
 from benchmarks.options import add_full_memory, option_parser
 from benchmarks.peers import memory_of, scratch_folder
+from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.node import Node
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests import request_dispatcher
+from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.handlers import fetch, produce
 from core.broker.requests.handlers.fetch import DelayedFetch
-from core.broker.requests.produce_memory import ProduceMemory, RememberedRequest
-from core.broker.requests.turns import Turns
+from core.broker.requests.produce_fast_path import ProduceFastPath, RememberedRequest
 from core.broker.serving import connection as connection_module
 from core.broker.serving.connection import Connection
 from core.broker.serving.connection_memory import ConnectionMemory
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.controller import NewTopic
-from core.cluster.partition import Partition
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.partition.partition import Partition
+from core.files.file_records import FileRecords
 from core.log import partition_log
-from core.log.file_records import FileRecords
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
@@ -56,7 +56,7 @@ STAGES: list[tuple[Any, str, str]] = [
     (Connection, "_on_readable", REST),
     (request_dispatcher, "read_request_start", "request decoded"),
     (Endpoint, "decode_request", "request decoded"),
-    (ProduceMemory, "find", "recognized by its bytes (produce_memory)"),
+    (ProduceFastPath, "find", "recognized by its bytes (produce_memory)"),
     (produce, "handle_remembered", "handler"),
     (fetch, "handle", "handler"),
     (produce, "read_one_batch", "batch header read"),
@@ -167,7 +167,7 @@ class Bench:
     """A broker, and its connection with one client."""
 
     def __init__(self, directory: Path, watch: Stopwatch) -> None:
-        self.broker = Node(directory, BrokerConfig.parse({"log.retention.ms": "-1"}))
+        self.broker = BrokerServer(directory, BrokerConfig.parse({"log.retention.ms": "-1"}))
         listener = socket.create_server(("127.0.0.1", 0))
         self._client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -185,7 +185,7 @@ class Bench:
             sock=timed,
             dispatcher=self.broker.dispatcher,
             buffers=ReceiveBuffers(),
-            turns=Turns(loop),
+            turns=FairScheduler(loop),
             memory=ConnectionMemory(self.broker.services.config.queued_max_request_bytes),
             max_request_bytes=100 << 20,
             on_close=lambda _: None,

@@ -31,7 +31,8 @@ _KAFKAS_RECORD_BYTES = 8 << 10  # of TLS: Kafka's fetch answers come in records 
 _PLOG = "from plog.__main__ import main; main()"
 _WITH_SSL_SOCKET = f"""
 import ssl
-from core.client import client_connection, tls_socket
+from core.client.net import client_connection
+from core.client.net import tls_socket
 
 def is_readable(plain, seconds, of_plain=client_connection.is_readable):
     return isinstance(plain, ssl.SSLSocket) and plain.pending() > 0 or of_plain(plain, seconds)

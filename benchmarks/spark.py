@@ -26,14 +26,14 @@ from benchmarks.options import ensure_kafka, ensure_packages, option_parser
 from benchmarks.peers import Command, archive_options, resident_bytes, scratch_folder
 from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
-from core.log.directory_reader import DirectoryReader
+from core.forensics.directory_reader import DirectoryReader
 from core.records.compression import CompressionType
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat
 from core.spark.replay import Replay
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import spark_session
 from core.spark.source_options import TARGET_BYTES
+from core.spark.spark_session import spark_session
 from tests.support.broker import add_topic, open_broker
 from tests.support.kafka_server import KafkaServer
 from tests.support.server import PLOG
@@ -94,7 +94,7 @@ def replay(spark: SparkSession, data_dir: Path, out: Path) -> None:
 
 
 _BARE = """
-import sys; from pathlib import Path; from core.spark.session import spark_session
+import sys; from pathlib import Path; from core.spark.spark_session import spark_session
 with spark_session("local[2]", Path(sys.argv[1])) as spark:
     spark.sparkContext.parallelize(range(4), 4).map(lambda n: n).count()
 """

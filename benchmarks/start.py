@@ -33,8 +33,8 @@ from benchmarks.peers import HERE, cpu_seconds, environment_of, resident_bytes
 from benchmarks.wire import transport_to
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import write_offset_checkpoint
-from core.log.file_names import (
+from core.files.checkpoint_file import write_offset_checkpoint
+from core.files.file_names import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_SUFFIX,

@@ -23,10 +23,10 @@ from benchmarks.figures import quotient, quotients, spread
 from benchmarks.options import ensure_kafka, option_parser
 from benchmarks.peers import KafkaPeer, Peer, PlogPeer, cpu_seconds, running, scratch_folder
 from benchmarks.wire import next_offset, transport_to
-from core.client.admin import LATEST, Admin
-from core.client.kafka_client import KafkaClient
-from core.client.transactional_producer import TransactionalProducer
-from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
+from core.client.admin.admin import LATEST, Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.transactional_producer import TransactionalProducer
+from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

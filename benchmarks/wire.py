@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import parse_bootstrap
 
 _HEADER_BYTES = 61

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.table import Row
-from core.cluster.cluster_health import partition_health
+from core.cluster.description.cluster_health import partition_health
 
 if TYPE_CHECKING:
-    from core.client.broker_survey import BrokerSurvey
-    from core.cluster.cluster_description import BrokerDescription, ClusterDescription
-    from core.cluster.leaderless_partition import LeaderlessPartition
-    from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
+    from core.client.cluster_admin.log_dirs_query import LogDirsQuery
+    from core.cluster.controller.leaderless_partition import LeaderlessPartition
+    from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
+    from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
 
 STATUS_COLUMNS = ["broker", "listeners", "rack", "controller", "state", "zookeeper_silence_ms", "apis", "failure"]
 OF_CLUSTER = [
@@ -106,7 +106,7 @@ def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
     """Gives one row for each range of a feature's levels, with the brokers that support it: those that say of no level
     support 0 alone. Level 0 is finalized if no other is. `shows_all`: says it if these are all that were asked.
     """
-    from core.cluster.wanted_levels import features_of
+    from core.cluster.description.feature_args import features_of
 
     known = {broker.broker_id: broker.features for broker in found.brokers if broker.features is not None}
     brokers: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -141,7 +141,7 @@ BROKER_COLUMNS = [
 
 
 def broker_row(
-    broker: BrokerDescription, placed: Sequence[ReplicatedPartition], survey: BrokerSurvey
+    broker: BrokerDescription, placed: Sequence[ReplicatedPartition], survey: LogDirsQuery
 ) -> dict[str, Any]:
     number = broker.broker_id
     return {

@@ -24,14 +24,14 @@ def complete_feature(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_lowered_feature(ctx: Any, incomplete: str) -> list[str]:
-    from core.cluster.wanted_levels import ALL
+    from core.cluster.description.feature_args import ALL
 
     return [name for name in complete_feature(ctx, incomplete) if name != ALL]
 
 
 def complete_new_level(incomplete: str) -> list[str]:
-    from core.cluster.feature_levels import MEMBERS_FEATURES
-    from core.cluster.wanted_levels import NONE
+    from core.cluster.description.feature_args import NONE
+    from core.cluster.image.feature_levels import MEMBERS_FEATURES
 
     return [word for word in (NONE, *(f"{name}=" for name in MEMBERS_FEATURES)) if word.startswith(incomplete)]
 
@@ -52,25 +52,25 @@ def _complete(ctx: Any, incomplete: str, find: Callable[[str | None, Path | None
 
 
 def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.session import session_of
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.directory_topics import DirectoryTopics
+    from cli.open_session import session_of
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.directory_topics import DirectoryTopics
 
     with session_of(server, directory).open_source() as source:
         return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()
 
 
 def _groups(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.session import session_of
-    from core.client.group_admin import GroupAdmin
+    from cli.open_session import session_of
+    from core.client.admin.group_admin import GroupAdmin
 
     with session_of(server, directory).open_client(is_read_only=True) as client:
         return [group.group_id for group in GroupAdmin(client).list_groups()]
 
 
 def _features(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.session import session_of
-    from core.cluster.wanted_levels import ALL
+    from cli.open_session import session_of
+    from core.cluster.description.feature_args import ALL
 
     with session_of(server, directory).open_client(is_read_only=True) as client:
         return [ALL, *client.any_connection().supported_features]

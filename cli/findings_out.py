@@ -10,7 +10,7 @@ from cli.options import say
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.inspector.findings import Finding
+    from core.inspector.check.findings import Finding
 
 
 def finding_text(finding: Finding) -> str:
@@ -39,7 +39,7 @@ def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool)
 
 def unchecked_text(path: Path) -> str:
     """Says that a folder or a file was passed over."""
-    from core.log.file_names import parse_offset_file_name, parse_partition_directory_name
+    from core.files.file_names import parse_offset_file_name, parse_partition_directory_name
 
     why = "that is no partition's name. Kafka refuses to start on a directory that has it; plog passes over it"
     if parse_offset_file_name(path.name) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from cli.options import say
-from core.client.admin import Admin, AlterOperation, ConfigChange, ConfigValue
+from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
 from core.common.config_def import KEPT_ONLY, ConfigResourceType
 from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
@@ -44,7 +44,7 @@ def hint_at_topic_setting(error: KafkaError, keys: Collection[str]) -> None:
     """Adds to the error of a topic that can't be made the setting that may be meant by one of these keys. A server
     lists settings of topics that are there, so that plog's own are taken.
     """
-    from core.log.log_config import TOPIC_CONFIG
+    from core.files.log_config import TOPIC_CONFIG
 
     if error.code is ErrorCode.INVALID_CONFIG:
         _add_hint(error, keys, {key.name for key in TOPIC_CONFIG})

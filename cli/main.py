@@ -29,9 +29,9 @@ from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour
 from cli.typer_internals import ClickException, NoArgsIsHelpError
 from core import VERSION
+from core.common.decompression_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, DamagedAnswerError, KafkaError, PlogError, UsageError
-from core.common.expansion_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.filesystem import access_error, find_hint
 
 COMMANDS = {

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cli.place import choose_place
+from cli.data_location import choose_place
 from cli.terminal import find_width, wrapped
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable

@@ -1,4 +1,4 @@
-"""The class of every command, and of every group of them: they take the names that `cli/other_names.py` has, and say
+"""The class of every command, and of every group of them: they take the names that `cli/option_aliases.py` has, and say
 what was meant by one that nobody has.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cli.data_location import level_of
+from cli.option_aliases import COMMANDS_MEANT, FLAG, SETTINGS, Convert, Setting, hint_of, names_by_meaning, other_names
 from cli.options import say
-from cli.other_names import COMMANDS_MEANT, FLAG, SETTINGS, Convert, Setting, hint_of, names_by_meaning, other_names
-from cli.place import level_of
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
 from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
@@ -278,7 +278,7 @@ def _resolved(name: str, value: str) -> str:
     """Takes the value from where a reference says, as ${env:NAME}."""
     if "${" not in value:
         return value
-    from core.client.client_config import replace_references
+    from core.client.net.client_config import replace_references
 
     return replace_references({name: value}, "-X")[name]
 

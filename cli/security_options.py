@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperOption
 
+from cli.data_location import level_of
 from cli.options import say
-from cli.place import level_of
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def find_spark_access() -> str:
 
 def find_named_server(bootstrap_server: str | None) -> str | None:
     """Gives the servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was
-    given as near to the command as they were (`cli/place.py`). With --zookeeper nobody asks.
+    given as near to the command as they were (`cli/data_location.py`). With --zookeeper nobody asks.
     """
     if bootstrap_server is not None:
         _ensure_no_other(bootstrap_server)
@@ -172,7 +172,7 @@ def _read(given: _Given) -> ClientSettings:
 
 def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
     """Reads those of the file, and puts the single ones over them; gives warnings too."""
-    from core.client.client_config import read_settings_file, reference_warnings, replace_references
+    from core.client.net.client_config import read_settings_file, reference_warnings, replace_references
 
     settings: dict[str, str] = {}
     warnings: list[str] = []
@@ -184,7 +184,7 @@ def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
 
 
 def _properties(given: list[str]) -> dict[str, str]:
-    from core.client.client_config import is_reference
+    from core.client.net.client_config import is_reference
     from core.security.client_settings import SECRET_SETTINGS
 
     properties = {}
@@ -205,7 +205,7 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 def resolve_reference(option: str, value: str) -> str:
     """Reads the secret that an option's value refers to; raises UsageError for one that is the secret itself."""
-    from core.client.client_config import is_reference, replace_references
+    from core.client.net.client_config import is_reference, replace_references
 
     if not is_reference(value):
         raise UsageError(

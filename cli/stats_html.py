@@ -10,7 +10,7 @@ from cli.report.markup import paragraph, section, text, tiles
 from cli.report.style import CSS
 
 if TYPE_CHECKING:
-    from core.view.stats_report import LogReport, StatsReport
+    from core.view.figures.stats_report import LogReport, StatsReport
 
 
 def stats_html(logs: Mapping[str, Mapping[str, Any]], report: StatsReport | None = None) -> str:

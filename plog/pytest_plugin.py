@@ -171,7 +171,7 @@ def _brokers(value: object) -> int:
 
 def _ensure_known(features: Any, settings: Mapping[str, str]) -> None:
     """Fails for features and settings that plog does not have: a test would be about something else than it says."""
-    from core.cluster.wanted_levels import levels_of_new_cluster
+    from core.cluster.description.feature_args import levels_of_new_cluster
     from plog.testing import ensure_obeyed
 
     with _failing():

@@ -30,8 +30,8 @@ from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, KafkaError, UsageError
 
 if TYPE_CHECKING:
+    from core.broker.broker_server import BrokerServer
     from core.broker.config.broker_config import BrokerConfig
-    from core.broker.node import Node
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
     from core.processes.broker_process import BrokerProcess
@@ -294,9 +294,9 @@ def _create_topic(
     replication_factor: int = -1,
     client_settings: Mapping[str, str] | None = None,
 ) -> None:
-    from core.client.admin import Admin
-    from core.client.client_config import replace_references
-    from core.client.kafka_client import KafkaClient
+    from core.client.admin.admin import Admin
+    from core.client.net.client_config import replace_references
+    from core.client.net.kafka_client import KafkaClient
     from core.common.endpoint import parse_bootstrap
     from core.security.client_settings import parse_client_settings
 
@@ -346,7 +346,7 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
 def _config_of(settings: Mapping[str, str]) -> BrokerConfig:
     """Parses the settings of a broker for a test; raises as `running_broker` says."""
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-    from core.broker.requests.asked_security import ensure_asks_for_none
+    from core.broker.requests.unsupported_security import ensure_asks_for_none
 
     config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
     ensure_asks_for_none(config)
@@ -383,14 +383,14 @@ class _BrokerThread(threading.Thread):
         self._server: SocketServer | None = None
 
     def run(self) -> None:
-        from core.broker.node import Node
+        from core.broker.broker_server import BrokerServer
         from core.broker.serving.event_loop import new_runner
         from core.broker.serving.loop_runtime import LoopRuntime
 
         try:
             with new_runner() as runner:
                 runtime = LoopRuntime(runner.get_loop(), self._directory)
-                node = Node(self._directory, self._config, runtime=runtime)
+                node = BrokerServer(self._directory, self._config, runtime=runtime)
                 try:
                     runner.run(self._serve(node, runtime))
                 finally:
@@ -400,7 +400,7 @@ class _BrokerThread(threading.Thread):
         finally:
             self._is_decided.set()
 
-    async def _serve(self, node: Node, runtime: LoopRuntime) -> None:
+    async def _serve(self, node: BrokerServer, runtime: LoopRuntime) -> None:
         from core.broker.serving.socket_server import SocketServer
 
         server = SocketServer(node, runtime, self._config.listeners_or(_ANY_PORT))

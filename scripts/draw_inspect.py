@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from cli.inspect.app import InspectApp  # noqa: E402
 from cli.inspect.glyphs import UNICODE  # noqa: E402
 from core.pipeline.session import Session  # noqa: E402
-from core.view.inspected import open_places  # noqa: E402
+from core.view.target.inspect_target import open_places  # noqa: E402
 
 PREPARED = """
 plog topic create flights --partitions 4 --set retention.ms=-1 --set segment.bytes=1048576 --data-dir data

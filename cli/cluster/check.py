@@ -9,14 +9,14 @@ import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
 from cli.completion import complete_topic
+from cli.data_location import typed_place
 from cli.options import BootstrapServerOption, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.client.replica_check import ReplicaComparison
+    from core.client.cluster_admin.replica_check import ReplicaComparison
+    from core.client.net.kafka_client import KafkaClient
     from core.common.topic_partition import TopicPartition
 
 _COLUMNS = ["partition", "brokers", "start_offset", "end_offset", "compared", "only_in_some", "result"]
@@ -48,8 +48,8 @@ def check(
       plog cluster check flights --bootstrap-server 127.0.0.1:9092
     """
     from cli.progress import Progress
-    from core.client.cluster_partitions import read_partitions
-    from core.client.replica_check import ReplicaCheck
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.client.cluster_admin.replica_check import ReplicaCheck
 
     found: list[ReplicaComparison] = []
     with open_cluster("check", bootstrap_server, data_dir) as client:
@@ -77,7 +77,7 @@ def check(
 
 
 def _find_compacted(client: KafkaClient, topics: Sequence[str]) -> set[str]:
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
 
     policies = Admin(client).find_topic_setting(topics, "cleanup.policy") if topics else {}
     unknown = [topic for topic in topics if topic not in policies]
@@ -102,7 +102,7 @@ def _say_rest(found: Sequence[ReplicaComparison]) -> None:
         for broker, error in one.not_compared.items():
             reasons.setdefault((broker, error.message), []).append(one.partition)
     for (broker, message), partitions in reasons.items():
-        from core.cluster.cluster_health import names_text
+        from core.cluster.description.cluster_health import names_text
 
         say(f"warning: broker {broker} was not compared for {names_text(partitions)}: {message}")
     if any(one.is_compacted for one in found):

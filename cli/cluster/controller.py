@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from core.client.kafka_client import KafkaClient
-    from core.client.metadata_quorum import MetadataQuorum, QuorumNode
+    from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
+    from core.client.net.kafka_client import KafkaClient
 
 _NODE_COLUMNS = ["node", "role", "end_offset", "lag", "last_fetch_timestamp", "last_caught_up_timestamp"]
 _OF_QUORUM = ["controller", "epoch", "high_watermark"]
@@ -37,7 +37,7 @@ def controller(
     Example:
       plog cluster controller --bootstrap-server 127.0.0.1:9092
     """
-    from core.client.kafka_client import KafkaClient
+    from core.client.net.kafka_client import KafkaClient
 
     with session_of(bootstrap_server, data_dir).open_source() as source:
         code = _of_cluster(source, output) if isinstance(source, KafkaClient) else _of_files(source.directory, output)
@@ -45,7 +45,7 @@ def controller(
 
 
 def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
-    from core.client.metadata_quorum import find_quorum
+    from core.client.admin.metadata_quorum import find_quorum
     from core.common.error_code import ErrorCode
     from core.common.errors import ConnectionFailedError
 
@@ -105,7 +105,7 @@ def _node_row(node: QuorumNode, quorum: MetadataQuorum, end: int | None) -> Row:
 
 
 def _of_files(directory: Path, output: OutputFormat) -> int:
-    from core.cluster.controller_history import read_controller_history
+    from core.cluster.controller.controller_history import read_controller_history
 
     terms = read_controller_history(directory)
     if terms is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.cluster.moving import (
+from cli.cluster.reassignment_common import (
     ThrottleOption,
     ToOption,
     carry_out,
@@ -17,13 +17,13 @@ from cli.cluster.moving import (
     warn_of_leaderless,
 )
 from cli.cluster.served_cluster import open_cluster
+from cli.data_location import typed_place
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption
-from cli.place import typed_place
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.planned_move import PlannedMove
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.assignment.planned_move import PlannedMove
 
 
 def drain(
@@ -53,11 +53,11 @@ def drain(
 
 def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[PlannedMove]:
     """Raises UsageError for a broker that nobody knows, and if the others can't hold the replicas."""
-    from core.client.cluster_partitions import read_partitions
-    from core.client.cluster_status import describe_cluster
-    from core.client.reassigner import ensure_free
-    from core.client.replica_sizes import largest_sizes
-    from core.cluster.replica_placement import plan_drain
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.client.cluster_admin.reassigner import ensure_free
+    from core.client.cluster_admin.replica_sizes import largest_sizes
+    from core.cluster.assignment.reassignment_planner import plan_drain
     from core.common.errors import UsageError
 
     if wanted is not None and broker in wanted:
@@ -79,8 +79,8 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
 
 def _say_rest(client: KafkaClient, broker: int) -> None:
     """Says whether the broker holds something all the same: topics that were made meanwhile."""
-    from core.client.cluster_partitions import read_partitions
-    from core.cluster.cluster_health import names_text
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.cluster.description.cluster_health import names_text
 
     rest = [p.partition for p in read_partitions(client, None, []) if broker in p.replicas]
     if rest:

@@ -15,9 +15,9 @@ from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.leaderless_partition import LeaderlessPartition
-    from core.cluster.replicated_partition import ReplicatedPartition
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.controller.leaderless_partition import LeaderlessPartition
+    from core.cluster.description.replicated_partition import ReplicatedPartition
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
 
@@ -56,7 +56,7 @@ def elect(
     Example:
       plog cluster elect --preferred flights --bootstrap-server 127.0.0.1:9092
     """
-    from core.client.cluster_admin import ClusterAdmin, ElectionType
+    from core.client.cluster_admin.cluster_admin import ClusterAdmin, ElectionType
     from core.common.errors import UsageError
 
     if preferred is unclean:
@@ -93,7 +93,7 @@ def _write(rows: Sequence[Row], output: OutputFormat) -> None:
 
 def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> list[ReplicatedPartition]:
     """Gives the partitions that are meant; without names, those that are not led as they are to be."""
-    from core.client.cluster_partitions import read_partitions
+    from core.client.cluster_admin.cluster_partitions import read_partitions
 
     if is_unclean:
         _ensure_named(client, names)
@@ -123,8 +123,8 @@ def _say_what_is_lost(
     client: KafkaClient, placed: Sequence[ReplicatedPartition]
 ) -> dict[TopicPartition, LeaderlessPartition]:
     """Says of each partition without a leader which replica has what, and whose records would be given up."""
-    from core.client.cluster_partitions import report_leaderless
-    from core.client.cluster_status import describe_cluster
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_partitions import report_leaderless
 
     if all(p.has_leader for p in placed):
         return {}
@@ -186,8 +186,8 @@ def find_leaders(
     """Gives who leads the partitions now, and says of which that is not known, and why: what the controller has
     answered is to be shown in any case.
     """
-    from core.client.cluster_partitions import read_leaders_when_heard
-    from core.cluster.cluster_health import names_text
+    from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
+    from core.cluster.description.cluster_health import names_text
     from core.common.errors import PlogError
 
     try:

@@ -10,20 +10,20 @@ import typer
 from cli.cluster.served_cluster import open_cluster
 from cli.completion import complete_feature, complete_lowered_feature
 from cli.confirmation import YesOption, ensure_meant
+from cli.data_location import typed_place
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from core.client.cluster_admin import ClusterAdmin
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.cluster_description import ClusterDescription
-    from core.cluster.feature_levels import FeatureUpdate
-    from core.cluster.wanted_levels import PlannedUpdate, WantedLevel
+    from core.client.cluster_admin.cluster_admin import ClusterAdmin
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.cluster_description import ClusterDescription
+    from core.cluster.description.feature_args import FeatureArg, PlannedUpdate
+    from core.cluster.image.feature_levels import FeatureUpdate
     from core.common.errors import KafkaError
 
 _COLUMNS = ["feature", "before", "level", "result"]
@@ -69,7 +69,7 @@ def features(
     Example:
       plog cluster features --upgrade all --bootstrap-server 127.0.0.1:9092
     """
-    from core.cluster.wanted_levels import parse_wanted
+    from core.cluster.description.feature_args import parse_wanted
     from core.common.errors import UsageError
 
     wanted = parse_wanted(upgrade or (), downgrade or (), is_unsafe=unsafe)
@@ -87,9 +87,9 @@ def features(
 def _show(bootstrap_server: str | None, data_dir: Path | None, output: OutputFormat) -> int:
     """Gives the exit code."""
     from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
-    from core.client.cluster_status import describe_cluster
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.directory_cluster import read_cluster
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.directory_cluster import read_cluster
 
     with session_of(bootstrap_server, data_dir).open_source() as source:
         is_served = isinstance(source, KafkaClient)
@@ -106,7 +106,7 @@ def _show(bootstrap_server: str | None, data_dir: Path | None, output: OutputFor
 
 
 def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
-    from core.cluster.wanted_levels import features_of
+    from core.cluster.description.feature_args import features_of
 
     if not is_served:
         say("nobody serves it: this is what the files say")
@@ -121,7 +121,7 @@ def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
 
 def _say_lacking(found: ClusterDescription) -> int:
     """Says which brokers can't work at what is finalized, and gives the exit code."""
-    from core.cluster.feature_levels import unsupported
+    from core.cluster.image.feature_levels import unsupported
 
     code = 0
     for broker in found.brokers:
@@ -134,10 +134,10 @@ def _say_lacking(found: ClusterDescription) -> int:
 
 
 def _hint_at_more(found: ClusterDescription) -> None:
-    from core.cluster.feature_levels import UpgradeType
-    from core.cluster.wanted_levels import ALL, WantedLevel, plan_updates
+    from core.cluster.description.feature_args import ALL, FeatureArg, plan_updates
+    from core.cluster.image.feature_levels import UpgradeType
 
-    more = plan_updates([WantedLevel(ALL, None, UpgradeType.UPGRADE)], found)
+    more = plan_updates([FeatureArg(ALL, None, UpgradeType.UPGRADE)], found)
     if more:
         say(f"hint: plog cluster features --upgrade {ALL}{typed_place()} would finalize {_levels_text(more)}")
 
@@ -146,12 +146,12 @@ def _hint_at_more(found: ClusterDescription) -> None:
 
 
 def _change(
-    client: KafkaClient, wanted: Sequence[WantedLevel], output: OutputFormat, *, is_meant: bool, dry_run: bool
+    client: KafkaClient, wanted: Sequence[FeatureArg], output: OutputFormat, *, is_meant: bool, dry_run: bool
 ) -> int:
     """Gives the exit code. Raises the failure of a broker that has to be asked and can't be reached."""
-    from core.client.cluster_admin import ClusterAdmin
-    from core.client.cluster_status import describe_cluster
-    from core.cluster.wanted_levels import plan_updates
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_admin import ClusterAdmin
+    from core.cluster.description.feature_args import plan_updates
 
     found = describe_cluster(client)
     failures = [broker.failure for broker in found.brokers if broker.failure is not None]
@@ -201,15 +201,15 @@ _LOST = {"group.version": "members of groups of the consumer protocol are refuse
 
 
 def _unsafe_of(needed: Sequence[PlannedUpdate]) -> list[PlannedUpdate]:
-    from core.cluster.feature_levels import UpgradeType
+    from core.cluster.image.feature_levels import UpgradeType
 
     return [one for one in needed if one.update.way is UpgradeType.UNSAFE_DOWNGRADE]
 
 
 def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
     """Says what follows from it, and gives what may be wrong with that; nothing if a safe downgrade is all."""
-    from core.cluster.kafka_release import METADATA_VERSION_FEATURE
-    from core.cluster.wanted_levels import features_of
+    from core.cluster.description.feature_args import features_of
+    from core.cluster.image.kafka_release import METADATA_VERSION_FEATURE
 
     raised = [one for one in needed if one.update.level > one.before]
     unsafe = _unsafe_of(needed)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.elect import find_leaders
-from cli.cluster.moving import parse_broker
+from cli.cluster.reassignment_common import parse_broker
 from cli.cluster.served_cluster import open_cluster
 from cli.confirmation import YesOption, ensure_meant
+from cli.data_location import typed_place
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.cluster_description import ClusterDescription
-    from core.cluster.leaderless_partition import LeaderlessPartition
-    from core.cluster.replicated_partition import ReplicatedPartition
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.controller.leaderless_partition import LeaderlessPartition
+    from core.cluster.description.cluster_description import ClusterDescription
+    from core.cluster.description.replicated_partition import ReplicatedPartition
 
 _COLUMNS = ["partition", "leader", "waits_for", "result"]
 
@@ -42,9 +42,9 @@ def forget_replica(
     Example:
       plog cluster forget-replica 3 --dry-run --bootstrap-server 127.0.0.1:9092
     """
-    from core.client.cluster_admin import ClusterAdmin
-    from core.client.cluster_partitions import read_partitions, report_leaderless
-    from core.client.cluster_status import describe_cluster
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_admin import ClusterAdmin
+    from core.client.cluster_admin.cluster_partitions import read_partitions, report_leaderless
 
     broker = parse_broker(name)
     with open_cluster("forget-replica", bootstrap_server, data_dir) as client:
@@ -71,7 +71,7 @@ def forget_replica(
 
 def _ensure_can_be(found: ClusterDescription, broker: int) -> None:
     """Raises KafkaError for a broker that lives, and for a controller that has no such thing."""
-    from core.client.cluster_partitions import has_plogs_controller
+    from core.client.cluster_admin.cluster_partitions import has_plogs_controller
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 

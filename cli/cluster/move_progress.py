@@ -12,7 +12,7 @@ from cli.terminal import cut, find_width
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
-    from core.client.reassignment_watch import MovedSoFar
+    from core.client.cluster_admin.reassignment_watch import MovedSoFar
 
 _EVERY_SECONDS_IN_A_PIPE = 10.0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.move_progress import MoveProgress
-from cli.cluster.moving import (
+from cli.cluster.reassignment_common import (
     ThrottleOption,
     ToOption,
     carry_out,
@@ -30,8 +30,8 @@ from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say,
 from cli.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.planned_move import PlannedMove
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.assignment.planned_move import PlannedMove
 
 
 def reassign(
@@ -116,10 +116,10 @@ def _ensure_one_way(names: Sequence[str] | None, plan: Path | None, *, status: b
 def _make(
     client: KafkaClient, names: Sequence[str], wanted: Sequence[int] | None, factor: int | None
 ) -> list[PlannedMove]:
-    from core.client.cluster_partitions import read_partitions
-    from core.client.reassigner import ensure_free
-    from core.client.replica_sizes import largest_sizes
-    from core.cluster.replica_placement import plan_spread
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+    from core.client.cluster_admin.reassigner import ensure_free
+    from core.client.cluster_admin.replica_sizes import largest_sizes
+    from core.cluster.assignment.reassignment_planner import plan_spread
 
     racks = find_racks(client, wanted)
     everything = read_partitions(client, None, [])
@@ -131,9 +131,9 @@ def _make(
 
 
 def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
-    from core.client.reassigner import ensure_free
-    from core.client.replica_sizes import largest_sizes
-    from core.cluster.planned_move import PlannedMove, read_plan
+    from core.client.cluster_admin.reassigner import ensure_free
+    from core.client.cluster_admin.replica_sizes import largest_sizes
+    from core.cluster.assignment.planned_move import PlannedMove, read_plan
     from core.common.errors import UsageError
     from core.common.filesystem import access_error
 

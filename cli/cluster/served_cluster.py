@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.open_session import session_of
 from cli.options import default_data_dir
-from cli.session import session_of
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
+    from core.client.net.kafka_client import KafkaClient
     from core.common.topic_partition import TopicPartition
 
 
@@ -20,7 +20,7 @@ def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | No
     """Opens a client. Raises UsageError for a directory that nobody serves, and if no place is named and nothing is at
     the usual one; AccessError if there is none at the place that is named.
     """
-    from core.client.kafka_client import KafkaClient
+    from core.client.net.kafka_client import KafkaClient
     from core.common.errors import AccessError, UsageError
 
     with ExitStack() as stack:
@@ -42,7 +42,7 @@ def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | No
 
 def find_partitions(client: KafkaClient, names: Sequence[str]) -> list[TopicPartition]:
     """Gives the partitions that are named, each once; all of the cluster's for no names, and for `all`."""
-    from core.cluster.named_partitions import find_named_partitions
+    from cli.cluster.partition_args import find_named_partitions
     from core.common.topic_partition import TopicPartition
 
     known = {topic.name: sorted(topic.partitions) for topic in client.refresh().values()}

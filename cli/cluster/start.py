@@ -13,9 +13,9 @@ import typer
 
 from cli.cluster.running import run_cluster, shown_logs
 from cli.completion import complete_new_level
+from cli.data_location import level_of
 from cli.logging import LogFormat
 from cli.options import parse_settings, say
-from cli.place import level_of
 from core.common.errors import PlogError, UsageError
 
 _MOST_BROKERS = 16

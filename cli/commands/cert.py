@@ -19,7 +19,7 @@ from core.common.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.client.server_certificates import ServerCertificates
+    from core.client.net.server_certificates import ServerCertificates
     from core.security.certificates import CertificateDescription
     from core.security.secret import Secret
 
@@ -54,7 +54,7 @@ def dev(
       plog cert dev --out certs --name kafka.test
     """
     _ensure_cryptography()
-    from core.client.development_certificates import STORE_PASSWORD, make_development_certificates
+    from core.client.net.development_certificates import STORE_PASSWORD, make_development_certificates
 
     end = make_development_certificates(out, names or (), datetime.datetime.now(datetime.UTC), replaces=force)
     say(f"made certificates in {out}, good until {end:%Y-%m-%d}:")
@@ -88,7 +88,7 @@ def show(
       plog cert show certs/server.pem
     """
     _ensure_cryptography()
-    from core.client.tls_context import read_certificates
+    from core.client.net.tls_context import read_certificates
 
     path = Path(place).expanduser()
     server = None
@@ -135,7 +135,7 @@ def _find_password(path: Path, reference: str | None) -> Secret | None:
 
 
 def _ask(place: str) -> ServerCertificates:
-    from core.client.server_certificates import ask_server
+    from core.client.net.server_certificates import ask_server
     from core.common.endpoint import parse_endpoint
     from core.common.errors import AccessError, UsageError
     from core.security.client_security import Tls

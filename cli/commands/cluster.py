@@ -17,20 +17,20 @@ from cli.cluster.forget_replica import forget_replica
 from cli.cluster.reassign import reassign
 from cli.cluster.start import start
 from cli.completion import complete_topic
+from cli.data_location import typed_place
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.broker_survey import BrokerSurvey
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.cluster_description import ClusterDescription
-    from core.cluster.leaderless_partition import LeaderlessPartition
-    from core.cluster.replicated_partition import PartitionReport, ReplicatedPartition
+    from core.client.cluster_admin.log_dirs_query import LogDirsQuery
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.controller.leaderless_partition import LeaderlessPartition
+    from core.cluster.description.cluster_description import ClusterDescription
+    from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
     from core.common.topic_partition import TopicPartition
-    from core.log.directory_reader import DirectoryReader
+    from core.forensics.directory_reader import DirectoryReader
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -68,9 +68,9 @@ def status(
       plog cluster status --bootstrap-server 127.0.0.1:9092
     """
     from cli.cluster_rows import api_rows, status_rows
-    from core.client.cluster_partitions import report_leaderless
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.cluster_health import find_problems, with_missing_brokers
+    from core.client.cluster_admin.cluster_partitions import report_leaderless
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.cluster_health import find_problems, with_missing_brokers
     from core.common.errors import UsageError
 
     placed, problems = None, None
@@ -85,7 +85,7 @@ def status(
         elif api_versions:
             raise UsageError("--api-versions needs a server: nobody serves the data directory")
         else:
-            from core.cluster.directory_cluster import read_cluster
+            from core.cluster.description.directory_cluster import read_cluster
 
             found = read_cluster(source.directory)
     if output is OutputFormat.table:
@@ -124,10 +124,10 @@ def brokers(
       plog cluster brokers --bootstrap-server 127.0.0.1:9092
     """
     from cli.cluster_rows import broker_row
-    from core.client.broker_survey import BrokerSurvey, survey_brokers
-    from core.client.cluster_partitions import survey_notes
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.cluster_health import with_missing_brokers
+    from core.client.cluster_admin.cluster_partitions import survey_notes
+    from core.client.cluster_admin.log_dirs_query import LogDirsQuery, survey_brokers
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.cluster_health import with_missing_brokers
 
     notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
@@ -143,7 +143,7 @@ def brokers(
             surveys = _survey_directory(reports)
             notes.append(_UNSERVED)
     found = with_missing_brokers(found, placed)
-    unasked = BrokerSurvey()
+    unasked = LogDirsQuery()
     rows = [broker_row(broker, placed, surveys.get(broker.broker_id, unasked)) for broker in found.brokers]
     _say_notes(notes)
     _write_brokers(rows, output)
@@ -169,8 +169,8 @@ def topics(
       plog cluster topics --bootstrap-server 127.0.0.1:9092
     """
     from cli.cluster_rows import topic_row
-    from core.client.cluster_partitions import read_partitions, with_moves
-    from core.client.kafka_client import KafkaClient
+    from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
+    from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
@@ -207,10 +207,10 @@ def describe(
     Example:
       plog cluster describe flights-0
     """
+    from cli.cluster.partition_args import find_named_partitions
     from cli.cluster_rows import replica_rows
-    from core.client.cluster_partitions import report_partitions
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.named_partitions import find_named_partitions
+    from core.client.cluster_admin.cluster_partitions import report_partitions
+    from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
@@ -249,8 +249,8 @@ def _ask_cluster(
     client: KafkaClient, notes: list[str] | None = None, topics: Sequence[str] | None = None
 ) -> tuple[ClusterDescription, list[ReplicatedPartition]]:
     """Gives the cluster, and the partitions of these topics or of all."""
-    from core.client.cluster_partitions import read_partitions, with_moves
-    from core.client.cluster_status import describe_cluster
+    from core.client.admin.cluster_status import describe_cluster
+    from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
 
     notes = notes if notes is not None else []
     found, placed = describe_cluster(client), read_partitions(client, topics, notes)
@@ -263,8 +263,8 @@ def _ask_cluster(
 def _read_directory(
     reader: DirectoryReader, names: Sequence[str] | None = None
 ) -> tuple[ClusterDescription, list[PartitionReport]]:
-    from core.cluster.directory_cluster import read_cluster, report_directory
-    from core.cluster.directory_topics import DirectoryTopics
+    from core.cluster.description.directory_cluster import read_cluster, report_directory
+    from core.cluster.description.directory_topics import DirectoryTopics
 
     topics = DirectoryTopics(reader)
     return read_cluster(reader.directory), report_directory(topics, names or topics.names())
@@ -277,23 +277,23 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, BrokerSurvey]:
+def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, LogDirsQuery]:
     """Gives what the files tell of each broker: of one at most."""
-    from core.client.broker_survey import BrokerSurvey
+    from core.client.cluster_admin.log_dirs_query import LogDirsQuery
 
     sizes: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for report in reports:
         for replica in report.replicas:
             if replica.size_bytes is not None:
                 sizes[replica.broker_id][report.placed.partition] = replica.size_bytes
-    return {broker_id: BrokerSurvey(held) for broker_id, held in sizes.items()}
+    return {broker_id: LogDirsQuery(held) for broker_id, held in sizes.items()}
 
 
 # --- what is said
 
 
 def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
-    from core.cluster.cluster_health import is_gone
+    from core.cluster.description.cluster_health import is_gone
 
     controller = f"controller {found.controller_id}" if found.controller_id >= 0 else "controller not known"
     voters = f" (voters {', '.join(map(str, found.voters))})" if found.voters else ""
@@ -319,7 +319,7 @@ _WORDS = {
 
 
 def _say_partitions(found: ClusterDescription, placed: Sequence[ReplicatedPartition]) -> None:
-    from core.cluster.cluster_health import led_by_unreachable, names_text, partition_health
+    from core.cluster.description.cluster_health import led_by_unreachable, names_text, partition_health
 
     if not placed:
         return
@@ -343,7 +343,7 @@ def _say_leaderless(leaderless: Sequence[LeaderlessPartition]) -> None:
 
 
 def _say_problems(problems: Sequence[str], placed: Sequence[ReplicatedPartition]) -> None:
-    from core.cluster.cluster_health import partition_health
+    from core.cluster.description.cluster_health import partition_health
 
     for problem in problems:
         say(f"error: {problem}")

@@ -18,8 +18,8 @@ from core.common.errors import PlogError, UsageError
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
-    from core.inspector.compaction import Compaction, CompactionOptions, CompactionPlan
-    from core.inspector.compaction_explain import Explained
+    from core.inspector.stats.compaction_explain import Explained
+    from core.inspector.stats.offline_compaction import CompactionOptions, CompactionPlan, OfflineCompaction
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -70,7 +70,7 @@ def compact(
     Example:
       plog compact sample-data/textbook --set cleanup.policy=compact
     """
-    from core.inspector.compaction import CompactionOptions
+    from core.inspector.stats.offline_compaction import CompactionOptions
 
     if explain != (key is not None or all_keys) or (key is not None and all_keys):
         raise UsageError("--explain goes with --key KEY or with --all, and they with it")
@@ -102,13 +102,13 @@ def _plans(
 
 
 @contextlib.contextmanager
-def _compaction(path: Path, options: CompactionOptions) -> Iterator[Compaction]:
+def _compaction(path: Path, options: CompactionOptions) -> Iterator[OfflineCompaction]:
     from cli.progress import Progress
-    from core.inspector.compaction import Compaction
+    from core.inspector.stats.offline_compaction import OfflineCompaction
 
     progress = Progress("read", "bytes")
     try:
-        yield Compaction(path, options, on_bytes=lambda size: progress.add(0, size))
+        yield OfflineCompaction(path, options, on_bytes=lambda size: progress.add(0, size))
     finally:
         progress.done()
 
@@ -167,8 +167,8 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
     import time
 
     from core.common.time_text import time_text
-    from core.inspector.compaction_explain import CompactionExplainer
-    from core.inspector.value_format import as_utf8, format_text
+    from core.inspector.dump.value_format import as_utf8, format_text
+    from core.inspector.stats.compaction_explain import CompactionExplainer
 
     def row(partition: TopicPartition, found: Explained) -> Row:
         return {

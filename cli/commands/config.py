@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.admin import ConfigValue
+    from core.client.admin.admin import ConfigValue
     from core.common.config_def import ConfigResourceType
 
 app = typer.Typer(
@@ -56,7 +56,7 @@ def list_(
     Example:
       plog config list group
     """
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
 
     with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=lambda _: False) as client:
         found = Admin(client).list_config_resources([_type_of(kind)] if kind else [])
@@ -83,7 +83,7 @@ def describe(
     Example:
       plog config describe topic flights --all
     """
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
     from core.common.config_def import ConfigSource
     from core.common.errors import UsageError
 
@@ -154,7 +154,7 @@ def alter(
       plog config alter broker 1 --set log.retention.ms=86400000
     """
     from cli.known_settings import alter_settings
-    from core.client.admin import Admin, AlterOperation, ConfigChange
+    from core.client.admin.admin import Admin, AlterOperation, ConfigChange
     from core.common.errors import UsageError
 
     changes = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.completion import complete_group, complete_topic
+from cli.open_session import session_of
 from cli.options import (
     BootstrapServerOption,
     Commit,
@@ -21,7 +22,6 @@ from cli.options import (
     ValueFormatOption,
     ZooKeeperOption,
 )
-from cli.session import session_of
 from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import UsageError
 

@@ -32,7 +32,7 @@ def diff(
     Example:
       plog diff sample-data/damaged/c_bitflip_middle-0 sample-data/damaged/c_bitflip_length-0
     """
-    from core.inspector.log_diff import LogDiff
+    from core.inspector.stats.log_diff import LogDiff
 
     found = LogDiff(a, b)
     differences = list(found)

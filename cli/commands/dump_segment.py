@@ -21,14 +21,14 @@ from cli.output import OutputFormat, show, write_rows
 from cli.standard_streams import STDOUT
 from cli.table import Row
 from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, text_width
-from core.common.each_of import each_of
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
+from core.common.skip_unreadable import skip_unreadable
 
 if TYPE_CHECKING:
-    from core.inspector.dump_options import DumpOptions
-    from core.inspector.file_dump import FileDump
-    from core.inspector.hex_dump import HexField
+    from core.inspector.dump.dump_options import DumpOptions
+    from core.inspector.dump.file_dump import FileDump
+    from core.inspector.dump.hex_dump import HexField
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -154,9 +154,9 @@ def dump_segment(
       plog dump-segment sample-data/partition/txn_multisegment-0/00000000000000000000.log --print-data-log
     """
     from core.common.time_text import parse_time
-    from core.inspector.dump_options import DumpOptions
-    from core.inspector.file_dump import find_dumps
-    from core.inspector.value_format import ValueAccount, parse_value_format
+    from core.inspector.dump.dump_options import DumpOptions
+    from core.inspector.dump.file_dump import find_dumps
+    from core.inspector.dump.value_format import ValueAccount, parse_value_format
 
     paths = [*(paths or []), *(Path(path) for path in (files or "").split(",") if path)]
     if not paths:
@@ -174,7 +174,7 @@ def dump_segment(
     wanted = {key_format, value_format} & {None, "registry"}  # a side with a format of its own is not asked of it
     registry = None
     if schema_registry is not None and wanted:
-        from core.client.schema_registry import SchemaRegistry
+        from core.client.schemas.schema_registry import SchemaRegistry
 
         registry = SchemaRegistry(schema_registry)
     counts = registry is not None or {key_format, value_format} - {None, "utf8", "none"}
@@ -196,7 +196,7 @@ def dump_segment(
         is_secret_config=_is_secret_config,
     )
     failures: list[AccessError] = []
-    dumps = each_of(paths, lambda path: find_dumps(path, options), failures)
+    dumps = skip_unreadable(paths, lambda path: find_dumps(path, options), failures)
     if hex_:
         _ensure_whole(options)
         code = _print_hex(dumps)
@@ -266,7 +266,7 @@ def _print_one(dump: FileDump, format_: DumpFormat) -> None:
 
 
 def _json_rows(dump: FileDump) -> Iterator[str]:
-    from core.inspector.value_format import JsonText
+    from core.inspector.dump.value_format import JsonText
 
     encode = json.JSONEncoder().encode
     for row in dump.rows():
@@ -384,7 +384,7 @@ def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
     """Writes one Arrow IPC stream of every log's records; files of other kinds are passed over."""
     import pyarrow as pa
 
-    from core.inspector.arrow_batch import ARROW_SCHEMA
+    from core.inspector.dump.arrow_batch import ARROW_SCHEMA
 
     ensure_no_terminal("--format arrow")
     with pa.ipc.new_stream(sys.stdout.buffer, ARROW_SCHEMA) as stream:
@@ -397,8 +397,8 @@ def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
 
 
 def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
-    from core.inspector.findings import Code
-    from core.inspector.verify import verify
+    from core.inspector.check.findings import Code
+    from core.inspector.check.verify import verify
 
     codes = {Code.INDEX_CORRUPT, Code.TIME_INDEX_CORRUPT, Code.TRANSACTION_INDEX_CORRUPT}
     if not sanity_only:
@@ -406,5 +406,5 @@ def _check_indexes(paths: list[Path], *, sanity_only: bool) -> int:
         codes |= {Code.TRANSACTION_INDEX_MISMATCH}
     codes |= {Code.UNREADABLE}
     failures: list[AccessError] = []
-    found = each_of(paths, verify, failures)
+    found = skip_unreadable(paths, verify, failures)
     return print_findings([finding for finding in found if finding.code in codes]) or say_failures(failures)

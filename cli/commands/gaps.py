@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
+from cli.open_session import session_of
 from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.session import session_of
 from cli.table import Row
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
@@ -56,7 +56,7 @@ def gaps(
       plog gaps sample-data/partition/txn_multisegment-0
     """
     from core.common.out_file import write_whole
-    from core.log.gap_ledger import LOSING_REASONS
+    from core.forensics.gap_ledger import LOSING_REASONS
     from core.pipeline.gap_account import account_for
 
     if isolation not in ("read_committed", "read_uncommitted"):
@@ -97,7 +97,7 @@ def _ensure_range(places: Sequence[str], start: int, end: int | None) -> None:
 
 def _count_text(accounts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
     """Counts as `stats` does: hidden records are records, and what lies before the log's start does not count."""
-    from core.log.gap_ledger import GapReason
+    from core.forensics.gap_ledger import GapReason
 
     hidden = sum(account["hidden_records"] for account in accounts)
     records = sum(account["records"] for account in accounts) + hidden

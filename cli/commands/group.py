@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.completion import complete_group
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
-from cli.session import session_of
 from cli.table import Row
 from core.common.errors import UsageError
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
-    from core.client.group_admin import GroupAdmin, GroupDescription
+    from core.client.admin.group_admin import GroupAdmin, GroupDescription
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -53,7 +53,7 @@ def list_(
     Example:
       plog group list --state stable
     """
-    from core.client.group_admin import GroupAdmin
+    from core.client.admin.group_admin import GroupAdmin
 
     wanted = {name.lower() for name in state or ()}
     if not wanted <= _STATES.keys():
@@ -107,8 +107,8 @@ def describe(
     Example:
       plog group describe etl --output json
     """
-    from core.client.group_admin import GroupAdmin
-    from core.client.group_offsets import offset_rows
+    from core.client.admin.group_admin import GroupAdmin
+    from core.client.read.offset_reset import offset_rows
 
     committed: set[str] = set()
 
@@ -269,8 +269,8 @@ def reset_offsets(
     Example:
       plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
-    from core.client.group_admin import GroupAdmin
-    from core.client.group_offsets import Reset, find_partitions, new_offsets, read_offsets_file
+    from core.client.admin.group_admin import GroupAdmin
+    from core.client.read.offset_reset import Reset, find_partitions, new_offsets, read_offsets_file
 
     reset = Reset.of(
         to_earliest=to_earliest or None,
@@ -338,7 +338,7 @@ def delete(
     Example:
       plog group delete etl
     """
-    from core.client.group_admin import GroupAdmin
+    from core.client.admin.group_admin import GroupAdmin
 
     with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
@@ -376,8 +376,8 @@ def delete_offsets(
     Example:
       plog group delete-offsets etl --topic flights:0,1
     """
-    from core.client.group_admin import GroupAdmin
-    from core.client.group_offsets import parse_topics
+    from core.client.admin.group_admin import GroupAdmin
+    from core.client.read.offset_reset import parse_topics
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
-from cli.session import session_of
 from cli.terminal import is_terminal
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from core.pipeline.session import Session
-    from core.view.inspected import Opened
+    from core.view.target.inspect_target import Opened
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -71,7 +71,7 @@ def inspect(
         )
     if not _is_there("textual"):
         raise AccessError("plog inspect needs the package textual", hint="pip install 'plog-kafka[ui]'")
-    from core.view.inspected import open_places
+    from core.view.target.inspect_target import open_places
 
     session = _for_threads(session, has_registry=schema_registry is not None)
     opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)

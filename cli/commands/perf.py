@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import Acks, BootstrapServerOption, Codec, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, show, write_rows
-from cli.session import session_of
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.client.perf import Measured
+    from core.client.net.kafka_client import KafkaClient
+    from core.client.write.perf import Measured
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -73,8 +73,8 @@ def produce(
     """
     import numpy as np
 
-    from core.client.perf import measure_produce, random_payload
-    from core.client.producer import Producer
+    from core.client.write.perf import measure_produce, random_payload
+    from core.client.write.producer import Producer
     from core.records.compression import CompressionType
 
     if throughput <= 0 and throughput != -1:
@@ -128,7 +128,7 @@ def consume(
     Example:
       plog perf consume perf-test --messages 1000000
     """
-    from core.client.perf import measure_consume
+    from core.client.write.perf import measure_consume
 
     with session_of(bootstrap_server, data_dir).open_client(is_read_only=True) as client:
         measured = measure_consume(client, topic, records=num_records, timeout_s=timeout / 1000)
@@ -154,8 +154,8 @@ def latency(
     Example:
       plog perf latency perf-test --num-records 1000 --acks all
     """
-    from core.client.perf import measure_latency
-    from core.client.producer import Producer
+    from core.client.write.perf import measure_latency
+    from core.client.write.producer import Producer
 
     if acks is Acks.none:
         raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
@@ -176,7 +176,7 @@ def _ensure_taken(client: KafkaClient, topic: str, size_bytes: int, *, is_compre
     """Raises UsageError for values that the topic does not take, or, compressed, that are larger than all payloads may
     be; before any is made.
     """
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
 
     configs = Admin(client).find_configs(ConfigResourceType.TOPIC, topic)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.completion import complete_topic
+from cli.open_session import session_of
 from cli.options import (
     Acks,
     BootstrapServerOption,
@@ -23,7 +24,6 @@ from cli.options import (
     say,
 )
 from cli.output import OutputFormat, write_rows
-from cli.session import session_of
 from core.common.errors import UsageError
 from core.pipeline.input_format import InputFormat, TimestampUnit
 

@@ -11,11 +11,11 @@ import typer
 from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.table import Row
-from core.common.each_of import each_of
 from core.common.errors import AccessError, UsageError
+from core.common.skip_unreadable import skip_unreadable
 
 if TYPE_CHECKING:
-    from core.inspector.recovery_plan import FolderPlan, RecoveryOptions, Step
+    from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -73,9 +73,9 @@ def recover(
       plog recover sample-data/damaged
       plog recover sample-data/damaged --salvage-records salvaged.ndjson
     """
-    from core.inspector.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
-    from core.inspector.recovery_plan import RecoveryOptions
-    from core.inspector.recovery_planner import plan_recovery
+    from core.inspector.recover.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
+    from core.inspector.recover.recovery_plan import RecoveryOptions
+    from core.inspector.recover.recovery_planner import plan_recovery
 
     if undo and (apply or dry_run or like_kafka or fix_bits or accept_visible or accept_missing or salvage_records):
         raise UsageError("--undo takes no other option")
@@ -89,7 +89,7 @@ def recover(
         is_like_kafka=like_kafka, fixes_bits=fix_bits, accepts_visible=accept_visible, accepts_missing=accept_missing
     )
     failures: list[AccessError] = []
-    plans = list(each_of(paths, lambda path: ((path, plan) for plan in plan_recovery(path, options)), failures))
+    plans = list(skip_unreadable(paths, lambda path: ((path, plan) for plan in plan_recovery(path, options)), failures))
     steps = [step for _, plan in plans for step in plan.steps]
     if output is OutputFormat.table:
         for step in steps:
@@ -109,7 +109,7 @@ def recover(
         _say_all(unfinished)
         _say_all(unchanged_lines(all_plans, accepts_visible=accept_visible))
         raise typer.Exit(say_failures(failures) or (1 if steps or unfinished else 0))
-    codes = list(each_of(readable, lambda path: [_apply(path, options)], failures))
+    codes = list(skip_unreadable(readable, lambda path: [_apply(path, options)], failures))
     raise typer.Exit(max([say_failures(failures), *codes]))
 
 
@@ -124,7 +124,7 @@ def _ensure_new(file: Path, *, like_kafka: bool) -> None:
 def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
     """Writes what can be read of the records that the plans lose, before anything is done. Raises AccessError."""
     from core.common.out_file import OutFile
-    from core.inspector.salvage import salvage, salvaged_from
+    from core.inspector.recover.salvage import salvage, salvaged_from
 
     plans = list({plan.directory.resolve(): plan for plan in plans}.values())  # a folder may be named twice
     steps = [step for plan in plans for step in salvaged_from(plan)]
@@ -171,11 +171,11 @@ def _row(step: Step) -> Row:
 
 def _apply(path: Path, options: RecoveryOptions) -> int:
     """Applies the plan, and gives the exit code. It is planned again: now nobody else may write."""
-    from core.inspector.plan_text import losses_text
-    from core.inspector.recovery import Recovery, root_of
-    from core.inspector.recovery_planner import plan_recovery
-    from core.inspector.segment_check import VerifyOptions
-    from core.inspector.verify import verify
+    from core.inspector.check.segment_check import VerifyOptions
+    from core.inspector.check.verify import verify
+    from core.inspector.recover.plan_text import losses_text
+    from core.inspector.recover.recovery import Recovery, root_of
+    from core.inspector.recover.recovery_planner import plan_recovery
 
     root = root_of(path)
     with Recovery(root, folder=path if root != path else None) as recovery:
@@ -222,8 +222,8 @@ def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
 
 
 def _undo(path: Path) -> None:
-    from core.inspector.recovery import Recovery, root_of, unfinished_folders
-    from core.log.recovery_journal import JOURNAL
+    from core.forensics.recovery_journal import JOURNAL
+    from core.inspector.recover.recovery import Recovery, root_of, unfinished_folders
 
     root = root_of(path)
     with Recovery(root, folder=path if root != path else None) as recovery:

@@ -20,13 +20,13 @@ from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data
 from cli.stop_signals import leave_terminal
 
 if TYPE_CHECKING:
+    from core.broker.broker_server import BrokerServer
     from core.broker.config.broker_config import BrokerConfig
-    from core.broker.node import Node
-    from core.broker.replication.zookeeper_entry import ZooKeeperEntry
+    from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
     from core.broker.serving.listener import Listener
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
-    from core.cluster.metadata_image import MetadataImage
+    from core.cluster.image.metadata_image import MetadataImage
     from core.common.endpoint import Endpoint
     from core.common.errors import PlogError
 
@@ -210,8 +210,8 @@ def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: b
 
 def _raise_open_files_limit() -> None:
     """Allows as many files and connections as the system lets this process open. Raises AccessError for too few."""
-    from core.common.descriptors import LEAST_DESCRIPTORS, raise_limit
     from core.common.errors import AccessError
+    from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
 
     limit = raise_limit()
     if limit < LEAST_DESCRIPTORS:
@@ -289,18 +289,18 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     """Raises UsageError for a configuration that asks for security, unless that is to be ignored: then it warns."""
-    from core.broker.requests.asked_security import ensure_asks_for_none, find_asked_security
+    from core.broker.requests.unsupported_security import ensure_asks_for_none, find_unsupported_security
 
     ensure_asks_for_none(config)
-    for name, why in find_asked_security(config).items():
+    for name, why in find_unsupported_security(config).items():
         say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
 
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
     from cli.known_settings import say_unknown
-    from core.broker.requests.asked_security import find_asked_security
+    from core.broker.requests.unsupported_security import find_unsupported_security
 
-    asked = find_asked_security(config)
+    asked = find_unsupported_security(config)
     for name, text in config.unknown.items():
         if name == _ZOOKEEPER_CONNECT:
             _say_whether_it_joins(text.strip(), zookeeper)
@@ -329,9 +329,9 @@ def _serve(
     zookeeper: str | None,
     may_begin: bool,
 ) -> None:
+    from core.broker.broker_server import BrokerServer
     from core.broker.lasting_objects import without_collector
-    from core.broker.node import Node
-    from core.broker.requests.asked_security import ensure_asks_for_none, ensure_open_to_everybody
+    from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.serving.event_loop import new_runner
     from core.broker.serving.loop_runtime import LoopRuntime
 
@@ -350,7 +350,7 @@ def _serve(
             stack.callback(lambda: runner.run(entry.close()))
             _run_whole(runner, entry.open(directory, config.given_node_id, may_begin=may_begin))
         with without_collector():
-            node = Node(
+            node = BrokerServer(
                 directory,
                 config,
                 runtime=runtime,
@@ -390,14 +390,16 @@ def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def _entry(zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime) -> ZooKeeperEntry:
-    from core.broker.replication.zookeeper_entry import ZooKeeperEntry, zookeeper_config_of
+def _entry(
+    zookeeper: str, config: BrokerConfig, listeners: list[Listener], runtime: LoopRuntime
+) -> ZooKeeperRegistration:
+    from core.broker.replication.zookeeper_registration import ZooKeeperRegistration, zookeeper_config_of
 
     listens = [listener.endpoint for listener in listeners]
-    return ZooKeeperEntry(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
+    return ZooKeeperRegistration(zookeeper_config_of(zookeeper, config), runtime.clock, config, listens)
 
 
-def _answer_signals(node: Node) -> None:
+def _answer_signals(node: BrokerServer) -> None:
     """Stops at the first signal; whoever asks again learns how far the stop is, and does not cut it short."""
 
     def answer(_number: int, _frame: object) -> None:
@@ -418,12 +420,12 @@ def _stop_signals() -> list[signal.Signals]:
 
 
 async def _run(
-    node: Node,
+    node: BrokerServer,
     runtime: LoopRuntime,
     listeners: list[Listener],
     metrics: Endpoint | None,
     ready_file: Path | None,
-    entry: ZooKeeperEntry | None,
+    entry: ZooKeeperRegistration | None,
 ) -> None:
     from core.broker.lasting_objects import LastingObjects
     from core.broker.serving.socket_server import SocketServer
@@ -454,12 +456,12 @@ async def _run(
 
 
 async def _run_as_member(
-    server: SocketServer, node: Node, entry: ZooKeeperEntry, ready_file: Path | None, how: str
+    server: SocketServer, node: BrokerServer, entry: ZooKeeperRegistration, ready_file: Path | None, how: str
 ) -> None:
     """Joins the cluster, and leaves it again. Until it is registered nobody is served: to the others an earlier life of
     the broker may be there still, which knew its partitions.
 
-    Raises what ends its place there: what `ZooKeeperEntry.register` raises, at once or after an expiry.
+    Raises what ends its place there: what `ZooKeeperRegistration.register` raises, at once or after an expiry.
     """
     membership = node.services.membership
     assert membership is not None
@@ -506,7 +508,7 @@ async def _run_as_member(
         raise failures[0]
 
 
-def _held(node: Node) -> str:
+def _held(node: BrokerServer) -> str:
     """Says how much there is. A member of a cluster has yet to hear of its topics, but has its replicas."""
     if node.services.membership is None:
         return f"topics {len(node.services.image.topics)}"
@@ -516,7 +518,7 @@ def _held(node: Node) -> str:
         return "replicas ?"
 
 
-async def _run_until_stopped(server: SocketServer, node: Node, ready_file: Path | None, how: str) -> None:
+async def _run_until_stopped(server: SocketServer, node: BrokerServer, ready_file: Path | None, how: str) -> None:
     def hang_up() -> None:
         leave_terminal()
         server.stop()

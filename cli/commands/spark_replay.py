@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.security_options import find_spark_access
-from cli.session import session_of
 from cli.table import Row
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
@@ -304,7 +304,7 @@ def _commit(
 
 def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
     from cli.progress import Progress, size_text
-    from core.log.gap_ledger import LOSING_REASONS
+    from core.forensics.gap_ledger import LOSING_REASONS
     from core.spark.replay import find_gaps
 
     progress = Progress("looked through", "ranges", sum(range_.size_bytes for range_ in plan.ranges))
@@ -496,7 +496,7 @@ def _run_job(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], mast
 
 def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange], master: str) -> None:
     from cli.replay_progress import ReplayProgress
-    from core.spark.session import spark_session
+    from core.spark.spark_session import spark_session
 
     with _scratch() as scratch, spark_session(master, scratch, say) as session, ReplayProgress(todo) as progress:
         from core.spark.replay_job import run_replay
@@ -533,7 +533,7 @@ def _run_to_topic(
 ) -> tuple[Sequence[Lane], list[str]]:
     """Gives the lanes, which are done, and what this run left out of them."""
     from core.spark.replay_plan import ensure_source_is_the_same
-    from core.spark.session import spark_session
+    from core.spark.spark_session import spark_session
 
     started_s = time.monotonic()
     topic = replay.topic

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
+from cli.open_session import session_of
 from cli.options import PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
-from cli.session import session_of
 from cli.table import Row
 from cli.terminal import can_show, find_width, text_width
 from core.common.errors import UsageError
@@ -61,7 +61,7 @@ def stats(
     if html is not None:
         from cli.stats_html import stats_html
         from core.common.out_file import write_whole
-        from core.view.stats_report import make_report
+        from core.view.figures.stats_report import make_report
 
         write_whole(html, stats_html(found, make_report(account, session)).encode())
         say(f"report written to {html}")
@@ -82,7 +82,7 @@ def stats(
 def _print(name: str, log: dict[str, Any]) -> None:
     from cli.progress import size_text
     from core.common.time_text import time_text
-    from core.log.hole import offsets_text
+    from core.forensics.missing_offsets import offsets_text
 
     summary, sample = log["summary"], log["sample"]
     segments = (

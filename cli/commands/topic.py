@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.completion import complete_topic
+from cli.data_location import typed_place
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.replicated_partition import ReplicatedPartition
-    from core.cluster.topic_description import PartitionDescription, TopicDescription
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.replicated_partition import ReplicatedPartition
+    from core.cluster.description.topic_description import PartitionDescription, TopicDescription
     from core.common.errors import KafkaError
 
 app = typer.Typer(
@@ -67,7 +67,7 @@ def create(
       plog topic create flights --partitions 4 --set retention.ms=-1
     """
     from cli.known_settings import hint_at_topic_setting, say_kept_only
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
@@ -125,9 +125,9 @@ def list_(
     Example:
       plog topic list --output json
     """
-    from core.client.cluster_admin import ClusterAdmin
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.directory_topics import DirectoryTopics
+    from core.client.cluster_admin.cluster_admin import ClusterAdmin
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.directory_topics import DirectoryTopics
 
     with session_of(bootstrap_server, data_dir).open_source() as source:
         if deleting:
@@ -164,10 +164,10 @@ def describe(
     Example:
       plog topic describe flights
     """
-    from core.client.admin import Admin
-    from core.client.cluster_partitions import with_moves
-    from core.client.kafka_client import KafkaClient
-    from core.cluster.directory_topics import DirectoryTopics
+    from core.client.admin.admin import Admin
+    from core.client.cluster_admin.cluster_partitions import with_moves
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.directory_topics import DirectoryTopics
 
     notes: list[str] = []
     with session_of(bootstrap_server, data_dir).open_source() as source:
@@ -197,7 +197,7 @@ def _say_health(
     """Says where to look further, if a partition has no leader or lacks a replica in sync. One that is being added is
     not missing.
     """
-    from core.cluster.cluster_health import names_text, partition_health
+    from core.cluster.description.cluster_health import names_text, partition_health
 
     for note in notes:
         say(f"note: {note}")
@@ -303,7 +303,7 @@ def alter(
       plog topic alter flights --set retention.ms=604800000 --partitions 8
     """
     from cli.known_settings import alter_settings
-    from core.client.admin import Admin, AlterOperation, ConfigChange
+    from core.client.admin.admin import Admin, AlterOperation, ConfigChange
     from core.common.config_def import ConfigResourceType
     from core.common.errors import UsageError
 
@@ -350,8 +350,8 @@ def delete_records(
     Example:
       plog topic delete-records flights --before 100 --partition 0
     """
-    from core.client.admin import Admin
-    from core.client.cluster_source import ClusterSource
+    from core.client.admin.admin import Admin
+    from core.client.read.cluster_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
@@ -388,7 +388,7 @@ def delete(
     Example:
       plog topic delete flights
     """
-    from core.client.admin import Admin
+    from core.client.admin.admin import Admin
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError, UsageError
     from core.common.topic_partition import INTERNAL_TOPICS

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.open_session import session_of
 from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_fields, write_rows
-from cli.session import session_of
 from cli.table import Row
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
 
 if TYPE_CHECKING:
-    from core.inspector.trace import Trace
+    from core.inspector.stats.trace import Trace
     from core.pipeline.trace_account import TraceAccount
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -60,7 +60,7 @@ def trace(
 
 def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
     """Says what was not found, and why; the exit code."""
-    from core.log.hole import wrong_start_hole
+    from core.forensics.missing_offsets import wrong_start_hole
 
     wrong = [wrong_start_hole(one.wrong_start, one.offset).error() for one in found.traces if one.wrong_start]
     damaged = [*found.damaged, *wrong]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.data_location import typed_place
+from cli.open_session import session_of
 from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
-from cli.place import typed_place
-from cli.session import session_of
 from cli.table import Row
 
 if TYPE_CHECKING:
-    from core.client.transaction_admin import OpenTransaction, TransactionAdmin
+    from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -59,7 +59,7 @@ def list_(
     Example:
       plog transaction list --state ongoing
     """
-    from core.client.transaction_admin import TransactionAdmin
+    from core.client.write.transaction_admin import TransactionAdmin
 
     with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_transactions) as client:
         found = TransactionAdmin(client).list_transactions(
@@ -111,7 +111,7 @@ def describe(
     Example:
       plog transaction describe copier-1 --output json
     """
-    from core.client.transaction_admin import TransactionAdmin
+    from core.client.write.transaction_admin import TransactionAdmin
 
     rows: list[Row] = []
     columns = [
@@ -158,7 +158,7 @@ def find_hanging(
     Example:
       plog transaction find-hanging --all --data-dir sample-data/open-transaction
     """
-    from core.client.transaction_admin import TransactionAdmin
+    from core.client.write.transaction_admin import TransactionAdmin
 
     def is_looked_at(topic: str) -> bool:
         return not topics or topic in topics or _are_transactions(topic)
@@ -266,7 +266,7 @@ def abort(
     Example:
       plog transaction abort --topic orders --partition 3 --start-offset 81721
     """
-    from core.client.transaction_admin import TransactionAdmin
+    from core.client.write.transaction_admin import TransactionAdmin
     from core.common.errors import UsageError
 
     if (transactional_id is None) == (topic is None):

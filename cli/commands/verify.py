@@ -11,11 +11,11 @@ import typer
 
 from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
-from core.common.each_of import each_of
 from core.common.errors import AccessError
+from core.common.skip_unreadable import skip_unreadable
 
 if TYPE_CHECKING:
-    from core.inspector.findings import Finding
+    from core.inspector.check.findings import Finding
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -45,9 +45,9 @@ def verify(
     """
     from cli.findings_out import COLUMNS, checked_text, finding_row, finding_text, unchecked_text
     from cli.progress import Progress
-    from core.inspector.segment_check import VerifyOptions
-    from core.inspector.verify import find_unchecked, size_to_check
-    from core.inspector.verify import verify as verify_path
+    from core.inspector.check.segment_check import VerifyOptions
+    from core.inspector.check.verify import find_unchecked, size_to_check
+    from core.inspector.check.verify import verify as verify_path
 
     options = VerifyOptions(is_deep=deep, is_paranoid=paranoid)
     progress = Progress("checked", "bytes", sum(map(size_to_check, paths)))
@@ -58,7 +58,7 @@ def verify(
         return verify_path(path, lambda size: progress.add(size, size), options)
 
     try:
-        for finding in each_of(paths, look_at, failures):
+        for finding in skip_unreadable(paths, look_at, failures):
             findings.append(finding)
             if output is OutputFormat.table:
                 progress.done()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.data_location import level_of
 from cli.options import parse_settings, say
-from cli.place import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from cli.inspect.background import Background, Job
 from cli.inspect.bytes_view import BytesView, BytesWindow
 from cli.inspect.field_panel import FieldPanel
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError, UsageError
-from core.log.file_names import locate_partition
+from core.files.file_names import locate_partition
 
 if TYPE_CHECKING:
-    from core.view.field_bytes import FieldBytes
-    from core.view.field_source import FieldSource, Step
+    from core.view.bytes.field_bytes import FieldBytes
+    from core.view.bytes.field_source import FieldSource, Step
 
 _LOOK_SECONDS = 2.0
 _REPORT_SECONDS = 0.15
@@ -87,7 +87,7 @@ for in the bytes as they are in the file, compressed ones too.
         self._source = source
         self._inside = source
         self._file: FieldBytes | None = None
-        self._background = Background("bytes")
+        self._background = InspectWorker("bytes")
         self._place = self._first
         """Where the cursor is, or will be after the moves that are under way."""
         self._is_loading = False
@@ -150,7 +150,7 @@ for in the bytes as they are in the file, compressed ones too.
 
     def _open(self) -> tuple[FieldSource, int | None]:
         """Opens the file, and finds where the cursor goes; None if the offset is not there."""
-        from core.view.field_bytes import FieldBytes
+        from core.view.bytes.field_bytes import FieldBytes
 
         if self._source is None:
             self._source = self._file = FieldBytes(self.path)
@@ -304,7 +304,7 @@ for in the bytes as they are in the file, compressed ones too.
         self.ask('Find text, "text" or hex: 6b 31, 0x6b31', self._search, self._searched)
 
     def _search(self, text: str) -> None:
-        from core.view.byte_search import parse_needles
+        from core.view.bytes.byte_search import parse_needles
 
         try:
             needles = parse_needles(text)

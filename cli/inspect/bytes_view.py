@@ -21,7 +21,7 @@ from cli.inspect.glyphs import Glyphs
 from cli.inspect.line_view import DIM, LineView
 
 if TYPE_CHECKING:
-    from core.view.byte_field import Field
+    from core.view.bytes.byte_field import Field
 
 _DIGITS = 8
 _BYTES = ((77, 16), (45, 8), (0, 4))

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.background import Background
+from cli.inspect.inspect_worker import InspectWorker
 from cli.inspect.screen import InspectScreen
 from cli.progress import size_text
 from core.common.printable import printable
@@ -19,7 +19,7 @@ from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
-    from core.view.checking import Checking, CheckProgress
+    from core.view.files.checking import Checking, CheckProgress
 
 _SHOW_SECONDS = 0.25
 
@@ -39,7 +39,7 @@ class CheckingScreen(InspectScreen):
         super().__init__()
         self.path = path
         self.checking = checking
-        self._background = Background("check")
+        self._background = InspectWorker("check")
 
     # --- what a subclass says
 
@@ -73,7 +73,7 @@ class CheckingScreen(InspectScreen):
         self.show_now()
 
     def _show_if_seen(self) -> None:
-        from core.view.checking import CheckState
+        from core.view.files.checking import CheckState
 
         if self.is_on_top and self.checking.state is CheckState.RUNNING:
             self.show_now()
@@ -94,7 +94,7 @@ class CheckingScreen(InspectScreen):
 
     def show_now(self) -> None:
         """Draws the progress, and what was found."""
-        from core.view.checking import CheckState
+        from core.view.files.checking import CheckState
 
         state = self.checking.state
         if state is CheckState.FINISHED:

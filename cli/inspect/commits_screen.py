@@ -17,8 +17,8 @@ from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.view.commit_history import Commit
-    from core.view.known_groups import History
+    from core.view.groups.commit_history import Commit
+    from core.view.groups.known_groups import History
 
 
 class CommitsScreen(GroupLooker):

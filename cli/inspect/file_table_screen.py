@@ -11,8 +11,8 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.background import Background, Job
 from cli.inspect.detail import Detail
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.line_view import BAD
 from cli.inspect.screen import InspectScreen
 from cli.inspect.table_view import Column, Row, TableView, number_text
@@ -21,7 +21,7 @@ from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.view.file_table import FileRow, FileTable
+    from core.view.files.file_table import FileRow, FileTable
 
 _FIRST_ROWS = 64
 _LEAST_TEXT = 14
@@ -63,7 +63,7 @@ crash may have left so.
         super().__init__()
         self.path = path
         self.partition = self._partition = partition
-        self._background = Background("table")
+        self._background = InspectWorker("table")
         self._table: FileTable | None = None  # of the background's thread, but for what never changes
         self._rows = VirtualRows(0)
         self._is_fetching = False
@@ -104,7 +104,7 @@ crash may have left so.
         self.in_background(self._open, self._take_table, failed=self._fail, background=self._background)
 
     def _open(self) -> tuple[FileTable, list[FileRow], list[FileRow]]:
-        from core.view.partition_files import open_table
+        from core.view.files.partition_files import open_table
 
         table = open_table(self.path)
         assert table is not None, "who opens the screen has asked whether there is a table"

@@ -11,8 +11,8 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.background import Background
 from cli.inspect.file_table_screen import FileTableScreen
+from cli.inspect.inspect_worker import InspectWorker
 from cli.inspect.line_view import BAD
 from cli.inspect.screen import InspectScreen
 from cli.inspect.table_view import Column, Row, TableView, number_text
@@ -21,7 +21,7 @@ from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.view.partition_files import EntryCount, FileEntry
+    from core.view.files.partition_files import EntryCount, FileEntry
 
 _COUNTED_AT_ONCE = 64
 
@@ -61,7 +61,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__()
         self.partition = self._partition = partition
-        self._background = Background("files")
+        self._background = InspectWorker("files")
         self._rows: list[dict[str, Any]] = []
 
     def body(self) -> Iterable[Widget]:
@@ -100,8 +100,8 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
         """Gives the files, and again each time that more entries are counted."""
-        from core.log.file_names import locate_partition
-        from core.view.partition_files import count_entries, list_files
+        from core.files.file_names import locate_partition
+        from core.view.files.partition_files import count_entries, list_files
 
         folder = self.folder
         if folder is None:
@@ -131,7 +131,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
     # --- keys
 
     def chosen(self) -> None:
-        from core.view.partition_files import has_table
+        from core.view.files.partition_files import has_table
 
         path = self._path
         if path is None:
@@ -151,7 +151,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
 
     def action_records(self) -> None:
         """Shows the records, from the offset on that the file is named by."""
-        from core.log.file_names import parse_offset_file_name
+        from core.files.file_names import parse_offset_file_name
 
         parsed = None if self._path is None else parse_offset_file_name(self._path.name)
         self.inspect_app.open_records(self._partition, None if parsed is None else parsed[0])

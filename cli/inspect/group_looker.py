@@ -13,7 +13,7 @@ from cli.inspect.sparkline import sparkline
 from cli.inspect.table_view import Column, Row, TableView
 
 if TYPE_CHECKING:
-    from core.view.known_groups import KnownGroups
+    from core.view.groups.known_groups import KnownGroups
 
 _MOST_SAMPLES = 240
 _TREND_WIDTH = 12
@@ -36,7 +36,7 @@ class GroupLooker(LookingScreen):
     def groups(self) -> KnownGroups:
         """The model; owned by the screen's thread."""
         if self._model is None:
-            from core.view.known_groups import KnownGroups
+            from core.view.groups.known_groups import KnownGroups
 
             self._model = KnownGroups(self.inspected)
         return self._model

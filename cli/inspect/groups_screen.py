@@ -20,9 +20,9 @@ from core.common.time_text import duration_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.client.group_admin import GroupMember
-    from core.view.group_rows import GroupPartition
-    from core.view.known_groups import GroupListing, GroupSummary, GroupView
+    from core.client.admin.group_admin import GroupMember
+    from core.view.groups.group_rows import GroupPartition
+    from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView
 
 
 def _duration(value: int | None) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from cli.inspect.background import Background, Job
 from cli.inspect.glyphs import Glyphs, glyphs_of_terminal
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 from core.common.topic_partition import TopicPartition
-from core.view.inspected import Inspected, Opened
+from core.view.target.inspect_target import InspectTarget, Opened
 
 if TYPE_CHECKING:
     from core.pipeline.schemas import Schemas
@@ -58,7 +58,7 @@ class InspectHost(App[None]):
         """`schemas` is the URL of a Schema Registry, whose JSON is shown for what names a schema of it."""
         has_colours = "NO_COLOR" not in os.environ
         super().__init__(ansi_color=None if has_colours else True)  # Textual takes colours away only from those
-        self.inspected: Inspected = opened.inspected
+        self.inspected: InspectTarget = opened.inspected
         self.glyphs = glyphs or glyphs_of_terminal()
         self.jobs_begun = 0
         self.bug: Exception | None = None
@@ -68,7 +68,7 @@ class InspectHost(App[None]):
         self.opened = opened
         self._schemas_url = schemas
         self._schemas: Schemas | None = None
-        self._reader = Background("reader")
+        self._reader = InspectWorker("reader")
         self._backgrounds = [self._reader]
         self.animation_level = "full" if has_animation else "none"
         self.has_animation = has_animation
@@ -95,7 +95,7 @@ class InspectHost(App[None]):
 
     # --- work
 
-    def submit(self, job: Job, background: Background | None = None) -> Job:
+    def submit(self, job: Job, background: InspectWorker | None = None) -> Job:
         """Gives a job to a thread: the one that owns what is looked at, unless it brings its own."""
         self.jobs_begun += 1
         chosen = background or self._reader

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
-from cli.inspect.background import Background, Job
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError
 
@@ -23,7 +23,7 @@ class LookingScreen(InspectScreen):
         """With `is_covered` another screen comes over it at once, and it waits until that is left."""
         super().__init__()
         self._waits = is_covered
-        self._background = Background(name)
+        self._background = InspectWorker(name)
         self._is_looking = False
 
     # --- what a subclass says

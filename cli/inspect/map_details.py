@@ -10,13 +10,13 @@ from cli.findings_out import finding_text
 from cli.inspect.line_view import BAD
 from cli.inspect.text_view import TextLine
 from core.common.time_text import time_text
-from core.inspector.findings import Severity
-from core.log.gap_ledger import LOSING_REASONS
-from core.log.hole import offsets_text
+from core.forensics.gap_ledger import LOSING_REASONS
+from core.forensics.missing_offsets import offsets_text
+from core.inspector.check.findings import Severity
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
-from core.view.map_cell import Cell, CellDetails, GapRun, codec_text
-from core.view.map_strips import STRIPS
+from core.view.map.map_cell import Cell, CellDetails, GapRun, codec_text
+from core.view.map.map_strips import STRIPS
 
 _MILD = Style(color="yellow")
 _IN_WORDS = ("transactions", "compaction", "index", "gaps", "damage")

@@ -8,8 +8,8 @@ from rich.style import Style
 from rich.text import Text
 
 from cli.inspect.map_view import STYLES
-from core.view.map_cell import Mark
-from core.view.map_strips import MARK_LETTERS, Signs, legend
+from core.view.map.map_cell import Mark
+from core.view.map.map_strips import MARK_LETTERS, Signs, legend
 
 MAP_HELP = """
 The bytes of the log from left to right, to scale; each letter stands for a stretch of them. Above are the offsets that

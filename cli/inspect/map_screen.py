@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.background import Background, Job
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.looking_screen import LookingScreen
 from cli.inspect.map_details import detail_lines
 from cli.inspect.map_legend import MAP_HELP, legend_text
@@ -23,12 +23,12 @@ from cli.progress import size_text
 from core.common.errors import PlogError
 from core.common.time_text import duration_text
 from core.common.topic_partition import TopicPartition
-from core.view.map_cell import CellDetails, MapWindow, Mark, Span
+from core.view.map.map_cell import CellDetails, MapWindow, Mark, Span
 
 if TYPE_CHECKING:
-    from core.view.checking import CheckProgress
-    from core.view.map_account import MapAccount
-    from core.view.partition_map import PartitionMap
+    from core.view.files.checking import CheckProgress
+    from core.view.map.map_account import MapAccount
+    from core.view.map.partition_map import PartitionMap
 
 _MOST_UNASKED = 64 * 1024 * 1024
 """Logs that are smaller are read as a whole at once."""
@@ -82,7 +82,7 @@ class MapScreen(LookingScreen):
         self.partition = partition
         self._partition = partition
         self._map: PartitionMap | None = None
-        self._reading = Background("map-reading")
+        self._reading = InspectWorker("map-reading")
         self._detail_job: Job | None = None
         self._details: CellDetails | None = None
         self._is_reading = False
@@ -129,7 +129,7 @@ class MapScreen(LookingScreen):
         if self._map is None:
             if folder is None:
                 raise PlogError(f"no folder of {self._partition} is here")
-            from core.view.partition_map import PartitionMap
+            from core.view.map.partition_map import PartitionMap
 
             self._map = PartitionMap(folder, self._partition)
             yield self._draw(self._map.whole, 0)
@@ -256,7 +256,7 @@ class MapScreen(LookingScreen):
         self.tell(f"reading all of the log: {share} %, {rate}/s{rest}; a stops it")
 
     def _end_reading(self, account: MapAccount) -> None:
-        from core.view.checking import CheckState
+        from core.view.files.checking import CheckState
 
         self._is_reading = False
         of = self._map

@@ -15,8 +15,8 @@ from textual.widget import Widget
 
 from cli.inspect.glyphs import Glyphs, glyphs_of_terminal
 from cli.inspect.line_view import DIM, REVERSE
-from core.view.map_cell import Cell, MapWindow, Mark, Span
-from core.view.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Signs, Tone, signs_of
+from core.view.map.map_cell import Cell, MapWindow, Mark, Span
+from core.view.map.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Signs, Tone, signs_of
 
 LABEL_WIDTH = 14
 _LEAST_LABEL_ROOM = 2

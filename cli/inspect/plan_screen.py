@@ -17,7 +17,7 @@ from cli.inspect.line_view import BAD
 from cli.inspect.table_view import Column, Row, TableView, number_text
 
 if TYPE_CHECKING:
-    from core.inspector.recovery_plan import Step
+    from core.inspector.recover.recovery_plan import Step
 
 
 _LEAST_TEXT = 16
@@ -63,7 +63,7 @@ back.
 
     def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
         """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
-        from core.view.verification import RecoveryPlan
+        from core.view.files.verification import RecoveryPlan
 
         self.plan = RecoveryPlan(path)
         self._set_fixes_bits(fixes_bits=fixes_bits)
@@ -83,7 +83,7 @@ back.
         return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self.plan.options.fixes_bits}"
 
     def _set_fixes_bits(self, *, fixes_bits: bool) -> None:
-        from core.inspector.recovery_plan import RecoveryOptions
+        from core.inspector.recover.recovery_plan import RecoveryOptions
 
         self.plan.options = RecoveryOptions(fixes_bits=fixes_bits)
 
@@ -105,7 +105,7 @@ back.
         return "\n".join([*lines, *of_folders])
 
     def show_found(self) -> None:
-        from core.view.checking import CheckState
+        from core.view.files.checking import CheckState
 
         if self._steps is not self.plan.steps:
             self._steps = self.plan.steps
@@ -135,7 +135,7 @@ back.
         self._show_detail()
 
     def _show_detail(self) -> None:
-        from core.inspector.plan_text import step_text
+        from core.inspector.recover.plan_text import step_text
 
         self.query_one(Detail).show("" if self.step is None else step_text(self.step))
 

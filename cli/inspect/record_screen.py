@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.background import Background, Job
+from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.line_view import DIM
 from cli.inspect.records_view import RecordsView
 from cli.inspect.screen import InspectScreen
@@ -20,11 +20,11 @@ from cli.inspect.text_view import TextLine, TextView
 from core.common.errors import PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
-from core.view.log_rows import LogRow, RowKind
-from core.view.record_text import Form, RowWriter, cell_text
+from core.view.records.log_rows import LogRow, RowKind
+from core.view.records.record_text import Form, RowWriter, cell_text
 
 if TYPE_CHECKING:
-    from core.view.inspected import Inspected
+    from core.view.target.inspect_target import InspectTarget
 
 _MOST_HEADERS = 100
 _MOST_NAME = 60
@@ -58,7 +58,7 @@ is none.
         self._show_bytes = show_bytes
         self._partition = self.partition = partition
         self._form: Form = Form.JSON if form is Form.TEXT else form
-        self._life = Background("life")
+        self._life = InspectWorker("life")
         self._job: Job | None = None
         self._above: list[TextLine] = []
         self._below: list[TextLine] = []
@@ -182,10 +182,10 @@ def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
         yield TextLine(line, label if not number else "")
 
 
-def _trace_lines(inspected: Inspected, topic: str, partition: int, offset: int) -> list[TextLine]:
+def _trace_lines(inspected: InspectTarget, topic: str, partition: int, offset: int) -> list[TextLine]:
     """Follows the record's life, with files or a client of its own."""
     from core.pipeline.trace_account import life_lines
-    from core.view.record_life import trace_of
+    from core.view.target.record_trace import trace_of
 
     trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)
     lines = [TextLine("Life, as plog trace tells it", is_heading=True)]

@@ -16,9 +16,9 @@ from cli.inspect.row_loader import RowLoader
 from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.hole import offsets_text
-from core.view.log_rows import LogRows, RowKind
-from core.view.record_text import Form, RowWriter
+from core.forensics.missing_offsets import offsets_text
+from core.view.records.log_rows import LogRows, RowKind
+from core.view.records.record_text import Form, RowWriter
 
 if TYPE_CHECKING:
     pass

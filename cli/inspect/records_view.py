@@ -17,8 +17,8 @@ from textual.message import Message
 
 from cli.inspect.line_view import BAD, BOLD, DIM, LineView
 from core.common.time_text import time_text
-from core.view.log_rows import LogRow, RowKind
-from core.view.record_text import RowWriter
+from core.view.records.log_rows import LogRow, RowKind
+from core.view.records.record_text import RowWriter
 
 _MOST_LINES = 4000
 _GAP = "  "

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from cli.inspect.background import Job
+from cli.inspect.inspect_worker import Job
 from cli.inspect.records_view import RecordsView, ShownRow, shown_row
 from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError
-from core.view.log_rows import LogRows
-from core.view.record_text import Form, RowWriter
+from core.view.records.log_rows import LogRows
+from core.view.records.record_text import Form, RowWriter
 
 if TYPE_CHECKING:
     from core.records.record_filter import RecordFilter

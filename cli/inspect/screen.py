@@ -13,17 +13,17 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
 
-from cli.inspect.background import Background, Job, StoppedError
 from cli.inspect.host import InspectHost
+from cli.inspect.inspect_worker import InspectWorker, Job, StoppedError
 from cli.inspect.panels import CommandPanel, HelpPanel
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
-from core.view.place_text import Place
+from core.view.target.place_text import Place
 
 if TYPE_CHECKING:
-    from core.view.inspected import Inspected
+    from core.view.target.inspect_target import InspectTarget
 
 Result = TypeVar("Result")
 
@@ -118,7 +118,7 @@ class InspectScreen(Screen[None]):
         return self._host
 
     @property
-    def inspected(self) -> Inspected:
+    def inspected(self) -> InspectTarget:
         return self.inspect_app.inspected
 
     @property
@@ -184,7 +184,7 @@ class InspectScreen(Screen[None]):
         done: Callable[[Result], None],
         *,
         failed: Callable[[PlogError], None] | None = None,
-        background: Background | None = None,
+        background: InspectWorker | None = None,
     ) -> Job:
         """Does the work in a thread (the app's reader, if none is given), then calls `done` in the screen's. A
         PlogError or OSError that it raises goes to `failed`, by default to the bottom line.
@@ -202,7 +202,7 @@ class InspectScreen(Screen[None]):
         *,
         done: Callable[[], None] = lambda: None,
         failed: Callable[[PlogError], None] | None = None,
-        background: Background | None = None,
+        background: InspectWorker | None = None,
     ) -> Job:
         """Does the same with work in steps, and shows each as it comes; `stop` of the job ends it after a step."""
 
@@ -235,7 +235,7 @@ class InspectScreen(Screen[None]):
 
         self.post_message(self.Finished(deliver))
 
-    def _submit(self, job: Job, background: Background | None) -> Job:
+    def _submit(self, job: Job, background: InspectWorker | None) -> Job:
         self._jobs = [*(one for one in self._jobs[-20:] if not one.is_stopped), job]
         return self.inspect_app.submit(job, background)
 

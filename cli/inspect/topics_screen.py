@@ -18,7 +18,7 @@ from cli.progress import size_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.view.topic_figures import TopicFigures, TopicListing, TopicRow
+    from core.view.figures.topic_figures import TopicFigures, TopicListing, TopicRow
 
 
 def _bytes_text(value: float | None) -> str:
@@ -95,7 +95,7 @@ Topics whose names begin with two underscores are Kafka's own.
         self.view.focus()
 
     def steps(self) -> Iterator[TopicListing]:
-        from core.view.topic_figures import TopicFigures
+        from core.view.figures.topic_figures import TopicFigures
 
         if self._figures is None:
             self._figures = TopicFigures(self.inspected)
@@ -203,7 +203,7 @@ that is known.
 
     def action_look(self) -> None:
         """Reads the partitions again."""
-        from core.view.topic_partitions import partition_rows
+        from core.view.figures.topic_partitions import partition_rows
 
         def look() -> list[Row]:
             return list(partition_rows(self.inspected, self._topic))

@@ -21,9 +21,9 @@ from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from core.client.transaction_admin import OpenTransaction
-    from core.view.known_transactions import KnownTransactions
-    from core.view.transaction_rows import KnownId, TransactionListing
+    from core.client.write.transaction_admin import OpenTransaction
+    from core.view.groups.known_transactions import KnownTransactions
+    from core.view.groups.transaction_rows import KnownId, TransactionListing
 
 
 def _time(value: int | None) -> str:
@@ -127,7 +127,7 @@ A server is asked, also the one that owns the directory; else the files are read
     def transactions(self) -> KnownTransactions:
         """The model; owned by the screen's thread."""
         if self._model is None:
-            from core.view.known_transactions import KnownTransactions
+            from core.view.groups.known_transactions import KnownTransactions
 
             self._model = KnownTransactions(self.inspected)
         return self._model

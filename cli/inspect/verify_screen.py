@@ -21,7 +21,7 @@ from cli.inspect.table_view import Column, Row, TableView, number_text
 from cli.inspect.text_view import TextLine, TextView
 
 if TYPE_CHECKING:
-    from core.inspector.findings import Finding
+    from core.inspector.check.findings import Finding
 
 _WARNING = Style(color="yellow")
 _LEAST_TEXT = 16
@@ -67,7 +67,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     ]
 
     def __init__(self, path: Path) -> None:
-        from core.view.verification import Verification
+        from core.view.files.verification import Verification
 
         self.verification = Verification(path)
         super().__init__(path, self.verification)
@@ -94,7 +94,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     # --- what was found
 
     def show_found(self) -> None:
-        from core.view.checking import CheckState
+        from core.view.files.checking import CheckState
 
         findings = self.verification.findings
         if findings is not self._found:
@@ -177,7 +177,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     def action_deep(self) -> None:
         """Checks again, with every batch decoded; or without, if it was."""
-        from core.inspector.segment_check import VerifyOptions
+        from core.inspector.check.segment_check import VerifyOptions
 
         self.checking.stop()
         self._is_deep = not self._is_deep

@@ -11,10 +11,10 @@ from itertools import groupby
 
 from cli.progress import size_text
 from cli.report.markup import paragraph, text
-from core.view.map_cell import Cell, MapWindow, Mark
-from core.view.map_segments import MapSegment
-from core.view.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Sign, Signs, Tone, legend, signs_of
-from core.view.stats_report import MapPicture
+from core.view.figures.stats_report import MapPicture
+from core.view.map.map_cell import Cell, MapWindow, Mark
+from core.view.map.map_segments import MapSegment
+from core.view.map.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Sign, Signs, Tone, legend, signs_of
 
 _LABEL, _BAR, _SPACE = 12, 14, 6
 _STEP = _LABEL + _BAR + _SPACE

@@ -9,9 +9,9 @@ from typing import Any
 from cli.findings_out import finding_text
 from cli.progress import size_text
 from cli.report.markup import LISTED, more, paragraph, section, table, text
-from core.inspector.findings import Finding, Severity
-from core.log.gap_ledger import LOSING_REASONS
-from core.view.stats_report import LogReport, StatsReport
+from core.forensics.gap_ledger import LOSING_REASONS
+from core.inspector.check.findings import Finding, Severity
+from core.view.figures.stats_report import LogReport, StatsReport
 
 _MOST_FINDINGS = 500
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from core.common.errors import PlogError
 from core.common.filesystem import Buffer, File, FileSystem, open_regular
-from core.common.users_paths import UsersPaths
+from core.common.path_alias import PathAlias
 
 _COPY_BYTES = 1024 * 1024
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - what is made there has a name that nobody knows, and is the owner's alone
@@ -108,7 +108,7 @@ def _link_folder(
 class ShadowFileSystem(FileSystem):
     """Works in a folder made by `link_tree`; `paths` knows what it is a shadow of. Stateless; safe from any thread."""
 
-    def __init__(self, paths: UsersPaths) -> None:
+    def __init__(self, paths: PathAlias) -> None:
         self._paths = paths
 
     def name_for_user(self, error: PlogError) -> None:

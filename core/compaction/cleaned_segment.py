@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.common.filesystem import Buffer, FileSystem
+from core.files.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
+from core.files.log_config import LogConfig
+from core.files.segment_indexes import SegmentIndexes
 from core.index.transaction_index import AbortedTransaction
-from core.log.file_names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
-from core.log.log_config import LogConfig
-from core.log.segment_indexes import SegmentIndexes
 
 _WRITE_BYTES = 1024 * 1024
 

@@ -27,8 +27,8 @@ from core.common.errors import CorruptRecordError, PlogError, UndecodableError
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.log_to_clean import LastRecord, LogToClean, SegmentToClean
+from core.files.log_config import LogConfig
 from core.index.transaction_index import AbortedTransaction
-from core.log.log_config import LogConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.compaction.log_to_clean import LogToClean
 from core.compaction.retained_records import Rows
-from core.log.file_names import LOG_SUFFIX, offset_file_name
-from core.log.file_records import FileRecords
+from core.files.file_names import LOG_SUFFIX, offset_file_name
+from core.files.file_records import FileRecords
 from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders

@@ -22,7 +22,7 @@ from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending, TimerHandle
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_records import GroupRecord, group_metadata_record
+from core.coordinator.group_record_values import GroupRecord, group_metadata_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata

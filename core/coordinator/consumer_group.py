@@ -34,7 +34,7 @@ from core.coordinator.consumer_member import (
     without,
 )
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_records import GroupRecord, Message, read_record
+from core.coordinator.group_record_values import GroupRecord, Message, read_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema import group_records as schema
 from core.protocol.schema.consumer_group_heartbeat import (

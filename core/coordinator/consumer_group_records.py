@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from core.coordinator.assignors import Partitions
 from core.coordinator.consumer_member import ClassicProtocols, ConsumerMember, Subscription
-from core.coordinator.group_records import GroupRecord, consumer_group_record
+from core.coordinator.group_record_values import GroupRecord, consumer_group_record
 from core.protocol.schema import group_records as schema
 
 

@@ -20,11 +20,11 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
 from core.coordinator.classic_members import ClassicMembers, classic_members, consumer_members
+from core.coordinator.committed_group_offsets import CommittedGroupOffsets
 from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
 from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
-from core.coordinator.group_offsets import GroupOffsets
-from core.coordinator.group_records import (
+from core.coordinator.group_record_values import (
     CommittedOffset,
     GroupRecord,
     Message,
@@ -107,7 +107,7 @@ class GroupCoordinator:
     def __init__(self, environment: GroupEnvironment) -> None:
         self.groups: dict[str, Group] = {}
         self._environment = environment
-        self._offsets: dict[str, GroupOffsets] = {}
+        self._offsets: dict[str, CommittedGroupOffsets] = {}
         self._pending: dict[_Transaction, dict[tuple[str, TopicPartition], _PendingOffset]] = defaultdict(dict)
         self._order = itertools.count()
 
@@ -216,7 +216,7 @@ class GroupCoordinator:
         offsets = self._offsets.get(group_id)
         if committed is not None:
             if offsets is None:
-                offsets = self._offsets[group_id] = GroupOffsets()
+                offsets = self._offsets[group_id] = CommittedGroupOffsets()
             offsets[partition] = committed
             if group_id not in self.groups:
                 self._classic_group(group_id)

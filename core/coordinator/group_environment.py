@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.metadata_image import TopicImage
 from core.common.pending import TimerHandle
-from core.coordinator.group_records import GroupRecord
+from core.coordinator.group_record_values import GroupRecord
 from core.records.record_batch import ProducerIdAndEpoch
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from core.common.bad_sectors import open_readable
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem
+from core.common.salvaging_file import open_readable
 
 ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

@@ -16,13 +16,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.bad_sectors import read_small_text
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
-from core.log.checkpoint_file import format_checkpoint, parse_checkpoint
-from core.log.damage import DamagedRange
-from core.log.file_names import DAMAGED_RANGES
-from core.log.hole import offsets_are
+from core.common.salvaging_file import read_small_text
+from core.files.checkpoint_file import format_checkpoint, parse_checkpoint
+from core.files.file_names import DAMAGED_RANGES
+from core.forensics.damage import DamagedRange
+from core.forensics.missing_offsets import offsets_are
 
 if TYPE_CHECKING:
     import logging

@@ -6,8 +6,8 @@ import logging
 
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
-from core.log.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
+from core.files.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from core.files.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.log.log_segments import LogSegments
 from core.log.segment_recovery import SegmentRecovery
 

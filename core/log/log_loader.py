@@ -24,29 +24,29 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
-from core.log.damage import DamagedRange
+from core.files.file_names import find_unreadable_files
+from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.log_config import LogConfig
+from core.files.segment_deletion import finish_deletions
+from core.forensics.damage import DamagedRange
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.missing_offsets import HoleReason, TailKind, explain_holes, offsets_text
+from core.forensics.orphan_index import find_orphan_indexes, find_traces, indexed_end
+from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.segment_scanner import DamagedBytes
+from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.directory_evidence import DirectoryEvidence
-from core.log.file_names import find_unreadable_files
 from core.log.folder_listing import FolderListing
-from core.log.hole import HoleReason, TailKind, explain_holes, offsets_text
-from core.log.late_check import LateCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
-from core.log.leader_epoch_cache import LeaderEpochCache
+from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
 from core.log.leader_epoch_recovery import LeaderEpochRecovery
-from core.log.log_arrangement import Arrangement, OpenTransactions, arrange
-from core.log.log_config import LogConfig
-from core.log.log_cutter import LogCutter
-from core.log.log_evidence import LogEvidence
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.lone_index import find_lone_indexes, find_traces, indexed_end
+from core.log.log_truncation import LogTruncation
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
-from core.log.recovery_journal import read_lost_offsets
-from core.log.segment_deletion import finish_deletions
 from core.log.segment_files import ListedSegment
-from core.log.segment_reading import DamagedBytes
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC
@@ -63,7 +63,7 @@ class LogSettings:
     producer_id_expiration_ms: Callable[[], int] = lambda: 86_400_000
     open_files: OpenFiles = field(default_factory=OpenFiles)
     is_read_only: bool = False
-    """Whether the logs lie in a shadow, to be served as the one reader reads them (core.log.log_arrangement)."""
+    """Whether the logs lie in a shadow, to be served as the one reader reads them (core.forensics.shadow_layout)."""
     is_beside_writer: bool = False
     """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
     keeps_cut_bytes: bool = True
@@ -103,7 +103,7 @@ def load_log(
     recovery_point: int | None = 0,
     high_watermark: int = 0,
     had_clean_shutdown: bool = True,
-    evidence: DirectoryEvidence | None = None,
+    evidence: KnownOffsetsOfDirectory | None = None,
 ) -> LoadedLog:
     """Opens the log in `directory`, which exists, and makes it ready for appends.
 
@@ -122,10 +122,10 @@ class _Loader:
         partition: TopicPartition,
         config: LogConfig,
         settings: LogSettings,
-        evidence: DirectoryEvidence | None,
+        evidence: KnownOffsetsOfDirectory | None,
     ) -> None:
         self._evidence = evidence
-        self._arrangement: Arrangement | None = None
+        self._arrangement: ShadowLayout | None = None
         self._open_transactions: OpenTransactions = {}
         self._directory = directory
         self._partition = partition
@@ -133,7 +133,7 @@ class _Loader:
         self._settings = settings
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
-        self._cutter = LogCutter(
+        self._cutter = LogTruncation(
             directory,
             partition,
             self._segments,
@@ -155,7 +155,7 @@ class _Loader:
             on_batch=self._leader_epochs.note,  # holds no loader: that would be a cycle
         )
         self._recovery.log_end_offset = 0
-        self._late_check = LateCheck(
+        self._late_check = LazyIndexCheck(
             directory,
             partition,
             self._segments,
@@ -300,9 +300,9 @@ class _Loader:
             self._recovery.believed_end = known_end
         return is_rising and not is_moved
 
-    def _known(self, *, had_clean_shutdown: bool) -> LogEvidence:
+    def _known(self, *, had_clean_shutdown: bool) -> KnownOffsets:
         """Gives what other files say of the log, before anything is changed."""
-        known = self._evidence or DirectoryEvidence(self._directory.parent)
+        known = self._evidence or KnownOffsetsOfDirectory(self._directory.parent)
         return replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
 
     # --- in a shadow
@@ -315,7 +315,7 @@ class _Loader:
             evidence = replace(evidence, known_end=0, known_start=None, lone_indexes=())
         checked_from = None if had_clean_shutdown and self._is_last_indexed(listing) else recovery_point
         found = arrange(self._directory, evidence, self._filesystem, checked_from)
-        if isinstance(found, Arrangement):
+        if isinstance(found, ShadowLayout):
             self._arrangement = found
         else:
             self._open_transactions = found
@@ -337,7 +337,7 @@ class _Loader:
             if path.is_symlink() and not path.exists():
                 self._filesystem.unlink(path)
 
-    def _take_up(self, arrangement: Arrangement) -> None:
+    def _take_up(self, arrangement: ShadowLayout) -> None:
         self._damage.set_segments(arrangement.gaps)
         for segment in self._segments:
             segment.gaps = arrangement.gaps[segment.base_offset]
@@ -433,7 +433,7 @@ class _Loader:
         """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is
         missing from its middle. One that proves a segment after the log's end is set aside.
         """
-        lone, last_base_offset = find_lone_indexes(self._directory, logs), max(logs, default=-1)
+        lone, last_base_offset = find_orphan_indexes(self._directory, logs), max(logs, default=-1)
         traces = find_traces(self._directory, {offset for offset, _ in lone}, logs)
         lost = {offset for offset in traces if self._is_lost(offset, last_base_offset)}
         for offset in sorted(lost) if self._settings.keeps_cut_bytes else ():
@@ -454,7 +454,7 @@ class _Loader:
 
     # --- after an unclean stop
 
-    def _recover(self, known: LogEvidence, log_start_offset: int, recovery_point: int) -> None:
+    def _recover(self, known: KnownOffsets, log_start_offset: int, recovery_point: int) -> None:
         if len(self._segments):
             self._segments.active.reached = max(known.known_end, known.cleaned_below)
         unflushed = self._segments.from_offset(recovery_point) if len(self._segments) else []
@@ -468,7 +468,7 @@ class _Loader:
                 return
 
     def _find_hole(
-        self, known: LogEvidence, segment: LogSegment, following: LogSegment, recovery_point: int
+        self, known: KnownOffsets, segment: LogSegment, following: LogSegment, recovery_point: int
     ) -> DamagedBytes | None:
         """Finds what a power cut took between two segments, if nothing else explains it. Topics that were compacted
         once keep their holes; messages of magic 0 and 1, which do not show that, come from before any stop of plog's.

@@ -24,9 +24,8 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import UNKNOWN_RECOVERY_POINT
-from core.log.directory_evidence import DirectoryEvidence
-from core.log.file_names import (
+from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT
+from core.files.file_names import (
     CLEAN_SHUTDOWN,
     CLUSTER_METADATA_TOPIC,
     deleted_directory_name,
@@ -35,15 +34,16 @@ from core.log.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
+from core.files.log_config import LogConfig
+from core.files.partition_metadata_file import read_partition_metadata, write_partition_metadata
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.missing_offsets import find_lost_start
+from core.forensics.recovery_journal import read_lost_offsets
 from core.log.folder_listing import FolderListing
-from core.log.hole import find_lost_start
-from core.log.log_config import LogConfig
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.offset_checkpoints import OffsetCheckpoints, has_earlier_epochs
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
-from core.log.partition_metadata_file import read_partition_metadata, write_partition_metadata
-from core.log.recovery_journal import read_lost_offsets
 from core.log.segment_swap import swapped_below
 
 _log = logging.getLogger("plog.log")
@@ -119,11 +119,11 @@ class LogManager:
         self._stopped_epoch = _stopped_epoch(directory) if self.had_clean_shutdown else _NO_EPOCH
         self.closing = 0, 0
         """How many logs are closed, and how many there were, while `close` is at work."""
-        self._evidence: DirectoryEvidence | None = None  # of the start, while an owner has logs to open
+        self._evidence: KnownOffsetsOfDirectory | None = None  # of the start, while an owner has logs to open
 
-    def read_evidence(self) -> DirectoryEvidence:
+    def read_evidence(self) -> KnownOffsetsOfDirectory:
         """Gives what the directory says of its logs, as it is now."""
-        return DirectoryEvidence(self.directory, origin=self._origin)
+        return KnownOffsetsOfDirectory(self.directory, origin=self._origin)
 
     def find_logs_to_sync(self) -> list[PartitionLog]:
         """Those whose files can't be closed before they are synced, when there are so many that it is time for that."""
@@ -224,7 +224,7 @@ class LogManager:
         self._filesystem.sync_directory(self.directory)
 
     def _load(
-        self, partition: TopicPartition, path: Path, config: LogConfig, evidence: DirectoryEvidence
+        self, partition: TopicPartition, path: Path, config: LogConfig, evidence: KnownOffsetsOfDirectory
     ) -> LoadedLog | None:
         try:
             self._checkpoint_swaps(partition, path, config)
@@ -241,7 +241,7 @@ class LogManager:
         path: Path,
         config: LogConfig,
         settings: LogSettings,
-        evidence: DirectoryEvidence,
+        evidence: KnownOffsetsOfDirectory,
     ) -> LoadedLog:
         """Opens the log, in any thread, after `_checkpoint_swaps`."""
         recovery_point = self.checkpoints.recovery_points.get(partition, 0)
@@ -260,7 +260,7 @@ class LogManager:
     def _refuse(self, partition: TopicPartition, path: Path, error: OSError | PlogError) -> None:
         self.set_offline(partition, access_error(error, path, "open") if isinstance(error, OSError) else error)
 
-    def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: DirectoryEvidence) -> None:
+    def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> None:
         self.logs[partition] = loaded.log
         committed = self.checkpoints.high_watermarks.get(partition, 0)
         if loaded.log.log_end_offset < committed and not self._settings.is_read_only:
@@ -308,7 +308,7 @@ class LogManager:
         settings = replace(self._settings, open_files=OpenFiles(_FILES_OF_LOADING), filesystem=filesystem)
         return self._read(partition, self._path(partition), config, settings, self._evidence_of_start())
 
-    def _evidence_of_start(self) -> DirectoryEvidence:
+    def _evidence_of_start(self) -> KnownOffsetsOfDirectory:
         """Gives what the directory said of the logs that are not open yet. Only where somebody else writes may that
         have changed: an owner's checkpoints keep it until they are.
         """
@@ -337,7 +337,7 @@ class LogManager:
             self._evidence = None
         return found
 
-    def _warn_of_lost_start(self, log: PartitionLog, evidence: DirectoryEvidence) -> None:
+    def _warn_of_lost_start(self, log: PartitionLog, evidence: KnownOffsetsOfDirectory) -> None:
         """Of first segments that nobody deleted. Consumers never ask an owner for their offsets, so the end of those is
         kept for who wants to know.
         """

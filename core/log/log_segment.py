@@ -17,14 +17,14 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
+from core.files.file_records import CopiedRegion, LogRegion
+from core.forensics.segment_lookup import FoundBatch, FoundTimestamp, SegmentLookup, find_by_timestamp
+from core.forensics.segment_scanner import DamagedBytes
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
 from core.index.offset_index import OffsetPosition
 from core.index.time_index import TimestampOffset
 from core.index.transaction_index import AbortedTransaction
-from core.log.file_records import CopiedRegion, LogRegion
 from core.log.segment_files import ListedSegment, SegmentFiles
-from core.log.segment_lookup import FoundBatch, FoundTimestamp, SegmentLookup, find_by_timestamp
-from core.log.segment_reading import DamagedBytes
 from core.records.batches import Batch, stated_offset
 from core.records.record_batch import NO_TIMESTAMP, RecordBatch
 

@@ -8,11 +8,11 @@ org.apache.kafka.storage.internals.log.LogValidator.
 
 from __future__ import annotations
 
+from core.common.decompression_limit import expansion_limit
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.record_validator import (
     MOST_NAMED,
     CheckedBatch,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from core.common.descriptors import share
+from core.common.fd_limits import share
 from core.common.filesystem import File
 
 
@@ -45,7 +45,7 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """Allows at most `limit` descriptors, or as many as `core.common.descriptors` gives to files; and half as many
+        """Allows at most `limit` descriptors, or as many as `core.common.fd_limits` gives to files; and half as many
         again for answers that still point into files that are closed here.
         """
         self._limit = share().files * 2 // 3 if limit is None else limit

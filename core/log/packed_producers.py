@@ -7,7 +7,7 @@ changed; one that writes all the time is among those who changed all the time, a
 
 from __future__ import annotations
 
-from core.log.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, pack_producer
+from core.files.producer_snapshot import ENTRY_BYTES, format_producer_snapshot, pack_producer
 from core.log.producer_state import ProducerState
 
 _MOST_CHANGED = 1024

@@ -25,15 +25,16 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
+from core.files.file_names import DELETED_SUFFIX
+from core.files.file_records import LogRegion
+from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.log_config import LogConfig
+from core.forensics.damage import DamagedRange
+from core.forensics.segment_lookup import FoundTimestamp
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges
-from core.log.file_names import DELETED_SUFFIX
-from core.log.file_records import LogRegion
 from core.log.follower_append import out_of_order, read_fetched, run_from
-from core.log.leader_epoch_cache import LeaderEpochCache
-from core.log.log_config import LogConfig
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.log_validator import validate_batch, validate_header, validate_in_steps
@@ -41,7 +42,6 @@ from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata, CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.log.record_validator import CheckedBatch
-from core.log.segment_lookup import FoundTimestamp
 from core.log.segment_swap import swap_files
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (
@@ -54,8 +54,8 @@ from core.records.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from core.log.judged_transactions import JudgedTransactions
-    from core.log.late_check import LateCheck
+    from core.forensics.resolved_transactions import ResolvedTransactions
+    from core.log.lazy_index_check import LazyIndexCheck
 
 _log = logging.getLogger("plog.log")
 
@@ -103,7 +103,7 @@ class PartitionLog:
         clock: Clock,
         filesystem: FileSystem,
         open_files: OpenFiles,
-        late_check: LateCheck | None = None,
+        late_check: LazyIndexCheck | None = None,
     ) -> None:
         self.directory = directory
         self.partition = partition
@@ -126,7 +126,7 @@ class PartitionLog:
         self.on_cut: Callable[[PartitionLog, int], None] | None = None
         """Called when records from that offset on are about to go from its end: whoever works on the files elsewhere is
         to leave them alone. May raise the disk's OSError."""
-        self.judged: JudgedTransactions | None = None
+        self.judged: ResolvedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self.cuts = 0
         """How often records went from its end: what was synced before may not be what is there now."""

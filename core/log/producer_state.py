@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.producer_snapshot import ProducerSnapshotEntry
+from core.files.producer_snapshot import ProducerSnapshotEntry
 from core.records.control_record import EndTransactionMarker
 from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import (

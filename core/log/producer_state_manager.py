@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
+from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
+from core.files.producer_snapshot import read_producer_snapshot
 from core.index.transaction_index import AbortedTransaction
-from core.log.file_names import SNAPSHOT_SUFFIX, find_offset_files, offset_file_name
 from core.log.packed_producers import PackedProducers
-from core.log.producer_snapshot import read_producer_snapshot
 from core.log.producer_state import CompletedTransaction, LogOffsetMetadata, ProducerState
 from core.records.control_record import read_end_transaction_marker
 from core.records.record import MAX_SEQUENCE

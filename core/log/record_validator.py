@@ -17,7 +17,7 @@ from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaErr
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import MUCH_FOLLOWS, Steps, finish
 from core.common.varint import read_varint
-from core.log.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
+from core.files.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
 from core.records.batches import refused_frame
 from core.records.compression import (
     FRAME_START_BYTES,

@@ -16,17 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from core.common.descriptors import OUT_OF_DESCRIPTORS
+from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import File, FileSystem
+from core.files.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
+from core.files.file_records import FileRecords
+from core.files.log_config import LogConfig
+from core.files.segment_indexes import SPARSE_INDEXES, SegmentIndexes
+from core.forensics.damage import DamagedRange
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.index.transaction_index import TransactionIndex
-from core.log.damage import DamagedRange
-from core.log.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
-from core.log.file_records import FileRecords
-from core.log.log_config import LogConfig
 from core.log.open_files import OpenFiles
-from core.log.segment_indexes import SPARSE_INDEXES, SegmentIndexes
 
 _MAKING = threading.Lock()
 

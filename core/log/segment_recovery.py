@@ -11,15 +11,15 @@ from collections.abc import Callable
 from core.common.errors import CorruptRecordError
 from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
+from core.forensics.damage import DamagedRange
+from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.log.damage import DamagedRange
 from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
 from core.log.producer_state import CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
-from core.log.segment_reading import DamagedBytes, SegmentReading
 from core.records.record_batch import RecordBatch
 
 
@@ -130,7 +130,7 @@ class SegmentRecovery:
 
     def past_damage(self, work: Callable[[], None]) -> None:
         """Does the work, again and again if it meets damage that was not known, which is noted then."""
-        reading: SegmentReading | None = None
+        reading: SegmentScanner | None = None
         while True:
             try:
                 work()
@@ -195,7 +195,7 @@ def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
     return next_offset if next_offset <= end_offset else None
 
 
-def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentReading) -> bool:
+def _is_mended(segment: LogSegment, gap: DamagedRange, reading: SegmentScanner) -> bool:
     """Says whether batches that may stand there fill the gap now. A sound one alone proves nothing: a flipped bit of
     its base offset is in no checksum.
     """

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.common.filesystem import FileSystem
-from core.log.file_names import (
+from core.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -27,7 +27,7 @@ from core.log.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from core.log.file_records import FileRecords
+from core.files.file_records import FileRecords
 
 _LOG_LAST = SEGMENT_SUFFIXES[::-1]
 

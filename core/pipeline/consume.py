@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy  # noqa: F401 - imported after the log's modules, it costs a short command 15 ms more
 
-from core.client.patience import DAMAGE_HINT
-from core.client.record_source import FindMore, Offsets, RecordSource
-from core.client.undecoded import SchemaError
+from core.client.net.read_options import DAMAGE_HINT
+from core.client.read.record_source import FindMore, Offsets, RecordSource
+from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.directory_reader import DirectoryReader
+from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.consume_range import ensure_there, resolve
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.consume_run import ConsumeRun
@@ -33,7 +33,7 @@ from core.pipeline.record_stream import (
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
+    from core.client.net.kafka_client import KafkaClient
     from core.pipeline.large_values import Joiner
 
 _MOST_NAMED = 10
@@ -189,14 +189,14 @@ FindPartitions = Callable[[], list[TopicPartition]]
 
 
 def _cluster(run: ConsumeRun, client: KafkaClient) -> tuple[RecordSource, FindPartitions]:
-    from core.client.cluster_source import ClusterSource  # a directory is read without it, and the protocol
+    from core.client.read.cluster_source import ClusterSource  # a directory is read without it, and the protocol
 
     subscription = run.subscribe(client)
     return ClusterSource(client, **run.how_to_read()), subscription.topic_partitions
 
 
 def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, FindPartitions]:
-    from core.client.directory_source import DirectorySource
+    from core.client.read.directory_source import DirectorySource
 
     source = DirectorySource(reader, **run.how_to_read())
     pattern = run.request.find_pattern()

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from core.client.classic_member import ClassicMember
-from core.client.cluster_source import ClusterSource
-from core.client.committed_offsets import CommittedOffsets, CoordinatorOffsets
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED
-from core.client.group_admin import GroupAdmin
-from core.client.group_consumer import GroupConsumer, Reset
-from core.client.kafka_client import KafkaClient
-from core.client.membership import ConsumerMember, Membership, SoleMember, has_consumer_protocol
-from core.client.subscription import Subscription
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.classic_member import ClassicMember
+from core.client.read.cluster_source import ClusterSource
+from core.client.read.committed_offsets import CommittedOffsets, CoordinatorOffsets
+from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED
+from core.client.read.group_consumer import GroupConsumer, Reset
+from core.client.read.group_membership import ConsumerMember, Membership, SoleMember, has_consumer_protocol
+from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition

@@ -163,7 +163,7 @@ class ConsumeRequest:
 
 
 def _path_error(path: str) -> UsageError:
-    from core.log.file_names import parse_partition_directory_name
+    from core.files.file_names import parse_partition_directory_name
 
     partition = parse_partition_directory_name(Path(path).name)
     hint = f"plog consume {partition.topic if partition else 'TOPIC'} --data-dir {path}"

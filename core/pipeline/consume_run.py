@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.client.patience import FAILOVER_SECONDS, Patience
-from core.client.undecoded import UndecodedAccount
-from core.client.watermarks import Watermarks
+from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.client.read.watermarks import Watermarks
+from core.client.schemas.undecoded import UndecodedAccount
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.client.subscription import Subscription
+    from core.client.net.kafka_client import KafkaClient
+    from core.client.read.subscription import Subscription
     from core.records.record_filter import NotJson
 
 
@@ -45,12 +45,12 @@ class ConsumeRun:
             "watermarks": self.watermarks,
         }
 
-    def patience(self) -> Patience:
+    def patience(self) -> ReadOptions:
         """Lasts to the end of time for what has no end, unless errors are to end it."""
         request = self.request
         if request.exits_on_error:
-            return Patience(note=self._note, tell_left_out=self._tell_left_out)
-        return Patience(
+            return ReadOptions(note=self._note, tell_left_out=self._tell_left_out)
+        return ReadOptions(
             float("inf") if request.is_endless else FAILOVER_SECONDS,
             skips_damage=request.exits_on_error is False,
             tell=lambda problem: self.say(f"warning: {problem}"),
@@ -87,7 +87,7 @@ class ConsumeRun:
 
     def subscribe(self, client: KafkaClient) -> Subscription:
         """Subscribes to the topics. Raises UsageError for a pattern that matches none, if none is waited for."""
-        from core.client.subscription import Subscription
+        from core.client.read.subscription import Subscription
 
         pattern = self.request.find_pattern()
         subscription = Subscription(client, [] if pattern else list(dict.fromkeys(self.request.topics)), pattern)

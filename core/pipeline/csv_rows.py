@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from core.common.read_json import describe_error
+from core.common.lenient_json import describe_error
 from core.pipeline.input_lines import BadLineError, Chunk, Input, Lines, read_chunks
 from core.pipeline.input_rows import Batch, Rows, rows_of
 from core.pipeline.line_parsers import json_parser

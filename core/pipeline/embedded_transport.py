@@ -9,7 +9,7 @@ from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.requests.request_dispatcher import RequestDispatcher
 from core.common.errors import ConnectionFailedError
 from core.common.pending import Pending
-from core.log.file_records import FileRegion
+from core.files.file_records import FileRegion
 from core.pipeline.frontend import SILENT, Undivided
 from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.undecoded import MARKS_HINT, SchemaError, not_decoded_text, undecoded_bytes
+from core.client.schemas.undecoded import MARKS_HINT, SchemaError, not_decoded_text, undecoded_bytes
 from core.common.errors import UsageError
 from core.common.printable import printable_bytes
 from core.common.topic_partition import TopicPartition
@@ -41,7 +41,7 @@ from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
-    from core.client.watermarks import Watermarks
+    from core.client.read.watermarks import Watermarks
     from core.pipeline.record_stream import Chunk, Step
 
 Int64s = npt.NDArray[np.int64]

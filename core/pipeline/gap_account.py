@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.common.each_of import each_of
 from core.common.errors import AccessError, UnreadableFileError
+from core.common.skip_unreadable import skip_unreadable
 from core.common.topic_partition import TopicPartition
-from core.inspector.cut_off_check import cut_off_findings
-from core.inspector.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding
-from core.log.directory_reader import DirectoryReader
-from core.log.gap_ledger import GapLedger
-from core.log.hole import TailKind
+from core.forensics.directory_reader import DirectoryReader
+from core.forensics.gap_ledger import GapLedger
+from core.forensics.missing_offsets import TailKind
+from core.inspector.check.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding
+from core.inspector.check.truncated_tail_check import cut_off_findings
 from core.pipeline.log_places import Copy, LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from core.inspector.server_copy import ServerCopy
+    from core.inspector.stats.server_copy import ServerCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def account_for(
     """
     found = GapAccount()
     with LogPlaces(session, _copy_from(start)).opened() as find:
-        for place in each_of(texts, lambda text: [find(text)], found.failures):
+        for place in skip_unreadable(texts, lambda text: [find(text)], found.failures):
             first, last = (start, end) if place.offset is None else (place.offset, place.offset + 1)
             found.partitions.extend(accounts_of(place, first, last, found.findings, read_committed=read_committed))
     return found

@@ -131,7 +131,7 @@ class InputOptions:
             return read_by_template(self.inputs, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
         if self._is_json and delimiter == b"\n":
-            from core.pipeline.json_values import read_json_values
+            from core.pipeline.json_stream import read_json_values
 
             lines = read_json_values(self.inputs, linger_s)
         else:

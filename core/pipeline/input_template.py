@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from core.common.errors import UsageError
-from core.common.read_json import read_json
+from core.common.lenient_json import read_json
 from core.pipeline.format_pattern import PatternPiece, split_pattern
 from core.records.envelope import InputRecord
 from core.records.record import Headers

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.undecoded import MARKS_HINT, SchemaError, is_fatal, not_decoded_text
+from core.client.schemas.undecoded import MARKS_HINT, SchemaError, is_fatal, not_decoded_text
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.topic_partition import TopicPartition

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.common.filesystem import access_error
-from core.common.read_json import describe_error, member_text, read_json
+from core.common.lenient_json import describe_error, member_text, read_json
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
 from core.pipeline.input_rows import Batch, Parser, Rows, or_open, rows_of
 from core.pipeline.timestamp_field import TimestampField

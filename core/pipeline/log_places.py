@@ -3,7 +3,7 @@
 A place is a path (a partition's folder, a data directory, for `stats` a `.log`), or a name: `TOPIC`, `TOPIC-P`,
 `TOPIC:P`. Either may end with `@OFFSET`. Names are of the server that is named, else of the data directory. What is
 there as a path is one, unless a server or a directory was typed. A server's partitions are copied to a temporary
-folder first, as far as they are needed (`core/inspector/server_copy.py`).
+folder first, as far as they are needed (`core/inspector/stats/server_copy.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.directory_reader import DirectoryReader
+from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from core.client.kafka_client import KafkaClient
-    from core.inspector.server_copy import ServerCopy
+    from core.client.net.kafka_client import KafkaClient
+    from core.inspector.stats.server_copy import ServerCopy
 
 _NAME = re.compile(r"(?P<topic>[^@:/]+)(:(?P<partition>\d+))?")
 _WHERE = re.compile(r"^\d{20}\.log( position \d+)?: ")
@@ -73,13 +73,13 @@ class LogPlaces:
         if not self._has_server:
             yield self._local
             return
-        from core.client.patience import Patience
-        from core.inspector.server_copy import ServerCopy
+        from core.client.net.read_options import ReadOptions
+        from core.inspector.stats.server_copy import ServerCopy
 
         def warn(text: str) -> None:
             self._session.frontend.say(f"warning: {text}")
 
-        patience = Patience(skips_damage=True, tell=warn, tell_left_out=warn)
+        patience = ReadOptions(skips_damage=True, tell=warn, tell_left_out=warn)
         with (
             tempfile.TemporaryDirectory(prefix="plog-copy-", ignore_cleanup_errors=True) as folder,
             self._session.open_client() as client,
@@ -101,8 +101,8 @@ class LogPlaces:
         return False
 
     def _local(self, text: str) -> LogPlace:
-        from core.inspector.file_kind import ensure_there
-        from core.inspector.verify import nothing_there
+        from core.inspector.check.file_kind import ensure_there
+        from core.inspector.check.verify import nothing_there
 
         place, offset = split_offset(text)
         if not self.is_path(text):
@@ -147,7 +147,7 @@ def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[Topic
     """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; a topic that is called so comes first. Raises UsageError
     and KafkaError.
     """
-    from core.log.file_names import parse_partition_directory_name
+    from core.files.file_names import parse_partition_directory_name
 
     match = _NAME.fullmatch(text)
     if match is None:

@@ -16,7 +16,7 @@ from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, P
 from core.pipeline.value_sink import ValueSink
 
 if TYPE_CHECKING:
-    from core.client.watermarks import Watermarks
+    from core.client.read.watermarks import Watermarks
 
 
 class Stdout(NamedTuple):

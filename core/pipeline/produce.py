@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.client.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
+from core.client.write.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.common.errors import UsageError
 from core.common.user_function import load_function
 from core.pipeline.input_options import InputOptions

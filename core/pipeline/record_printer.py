@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from core.client.undecoded import is_fatal
+from core.client.schemas.undecoded import is_fatal
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_run import ConsumeRun

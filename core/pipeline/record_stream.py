@@ -20,8 +20,8 @@ from core.records.columns import RecordColumns, decode_columns, decode_whole_bat
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
-    from core.client.group_consumer import GroupConsumer
-    from core.client.record_source import FindMore, Offsets, RecordSource
+    from core.client.read.group_consumer import GroupConsumer
+    from core.client.read.record_source import FindMore, Offsets, RecordSource
     from core.records.record_filter import NotJson, RecordFilter
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from core.client.coordinator import patiently
-from core.client.kafka_client import RETRIABLE, KafkaClient, TopicInfo
-from core.client.partitioner import Partitioner
-from core.client.producer import Producer, RecordRefusedError, RecordsToSend
+from core.client.net.coordinator_connection import patiently
+from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
+from core.client.write.partitioner import Partitioner
+from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
@@ -26,7 +26,7 @@ from core.pipeline.session import Session
 from core.records.compression import CompressionType
 
 if TYPE_CHECKING:
-    from core.client.transactional_producer import TopicTransaction, TransactionalProducer
+    from core.client.write.transactional_producer import TopicTransaction, TransactionalProducer
 
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
@@ -164,7 +164,7 @@ class RowWriter:
         }
         if options.transactional_id is None:
             return Producer(client, self._topic, **how)
-        from core.client.transactional_producer import TransactionalProducer
+        from core.client.write.transactional_producer import TransactionalProducer
 
         self._transaction = TransactionalProducer(
             client.another, options.transactional_id, timeout_ms=options.transaction_timeout_ms, **how
@@ -424,7 +424,7 @@ class RowWriter:
     @cached_property
     def _retention_ms(self) -> int:
         """Asks after how long the topic's records are deleted; never, if the broker does not say."""
-        from core.client.admin import Admin
+        from core.client.admin.admin import Admin
 
         with closing(self._client.another()) as client:  # whose connections have no requests under way
             find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)

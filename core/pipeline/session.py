@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import DamagedAnswerError, DirectoryLockedError
-from core.log.directory_lock import find_lock_holder
+from core.files.directory_lock import find_lock_holder
 from core.pipeline.frontend import SILENT, Frontend
 
 if TYPE_CHECKING:
-    from core.broker.node import Node
-    from core.client.kafka_client import KafkaClient
-    from core.log.directory_reader import DirectoryReader
+    from core.broker.broker_server import BrokerServer
+    from core.client.net.kafka_client import KafkaClient
+    from core.forensics.directory_reader import DirectoryReader
     from core.pipeline.zookeeper_cluster import ZooKeeperCluster
     from core.security.client_security import ClientSecurity
     from core.security.client_settings import ClientSettings
@@ -89,13 +89,13 @@ class Session:
             with self.open_by_zookeeper() as cluster:
                 yield cluster.client
             return
-        from core.client.kafka_client import KafkaClient
+        from core.client.net.kafka_client import KafkaClient
 
         server = self.find_server()
         with ExitStack() as stack:
             if server is None:
                 if not makes_directory:
-                    from core.log.directory_reader import ensure_data_directory
+                    from core.forensics.directory_reader import ensure_data_directory
 
                     ensure_data_directory(self.directory)
                 try:
@@ -115,7 +115,7 @@ class Session:
             with self.open_client() as client:
                 yield client
             return
-        from core.log.directory_reader import DirectoryReader
+        from core.forensics.directory_reader import DirectoryReader
 
         yield DirectoryReader(self.directory)
 
@@ -134,7 +134,7 @@ class Session:
 
     @contextmanager
     def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
-        from core.pipeline.engine_talk import each_line_once, kept_talk
+        from core.pipeline.embedded_broker_log import each_line_once, kept_talk
 
         if rests_on is None:
             with each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):
@@ -150,8 +150,8 @@ class Session:
             raise DamagedAnswerError("the answer rests on damaged logs")
 
     @contextmanager
-    def _open_engine(self, *, is_read_only: bool) -> Iterator[tuple[Node, KafkaClient]]:
-        from core.client.kafka_client import KafkaClient
+    def _open_engine(self, *, is_read_only: bool) -> Iterator[tuple[BrokerServer, KafkaClient]]:
+        from core.client.net.kafka_client import KafkaClient
         from core.pipeline.embedded_transport import EmbeddedTransport
 
         node = self._open_node(is_read_only=is_read_only)
@@ -169,18 +169,18 @@ class Session:
             with undivided(limit_s=float("inf")):
                 node.close()
 
-    def _open_node(self, *, is_read_only: bool) -> Node:
+    def _open_node(self, *, is_read_only: bool) -> BrokerServer:
         """Raises DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder
         listens: `plog serve` was started a moment ago, and can be asked now.
         """
+        from core.broker.broker_server import BrokerServer
         from core.broker.config.broker_config import BrokerConfig
-        from core.broker.node import Node
 
         deadline = time.monotonic() + self.lock_timeout_s
         while True:
             wait_s = min(self.lock_timeout_s, _LOOK_AGAIN_S)
             try:
-                return Node(self.directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+                return BrokerServer(self.directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
             except DirectoryLockedError:
                 holder = find_lock_holder(self.directory)
                 if time.monotonic() >= deadline or (holder is not None and holder.address):

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.common.each_of import each_of
 from core.common.errors import AccessError
+from core.common.skip_unreadable import skip_unreadable
 from core.common.topic_partition import TopicPartition
-from core.inspector.findings import Finding
-from core.inspector.log_stats import LogStats, Sample, SegmentStats, read_stats
+from core.inspector.check.findings import Finding
+from core.inspector.stats.log_stats import LogStats, Sample, SegmentStats, read_stats
 from core.pipeline.frontend import Progress
 from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:
-    from core.inspector.server_copy import ServerCopy
+    from core.inspector.stats.server_copy import ServerCopy
 
 
 class LogChecks(NamedTuple):
@@ -55,7 +55,7 @@ def account_for(
     account = StatsAccount()
     logs: list[_Log] = []
     with LogPlaces(session, _copy).opened() as find:
-        for log in each_of(texts, lambda text: _logs(text, find), account.failures):
+        for log in skip_unreadable(texts, lambda text: _logs(text, find), account.failures):
             stats = read_stats(log.path, now_ms, lambda size: progress.add(size, size))
             account.figures[log.name] = figures_of(stats, is_copy=log.is_copy)
             found = [_without_file(one, log.name) if log.is_copy else one for one in stats.findings]
@@ -106,14 +106,14 @@ def _verified(
     texts: Sequence[str], logs: Sequence[_Log], failures: list[AccessError], progress: Progress
 ) -> list[Finding]:
     """Gives what `plog verify` says of the places that are paths, and of the folders of the others."""
-    from core.inspector.verify import verify
+    from core.inspector.check.verify import verify
 
     local = [log for log in logs if not log.is_copy]
     paths = [Path(text) for text in texts if any(_is_within(log.path, Path(text)) for log in local)]
     paths += [log.path for log in local if not any(_is_within(log.path, path) for path in paths)]
     known = {error.where for error in failures}
     new: list[AccessError] = []
-    found = list(each_of(paths, lambda path: verify(path, lambda size: progress.add(size, size)), new))
+    found = list(skip_unreadable(paths, lambda path: verify(path, lambda size: progress.add(size, size)), new))
     failures.extend(error for error in new if error.where not in known)
     return found
 

@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.client.admin import EARLIEST, LATEST, Admin
-from core.client.group_offsets import outside_text
-from core.client.kafka_client import KafkaClient
-from core.common.each_of import each_of
+from core.client.admin.admin import EARLIEST, LATEST, Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.offset_reset import outside_text
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
+from core.common.skip_unreadable import skip_unreadable
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
-from core.inspector.segment_dump import batch_row
-from core.inspector.trace import Trace, Tracer, is_settled_by, server_groups
+from core.inspector.dump.segment_dump import batch_row
+from core.inspector.stats.trace import Trace, Tracer, is_settled_by, server_groups
 from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 from core.records.batches import Batch
 from core.records.envelope import encode_bytes, encode_headers_json
 
 if TYPE_CHECKING:
-    from core.inspector.server_copy import ServerCopy
+    from core.inspector.stats.server_copy import ServerCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TraceAccount:
 
         for partition in place.partitions:
             try:
-                for one in each_of([partition], look_at, self.failures):
+                for one in skip_unreadable([partition], look_at, self.failures):
                     if place.client is not None:
                         one.groups = server_groups(place.client, partition, one.offset, one.doubts)
                         one.bounds = _bounds(place.client, partition)
@@ -71,7 +71,7 @@ def trace_places(texts: Sequence[str], session: Session, key: str | None) -> Tra
     """
     found = TraceAccount()
     with LogPlaces(session, _copy).opened() as find:
-        for place in each_of(texts, lambda text: [find(text)], found.failures):
+        for place in skip_unreadable(texts, lambda text: [find(text)], found.failures):
             found.look_at(place, key)
     return found
 

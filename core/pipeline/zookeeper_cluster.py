@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-from core.client.kafka_client import KafkaClient
+from core.client.net.kafka_client import KafkaClient
 from core.common.clock import SystemClock
 from core.protocol.schema.metadata import MetadataResponse
 from core.security.client_security import ClientSecurity

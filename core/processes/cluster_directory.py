@@ -19,8 +19,8 @@ from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.properties_file import parse_properties
-from core.log.directory_lock import DirectoryLock, find_lock_holder
-from core.log.file_names import CLUSTER_PROPERTIES, META_PROPERTIES, is_cluster
+from core.files.directory_lock import DirectoryLock, find_lock_holder
+from core.files.file_names import CLUSTER_PROPERTIES, META_PROPERTIES, is_cluster
 
 _LOCK_SECONDS = 10.0
 """How long those may take to end whose owner was killed."""

@@ -15,11 +15,11 @@ from time import monotonic, sleep
 from typing import Self
 
 from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-from core.cluster.wanted_levels import levels_of_new_cluster
+from core.cluster.description.feature_args import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
-from core.log.directory_lock import find_lock_holder
-from core.log.file_names import META_PROPERTIES
+from core.files.directory_lock import find_lock_holder
+from core.files.file_names import META_PROPERTIES
 from core.processes.broker_process import BrokerProcess
 from core.processes.cluster_check import find_trouble
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
@@ -27,7 +27,7 @@ from core.processes.free_port import ensure_free, find_free, is_free
 from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess, find_jars
 from core.spark.java_home import find_java
-from core.zookeeper.cluster_preparation import ClusterPreparation
+from core.zookeeper.cluster_bootstrap import ClusterBootstrap
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 
 DEFAULT_BROKERS = 3
@@ -281,7 +281,7 @@ class LocalCluster:
         broker = self.brokers[node_id]
         if broker.is_running:
             return
-        with ClusterPreparation.open(self._zookeeper_config) as preparation:
+        with ClusterBootstrap.open(self._zookeeper_config) as preparation:
             self._forget_dead(preparation, [node_id])
         broker.start()
         self._wait_for(broker, monotonic() + _START_SECONDS)
@@ -290,7 +290,7 @@ class LocalCluster:
         """Forgets earlier lives of the brokers, and has a new cluster begin with its features: clients find them as
         soon as they find a broker. One that is there keeps what it has.
         """
-        with ClusterPreparation.open(self._zookeeper_config) as preparation:
+        with ClusterBootstrap.open(self._zookeeper_config) as preparation:
             self._forget_dead(preparation, self.brokers)
             if self._begins(self.brokers) and preparation.make_chroot():
                 self._note(f"ZooKeeper had no node {self._zookeeper_config.chroot}: it is made for the new cluster")
@@ -305,7 +305,7 @@ class LocalCluster:
     def _was_member(self, node_id: int) -> bool:
         return (self.directory.broker(node_id) / META_PROPERTIES).exists()
 
-    def _forget_dead(self, preparation: ClusterPreparation, node_ids: Collection[int]) -> None:
+    def _forget_dead(self, preparation: ClusterBootstrap, node_ids: Collection[int]) -> None:
         """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who
         has the directory's lock has seen all of them end. Somebody else's ZooKeeper may know others by these ids, so
         that it is only asked whether it answers.

@@ -30,8 +30,8 @@ from typing import IO
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
-from core.log.directory_lock import DirectoryLock
-from core.log.file_names import META_PROPERTIES, ensure_no_cluster
+from core.files.directory_lock import DirectoryLock
+from core.files.file_names import META_PROPERTIES, ensure_no_cluster
 from core.processes.free_port import ensure_free
 from core.processes.process_group import ProcessGroup, describe_end
 from core.spark.java_home import find_java

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from core.common.decompression_limit import expansion_limit
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.expansion_limit import expansion_limit
 from core.common.steps import Steps, finish
 from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders

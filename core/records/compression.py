@@ -11,8 +11,8 @@
 
 A few frames are read here and not by Kafka: `refused_by_kafka` names them.
 
-The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress`
-stops at `limit` bytes, or at the limit that is set for everyone (core.common.expansion_limit). Whoever must not be held
+The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress` stops
+at `limit` bytes, or at the limit that is set for everyone (core.common.decompression_limit). Whoever must not be held
 up by so many takes them a piece at a time (`decompressed_pieces`, `stream_compressor`).
 """
 
@@ -27,9 +27,9 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any, Protocol
 
+from core.common.decompression_limit import PLOG_MAX_EXPANSION, expansion_limit
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.expansion_limit import PLOG_MAX_EXPANSION, expansion_limit
 
 Buffer = bytes | bytearray | memoryview
 

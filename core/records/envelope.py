@@ -15,7 +15,7 @@ import binascii
 import json
 from typing import Any, NamedTuple
 
-from core.common.read_json import read_json
+from core.common.lenient_json import read_json
 from core.records.record import Headers
 
 READ_FIELDS = frozenset({"key", "value", "headers", "timestamp", "partition"})

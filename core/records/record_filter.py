@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.common.errors import UsageError
-from core.common.read_json import describe_error, read_json
+from core.common.lenient_json import describe_error, read_json
 from core.common.time_text import find_time
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ends_of

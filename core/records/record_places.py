@@ -14,8 +14,8 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
+from core.common.decompression_limit import expansion_limit
 from core.common.errors import CorruptRecordError
-from core.common.expansion_limit import expansion_limit
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch
 from core.records.record import SMALLEST_RECORD_BYTES, encode_records

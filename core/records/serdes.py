@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
-from core.common.read_json import decode_text, describe_error, read_json
+from core.common.lenient_json import decode_text, describe_error, read_json
 from core.records.side_format import SideFormat
 
 

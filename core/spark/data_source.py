@@ -33,8 +33,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from core.common.decompression_limit import expansion_limited_to
 from core.common.errors import PlogError, UsageError
-from core.common.expansion_limit import expansion_limited_to
 from core.common.topic_partition import TopicPartition
 from core.spark.offset_range import OffsetRange, read_range
 from core.spark.record_schema import COLUMNS, SPARK_TYPES

@@ -35,12 +35,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from core.client.failover import ride_over
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import ProducerIdentity
-from core.client.transaction_admin import TransactionAdmin
-from core.client.transactional_producer import TransactionalProducer, add_offsets, end_transaction
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.leader_retry import retry_while_leader_moves
+from core.client.write.producer import ProducerIdentity
+from core.client.write.transaction_admin import TransactionAdmin
+from core.client.write.transactional_producer import TransactionalProducer, add_offsets, end_transaction
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
@@ -229,7 +229,7 @@ def _end_others(client: KafkaClient, names: str, tasks: Sequence[Prepared], of_r
     """
     admin = TransactionAdmin(client)
     try:
-        listed = ride_over(client, partial(admin.list_transactions, states=[_OPEN, _UNUSED]))
+        listed = retry_while_leader_moves(client, partial(admin.list_transactions, states=[_OPEN, _UNUSED]))
     except KafkaError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise

@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.client.patience import FAILOVER_SECONDS, Patience
+from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.common.decompression_limit import each_limited_to
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
-from core.common.expansion_limit import each_limited_to
 from core.common.topic_partition import TopicPartition
-from core.log.batch_place import find_file
-from core.log.hole import Hole, offsets_are
-from core.log.partition_reader import PartitionReader
-from core.log.unexplained import UnexplainedHoles
+from core.forensics.batch_location import find_file
+from core.forensics.missing_offsets import Hole, offsets_are
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.spark.record_schema import to_arrow
@@ -100,7 +100,7 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
     ConnectionFailedError as the servers say.
     """
-    patience = Patience(  # Spark would try a task again at once, a few times, or not at all
+    patience = ReadOptions(  # Spark would try a task again at once, a few times, or not at all
         FAILOVER_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
     )
     if range_.latest_per_key:
@@ -112,7 +112,7 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     yield from each_limited_to(range_.max_expansion, found)
 
 
-def _read_all(range_: OffsetRange, patience: Patience) -> Iterator[RecordColumns]:
+def _read_all(range_: OffsetRange, patience: ReadOptions) -> Iterator[RecordColumns]:
     gone: list[tuple[int, int]] = []
     if not range_.directory:
         yield from _decoded(_from_servers(range_, patience, gone), range_, gone, patience, lambda _: None)
@@ -129,7 +129,7 @@ def _decoded(
     batches: Iterator[Batch],
     range_: OffsetRange,
     gone: Sequence[tuple[int, int]],
-    patience: Patience,
+    patience: ReadOptions,
     find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
     """Gives the batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may
@@ -147,9 +147,9 @@ def _decoded(
 
 
 def _from_files(
-    range_: OffsetRange, reader: PartitionReader, patience: Patience, gone: list[tuple[int, int]]
+    range_: OffsetRange, reader: PartitionReader, patience: ReadOptions, gone: list[tuple[int, int]]
 ) -> Iterator[Batch]:
-    partition, unexplained = range_.topic_partition, UnexplainedHoles()
+    partition, unexplained = range_.topic_partition, UnexplainedGaps()
     if reader.start_offset > range_.start_offset:
         _meet_deleted(range_, range_.start_offset, reader.start_offset, patience, gone)
 
@@ -167,7 +167,9 @@ def _from_files(
         patience.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
 
 
-def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience, gone: list[tuple[int, int]]) -> None:
+def _meet_deleted(
+    range_: OffsetRange, start: int, end: int, patience: ReadOptions, gone: list[tuple[int, int]]
+) -> None:
     """Notes in `gone` that [start, end) of the range are deleted; raises PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
@@ -177,10 +179,10 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, patience: Patience,
     patience.tell_left_out(text)
 
 
-def _from_servers(range_: OffsetRange, patience: Patience, gone: list[tuple[int, int]]) -> Iterator[Batch]:
+def _from_servers(range_: OffsetRange, patience: ReadOptions, gone: list[tuple[int, int]]) -> Iterator[Batch]:
     """Reads them; if damage is passed over, it goes on where the log begins by now."""
-    from core.client.admin import EARLIEST, Admin
-    from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+    from core.client.admin.admin import EARLIEST, Admin
+    from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
     from core.spark.cluster_access import connect
 
     partition, position = range_.topic_partition, range_.start_offset

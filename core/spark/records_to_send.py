@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core.client.partitioner import Partitioner, make_partitioner
-from core.client.producer import RecordsToSend
+from core.client.write.partitioner import Partitioner, make_partitioner
+from core.client.write.producer import RecordsToSend
 from core.common.errors import PlogError, UsageError
 from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers

@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 from core.common.errors import AccessError, PlogError
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.gap_ledger import LOSING_REASONS, GapLedger
-from core.log.hole import offsets_are
-from core.log.partition_reader import PartitionReader
+from core.forensics.gap_ledger import LOSING_REASONS, GapLedger
+from core.forensics.missing_offsets import offsets_are
+from core.forensics.partition_reader import PartitionReader
 from core.spark.claim import STATE, Claim, LockOwner
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns

@@ -37,7 +37,7 @@ from core.spark.range_output import (
 from core.spark.replay import WHOLE, Replay, account, write_range
 from core.spark.replay_files import ReplayFiles, save
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import run_interruptibly
+from core.spark.spark_session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

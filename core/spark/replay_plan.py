@@ -11,8 +11,8 @@ from typing import Any
 
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.log.partition_metadata_file import read_partition_metadata
-from core.log.partition_reader import PartitionReader
+from core.files.partition_metadata_file import read_partition_metadata
+from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat

@@ -12,16 +12,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from core.client.admin import Admin
-from core.client.cluster_source import ClusterSource
-from core.client.directory_source import DirectorySource
-from core.client.record_source import RecordSource
+from core.client.admin.admin import Admin
+from core.client.read.cluster_source import ClusterSource
+from core.client.read.directory_source import DirectorySource
+from core.client.read.record_source import RecordSource
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
-from core.log.directory_reader import DirectoryReader
-from core.log.file_names import CLUSTER_METADATA_TOPIC
-from core.log.partition_metadata_file import read_partition_metadata
-from core.log.partition_reader import PartitionReader
+from core.files.file_names import CLUSTER_METADATA_TOPIC
+from core.files.partition_metadata_file import read_partition_metadata
+from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
-from core.common.expansion_limit import parse_size
 from core.common.topic_partition import TopicPartition
 from core.spark.cluster_access import COMMAND_CONFIG, access_of, servers_of
 from core.spark.record_schema import COLUMNS, schema_of

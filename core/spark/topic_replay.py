@@ -25,18 +25,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.client.group_admin import GroupAdmin, GroupOffset
-from core.client.kafka_client import KafkaClient
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.group_admin import GroupAdmin, GroupOffset
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
-from core.log.hole import offsets_are
+from core.forensics.missing_offsets import offsets_are
 from core.spark.cluster_access import connect
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_range
 from core.spark.records_to_send import RecordCutter
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import run_interruptibly
+from core.spark.spark_session import run_interruptibly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

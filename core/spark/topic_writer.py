@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from core.client.kafka_client import KafkaClient
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.records.compression import CompressionType

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 from core.common.errors import MalformedMessageError
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Node, Refusal, ZooKeeperError
 from core.zookeeper.znode_fields import Fields
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Node, Refusal, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 

@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import Delete, Node, Refusal, ZooKeeperError
 from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import (
     CONFIG,
@@ -30,6 +28,8 @@ from core.zookeeper.znodes import (
     decode_config_change,
     parse_entity_path,
 )
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Delete, Node, Refusal, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 

@@ -17,8 +17,16 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import (
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ControllerNode,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import (
     Check,
     Create,
     Delete,
@@ -28,14 +36,6 @@ from core.zookeeper.transaction import (
     Refusal,
     SetData,
     ZooKeeperError,
-)
-from core.zookeeper.watch import Watch
-from core.zookeeper.znodes import (
-    CONTROLLER,
-    CONTROLLER_EPOCH,
-    ControllerNode,
-    decode_controller_epoch,
-    encode_controller_epoch,
 )
 
 _log = logging.getLogger("plog.controller")

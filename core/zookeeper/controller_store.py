@@ -12,8 +12,8 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from core.cluster.controller_context import NO_EPOCH, ControlledTopic, LiveBroker, unwritten_state
-from core.cluster.controller_writes import (
+from core.cluster.controller.controller_context import NO_EPOCH, ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller.controller_writes import (
     NOT_WRITTEN,
     AssignmentWrite,
     DeletionWrite,
@@ -23,24 +23,11 @@ from core.cluster.controller_writes import (
     TopicRemoval,
     Write,
 )
-from core.cluster.partition_state import PartitionState
+from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import (
-    Answer,
-    Check,
-    Create,
-    Delete,
-    Node,
-    NodeStat,
-    Operation,
-    Refusal,
-    SetData,
-    ZooKeeperError,
-)
 from core.zookeeper.znode_fields import malformed
 from core.zookeeper.znodes import (
     BROKER_IDS,
@@ -68,6 +55,19 @@ from core.zookeeper.znodes import (
     parse_node_id,
     partition_state_path,
     topic_path,
+)
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import (
+    Answer,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeStat,
+    Operation,
+    Refusal,
+    SetData,
+    ZooKeeperError,
 )
 
 _log = logging.getLogger("plog.controller")

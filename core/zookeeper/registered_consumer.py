@@ -41,8 +41,9 @@ from core.zookeeper.group_registry import (
     owners_path,
     share_of,
 )
-from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import (
+from core.zookeeper.znode_fields import shown
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import (
     ANY_VERSION,
     Check,
     Create,
@@ -53,7 +54,6 @@ from core.zookeeper.transaction import (
     SetData,
     ZooKeeperError,
 )
-from core.zookeeper.znode_fields import shown
 
 _log = logging.getLogger("plog.zookeeper")
 

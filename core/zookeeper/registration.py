@@ -13,8 +13,6 @@ from dataclasses import replace
 
 from core.common.clock import Clock
 from core.common.errors import AccessError, MalformedMessageError, PlogError, UsageError
-from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CLUSTER_ID,
@@ -25,6 +23,8 @@ from core.zookeeper.znodes import (
     decode_cluster_id,
     encode_cluster_id,
 )
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 

@@ -16,9 +16,9 @@ from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import ConsumerNode
 from core.zookeeper.registered_consumer import ConsumerState, Partitions, RegisteredConsumer
-from core.zookeeper.session import SessionState
 from core.zookeeper.session_thread import NoAnswerError, SessionThread
-from core.zookeeper.transaction import ZooKeeperError
+from core.zookeeper.zookeeper_session import SessionState
+from core.zookeeper.zookeeper_transaction import ZooKeeperError
 
 _ANSWER_SECONDS = 10.0
 """How long an answer is waited for, before reading goes on and it is tried again."""

@@ -13,8 +13,8 @@ from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 from core.common.errors import AccessError
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 
 _OPEN_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0

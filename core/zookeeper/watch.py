@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from core.zookeeper.transaction import ZooKeeperError
+from core.zookeeper.zookeeper_transaction import ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
 

@@ -39,7 +39,7 @@ def test_it_is_said_at_once_who_named_it(command: str, address: str) -> None:
 
 def test_with_another_broker_that_is_reached_it_may_come_back(tmp_path: Path) -> None:
     """The client of a cluster whose other broker is down waits for a failover, as before."""
-    from core.client.kafka_client import KafkaClient
+    from core.client.net.kafka_client import KafkaClient
     from core.common.errors import ConnectionFailedError, UnreachableAddressError
 
     with running_broker(tmp_path) as broker:

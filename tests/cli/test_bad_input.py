@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.log.directory_lock import DirectoryLock
+from core.files.directory_lock import DirectoryLock
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from core.inspector.findings import Code
-from core.inspector.verify import verify
-from core.log.directory_lock import DirectoryLock
-from core.log.directory_reader import DirectoryReader
+from core.files.directory_lock import DirectoryLock
+from core.forensics.directory_reader import DirectoryReader
+from core.inspector.check.findings import Code
+from core.inspector.check.verify import verify
 from core.records.record import Record
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log

@@ -14,8 +14,8 @@ import pytest
 
 from cli.cluster_rows import api_rows
 from core.broker.requests.request_dispatcher import SERVED_APIS
-from core.client.client_connection import ClientConnection
-from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.client.net.client_connection import ClientConnection
+from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from plog.testing import running_broker

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cli.cluster.elect import _planned
-from core.client.admin import Admin
-from core.client.cluster_admin import ClusterAdmin
-from core.cluster.replicated_partition import ReplicatedPartition
+from core.client.admin.admin import Admin
+from core.client.cluster_admin.cluster_admin import ClusterAdmin
+from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

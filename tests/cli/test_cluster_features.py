@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cli.completion import complete_feature, complete_lowered_feature, complete_new_level
-from core.client import cluster_status
-from core.client.cluster_admin import ClusterAdmin
-from core.cluster.cluster_description import BrokerDescription, ClusterDescription
+from core.client.admin import cluster_status
+from core.client.cluster_admin.cluster_admin import ClusterAdmin
+from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from tests.support.server import Server, call_plog

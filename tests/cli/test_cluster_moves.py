@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster.moving import parse_broker, parse_brokers, parse_rate
+from cli.cluster.reassignment_common import parse_broker, parse_brokers, parse_rate
 from core.common.errors import UsageError
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from core.log.directory_lock import DirectoryLock
+from core.files.directory_lock import DirectoryLock
 from core.processes.local_cluster import ClusterOptions, LocalCluster
 from tests.support.for_each import for_each
 from tests.support.free_ports import free_ports

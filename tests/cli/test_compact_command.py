@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from core.inspector.compaction import Compaction, CompactionOptions
-from core.inspector.recovery import Recovery
+from core.inspector.recover.recovery import Recovery
+from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from tests.cli.conftest import ok
 from tests.support.broker import add_topic, open_broker
 from tests.support.compaction import RandomWriter
@@ -119,7 +119,7 @@ def test_two_at_once_are_refused_on_a_lone_folder(textbook: Path) -> None:
     """Whether the folder is named or the one around it; and beside a recovery too."""
     before = fingerprint(textbook)
     folder = textbook / "textbook-0"
-    with Compaction(folder, CompactionOptions({})).locked():
+    with OfflineCompaction(folder, CompactionOptions({})).locked():
         for path in (folder, textbook):
             done = call_plog("compact", str(path), *COMPACT, "--apply")
             assert done.returncode == 3

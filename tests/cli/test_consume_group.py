@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from core.client.kafka_client import KafkaClient
-from core.client.transactional_producer import TransactionalProducer
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from tests.support.server import PLOG, QUICK_PLOG, Server, call_plog, complaints

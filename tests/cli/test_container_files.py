@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import Endpoint
 from core.processes.free_port import ensure_free
 from core.protocol.schema.metadata import METADATA, MetadataRequest

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.node import Node
 from core.common.endpoint import Endpoint
 from core.common.errors import DirectoryLockedError
 from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
@@ -156,7 +156,7 @@ def test_a_cluster_that_was_taken_for_a_broker_is_one_still(stopped: Path) -> No
 _HOLD = """
 import sys
 from pathlib import Path
-from core.log.directory_lock import DirectoryLock
+from core.files.directory_lock import DirectoryLock
 DirectoryLock(Path(sys.argv[1])).acquire()
 print("held", flush=True)
 sys.stdin.read()
@@ -171,5 +171,5 @@ def test_a_cluster_that_is_starting_is_waited_for(stopped: Path) -> None:
         assert starting.stdout is not None
         assert starting.stdout.readline() == "held\n"
         with pytest.raises(DirectoryLockedError, match="in use by process"):
-            Node(stopped, BrokerConfig(), lock_timeout_s=0.1)
+            BrokerServer(stopped, BrokerConfig(), lock_timeout_s=0.1)
         starting.kill()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.metadata_log import MetadataLog
+from core.cluster.image.metadata_log import MetadataLog
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.errors import UsageError

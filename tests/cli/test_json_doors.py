@@ -13,7 +13,7 @@ from core.pipeline import csv_rows, input_lines
 from core.pipeline.csv_rows import read_csv
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Batch, parse_lines
-from core.pipeline.json_values import read_json_values
+from core.pipeline.json_stream import read_json_values
 from core.pipeline.line_parsers import json_parser
 from tests.cli.conftest import ok
 from tests.support.server import call_plog

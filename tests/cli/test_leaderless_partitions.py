@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.client import cluster_partitions, cluster_status
-from core.client.broker_survey import BrokerSurvey
-from core.client.client_connection import ClientConnection
+from core.client.admin import cluster_status
+from core.client.cluster_admin import cluster_partitions
+from core.client.cluster_admin.log_dirs_query import LogDirsQuery
+from core.client.net.client_connection import ClientConnection
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.create_topics import CREATE_TOPICS
@@ -48,8 +49,8 @@ class Cluster:
         def call(connection: ClientConnection, api: Any, request: Any, **how: Any) -> Any:
             return cluster.answer(connection, api, request, **how)
 
-        def survey(*_: Any) -> dict[int, BrokerSurvey]:
-            return {1: BrokerSurvey(ends={T0: 10}, epochs={T0: 4}), 2: BrokerSurvey(ends={T0: 7}, epochs={T0: 5})}
+        def survey(*_: Any) -> dict[int, LogDirsQuery]:
+            return {1: LogDirsQuery(ends={T0: 10}, epochs={T0: 4}), 2: LogDirsQuery(ends={T0: 7}, epochs={T0: 5})}
 
         monkeypatch.setattr(ClientConnection, "_negotiate", versions)
         monkeypatch.setattr(ClientConnection, "call", call)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.inspector.trace import is_settled_by
+from core.inspector.stats.trace import is_settled_by
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog

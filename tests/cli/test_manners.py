@@ -15,7 +15,7 @@ import pytest
 from cli import main
 from cli.help_pages import findings, page, page_names
 from cli.main import COMMANDS
-from core.inspector.findings import Code
+from core.inspector.check.findings import Code
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import PLOG, Server, call_plog, run_plog
@@ -274,7 +274,7 @@ def test_nothing_heavy_is_imported_to_say_what_there_is(command: list[str]) -> N
 def test_a_listing_over_the_wire_needs_no_columns(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         imported = imported_by(["topic", "list", "--bootstrap-server", server.address])
-    assert not imported & {"pyarrow", "asyncio", "core.broker.node", "pyspark", "rich"}
+    assert not imported & {"pyarrow", "asyncio", "core.broker.broker_server", "pyspark", "rich"}
 
 
 @pytest.mark.longer
@@ -285,28 +285,33 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
         assert run_plog("consume", "t", "--bootstrap-server", server.address).stdout == b"a line\n"
     assert "pyarrow" in imported
     assert not imported & {
-        "pyarrow.compute", "numpy.ma", "asyncio", "rich", "hashlib", "core.client.admin", "core.records.columns",
+        "pyarrow.compute", "numpy.ma", "asyncio", "rich", "hashlib", "core.client.admin.admin", "core.records.columns",
         "core.pipeline.input_template", "core.pipeline.large_values", "core.pipeline.schemas",
     }  # fmt: skip
 
 
 PARTITION = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
 
-TO_TALK = {"core.client.kafka_client", "core.client.admin", "core.protocol.api"}
+TO_TALK = {"core.client.net.kafka_client", "core.client.admin.admin", "core.protocol.api"}
 """What is needed to talk to a server."""
 
-FOR_DAMAGE = {"core.log.log_map", "core.log.placement", "core.log.transaction_evidence", "core.log.transaction_fates"}
+FOR_DAMAGE = {
+    "core.forensics.log_map",
+    "core.forensics.batch_order",
+    "core.forensics.transaction_evidence",
+    "core.forensics.transaction_resolution",
+}
 
 
 def test_the_values_of_a_sound_directory_are_read_with_what_they_need() -> None:
     imported = imported_by(["consume", "txn_multisegment", "--data-dir", str(PARTITION)])
-    assert "core.log.partition_reader" in imported
+    assert "core.forensics.partition_reader" in imported
     assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyarrow.compute", "hashlib", "asyncio", "rich"}
 
 
 def test_a_sound_directory_is_verified_with_what_that_needs() -> None:
     imported = imported_by(["verify", str(PARTITION)])
-    assert not imported & {*TO_TALK, *FOR_DAMAGE, "core.log.partition_reader", "numpy", "pyarrow", "rich"}
+    assert not imported & {*TO_TALK, *FOR_DAMAGE, "core.forensics.partition_reader", "numpy", "pyarrow", "rich"}
 
 
 @pytest.mark.longer
@@ -316,7 +321,7 @@ def test_spark_reads_files_without_what_talks_to_servers() -> None:
         f"print(sum(map(len, read_range(OffsetRange('t', 0, 0, 1 << 40, 0, directory={str(PARTITION)!r}), ['key']))))"
     )
     imported = imported_by(["-c", reading], program=())
-    assert "core.log.partition_reader" in imported
+    assert "core.forensics.partition_reader" in imported
     assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyspark", "hashlib", "core.compaction.latest_per_key"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.main import COMMANDS, run
-from cli.other_names import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other_names, split_settings
+from cli.option_aliases import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other_names, split_settings
 from cli.plog_command import option_names
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
@@ -303,7 +303,7 @@ def test_internal_topics_are_deleted_only_with_internal(where: list[str]) -> Non
 
 
 def test_a_group_without_a_server_waits_for_the_directory_as_long_as_it_is_told(tmp_path: Path) -> None:
-    from core.log.directory_lock import DirectoryLock
+    from core.files.directory_lock import DirectoryLock
 
     ok("produce", "t", "--data-dir", str(tmp_path), stdin=b"a\n")
     lock = DirectoryLock(tmp_path)

@@ -42,7 +42,7 @@ def test_perf_makes_few_large_payloads(tmp_path: Path, monkeypatch: pytest.Monke
         made.append(size)
         return b"x" * size
 
-    monkeypatch.setattr("core.client.perf.random_payload", payload)
+    monkeypatch.setattr("core.client.write.perf.random_payload", payload)
     where = ["--data-dir", str(tmp_path / "data")]
     for size, count, records in ((1_000_000, 3, 3), (900_000, 2, 2), (10, 1000, 5000)):
         ok("perf", "produce", "p", "--num-records", str(records), "--record-size", str(size), *where)

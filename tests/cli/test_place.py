@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.log.directory_lock import LockHolder, find_lock_holder
+from core.files.directory_lock import LockHolder, find_lock_holder
 from core.pipeline import session
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each

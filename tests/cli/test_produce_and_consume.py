@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.log.directory_lock import find_lock_holder
+from core.files.directory_lock import find_lock_holder
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.metadata_log import read_metadata_image
+from core.cluster.image.metadata_log import read_metadata_image
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN

@@ -14,8 +14,8 @@ import pytest
 from core.pipeline.frontend import Progress
 from core.pipeline.session import Session
 from core.pipeline.stats_account import account_for
-from core.view.map_strips import STRIPS
-from core.view.stats_report import make_report
+from core.view.figures.stats_report import make_report
+from core.view.map.map_strips import STRIPS
 from tests.support.damage import plant, write_log
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, directories

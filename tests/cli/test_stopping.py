@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from core.log.directory_lock import DirectoryLock
-from core.log.file_names import CLEAN_SHUTDOWN
+from core.files.directory_lock import DirectoryLock
+from core.files.file_names import CLEAN_SHUTDOWN
 from tests.cli.conftest import ok
 from tests.support.server import PLOG, Server
 from tests.support.waiting import PROMPT_SECONDS, wait_for_exit, wait_until
@@ -220,7 +220,7 @@ def test_who_waits_for_an_answer_ends() -> None:
 WAITING = """
 import os, signal, sys
 from cli.main import run
-from core.log import directory_lock
+from core.files import directory_lock
 
 directory_lock.sleep = lambda _: os.kill(os.getpid(), signal.SIGTERM)
 sys.exit(run())

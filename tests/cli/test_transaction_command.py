@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.session import session_of
-from core.client.producer import RecordsToSend
-from core.client.transactional_producer import TransactionalProducer
+from cli.open_session import session_of
+from core.client.write.producer import RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.errors import ConnectionFailedError
 from core.records.byte_strings import ByteStrings
 from tests.cli.conftest import ok

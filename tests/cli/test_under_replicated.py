@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from core.client.cluster_admin import ClusterAdmin, OngoingReassignment
-from core.client.kafka_client import KafkaClient
+from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment
+from core.client.net.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

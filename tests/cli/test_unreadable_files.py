@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.inspector.file_kind import kind_of
-from core.inspector.findings import Code, Finding
-from core.inspector.recovery_plan import Action, RecoveryOptions
-from core.inspector.recovery_planner import plan_recovery
-from core.inspector.verify import verify
-from core.log.file_names import LOG_START_OFFSET_CHECKPOINT, parse_offset_file_name
+from core.files.file_names import LOG_START_OFFSET_CHECKPOINT, parse_offset_file_name
+from core.inspector.check.file_kind import kind_of
+from core.inspector.check.findings import Code, Finding
+from core.inspector.check.verify import verify
+from core.inspector.recover.recovery_plan import Action, RecoveryOptions
+from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support.bad_disk import break_disk, refuse
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
@@ -489,7 +489,7 @@ def test_a_bad_sector_in_what_is_made_from_the_log(data_dir: Path, monkeypatch: 
 
 
 def test_what_was_found_is_printed_whatever_comes_after(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from core.inspector import verify as module
+    from core.inspector.check import verify as module
 
     found = Finding(module.Severity.ERROR, Code.GARBAGE, "here", "there")
 

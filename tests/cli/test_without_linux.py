@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.common import filesystem
-from core.common.descriptors import raise_limit
+from core.common.fd_limits import raise_limit
 from core.common.filesystem import FileSystem
 from tests.support.golden import GOLDEN
 from tests.support.server import Server, run_plog

@@ -114,8 +114,8 @@ def test_data_that_zookeeper_refuses_is_named(tmp_path: Path) -> None:
 def test_a_directory_has_one_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from core.log import directory_lock
-    from core.log.directory_lock import DirectoryLock
+    from core.files import directory_lock
+    from core.files.directory_lock import DirectoryLock
     from core.processes import zookeeper_process
 
     monkeypatch.setattr(zookeeper_process, "_LOCK_SECONDS", 0.1)

@@ -15,8 +15,8 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem
-from core.inspector.verify import verify
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
+from core.inspector.check.verify import verify
 from core.log.log_loader import LogSettings, load_log
 from core.records.batches import iter_batches, iter_whole_batches
 from core.records.record import Record

@@ -15,9 +15,9 @@ import pytest
 from core.common.filesystem import Buffer, File
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.files import file_records
+from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.index import abstract_index
-from core.log import file_records
-from core.log.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from core.records.record_batch import RecordBatch

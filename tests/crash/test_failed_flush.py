@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
-from core.cluster.partition import Partition
+from core.cluster.partition.partition import Partition
 from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.log.partition_log import AppendResult

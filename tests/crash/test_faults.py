@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.cluster.controller import NewTopic
+from core.cluster.image.broker_metadata import NewTopic
 from core.common.clock import ManualClock
-from core.common.descriptors import Shares
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
+from core.common.fd_limits import Shares
 from core.common.filesystem import Buffer, FileSystem
 from core.common.pending import Pending
 from core.log import open_files

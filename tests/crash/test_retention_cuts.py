@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.inspector.verify import verify
-from core.log.directory_evidence import DirectoryEvidence
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.inspector.check.verify import verify
 from core.log.retention import delete_old_segments
 from tests.support.disk import RecordingFileSystem, crash_states, disk_after
 from tests.support.logs import NOW, append, make_batch, open_log
@@ -40,6 +40,6 @@ def test_segments_that_retention_was_deleting_are_not_lost(scratch: Path) -> Non
 
 def ensure_start_is_explained(root: Path) -> None:
     """Before a start, which takes the `.deleted` files away, and after it."""
-    assert DirectoryEvidence(root).of(root / "t-0").known_start is None
+    assert KnownOffsetsOfDirectory(root).of(root / "t-0").known_start is None
     open_log(root / "t-0", had_clean_shutdown=False, segment_bytes=100).close()
-    assert DirectoryEvidence(root).of(root / "t-0").known_start is None
+    assert KnownOffsetsOfDirectory(root).of(root / "t-0").known_start is None

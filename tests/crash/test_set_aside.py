@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.log.file_names import SET_ASIDE
-from core.log.recovery_journal import JOURNAL, STAGE, RecoveryJournal, clear_unfinished, read_runs, undo
+from core.files.file_names import SET_ASIDE
+from core.forensics.recovery_journal import JOURNAL, STAGE, RecoveryJournal, clear_unfinished, read_runs, undo
 from tests.support.disk import Disk, RecordingFileSystem, crash_states
 from tests.support.logs import append, make_batch, open_log, read_all
 

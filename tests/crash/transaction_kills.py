@@ -17,12 +17,12 @@ from random import Random
 
 import numpy as np
 
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import RecordsToSend
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.admin import LATEST, Admin
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.write.producer import RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition

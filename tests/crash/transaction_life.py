@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from core.broker.config.broker_config import BrokerConfig
-from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED
+from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED
 from core.common.clock import ManualClock
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
 from core.protocol.api import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (

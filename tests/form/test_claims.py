@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.other_names import COMMANDS_MEANT, HINTS, SETTINGS, other_names
+from cli.option_aliases import COMMANDS_MEANT, HINTS, SETTINGS, other_names
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.config_resources import CLIENT_METRICS_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
 from core.broker.requests.request_dispatcher import SERVED_APIS, served_apis
-from core.log.log_config import TOPIC_CONFIG
+from core.files.log_config import TOPIC_CONFIG
 from tests.support.all_commands import all_commands
 
 ROOT = Path(__file__).resolve().parents[2]

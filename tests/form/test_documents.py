@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import COMMANDS
-from core.inspector.findings import Code
+from core.inspector.check.findings import Code
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,14 +22,14 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
     "core/spark/",
 )
 WRITES_ITSELF = {
-    "core/log/directory_lock.py",  # a lock on an open file, and its text for whoever waits
+    "core/files/directory_lock.py",  # a lock on an open file, and its text for whoever waits
     "core/spark/java_home.py",  # these two write what Spark wants while it runs, no output
-    "core/spark/session.py",
+    "core/spark/spark_session.py",
 }
 OS_WRITES = re.compile(r"os\.(p?write|replace|rename|unlink|remove|f?truncate|fsync|mkdir|makedirs|rmdir|link|symlink)")
 PATH_WRITES = (".write_text", ".write_bytes", ".touch", ".symlink_to", ".hardlink_to")
 GIVEN_OUT_PIECE_BY_PIECE = {
-    "GapLedger", "LogMap", "LogReading", "LogRows", "SalvagingFile", "SegmentReading", "SegmentWalk",
+    "GapLedger", "LogMap", "LogScanner", "LogRows", "SalvagingFile", "SegmentScanner", "BatchScanner",
 }  # fmt: skip
 """Their invariants are of all that comes out of them, and only a test sees that."""
 MOST_BY_PLACE = 6

@@ -49,7 +49,7 @@ BOUND_AT = {"select": 3, "poll": 0, "acquire": 1}
 SHORT = 2
 """In seconds; a wait for something that must not happen may be so short."""
 CLOCKS = ("time.monotonic()", "monotonic()", "time.time()")
-SETTINGS = ("KazooClient", "Patience", "cluster.ride")
+SETTINGS = ("KazooClient", "ReadOptions", "cluster.ride")
 """What these are given is a session's time, or what the test is about."""
 ASKED_AGAIN = "_ASKED_S"
 """How long one question waits that is asked again and again: no bound of the wait."""

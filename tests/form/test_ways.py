@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.error_code import ErrorCode
 from core.protocol.schema.fetch import FETCH
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.cluster.controller import NewTopic
-from core.cluster.directory_controller import DirectoryController
-from core.cluster.metadata_image import MetadataImage, TopicImage
-from core.cluster.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.metadata_image import MetadataImage, TopicImage
+from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from tests.support.golden import GOLDEN
@@ -109,7 +109,7 @@ def test_plog_goes_on_where_kafka_stopped(tmp_path: Path, image: MetadataImage) 
     shutil.copytree(GOLDEN / FOLDER, tmp_path / FOLDER)
     log = MetadataLog(tmp_path, 1, ManualClock(NOW), FileSystem())
     end, epoch = log.end_offset, log.epoch
-    controller = DirectoryController(log, 1, bytes(15) + b"\x09")
+    controller = DirectoryMetadata(log, 1, bytes(15) + b"\x09")
     controller.register_broker([], None)
     created = controller.create_topics([NewTopic("added")], default_partitions=2, default_replication=1)["added"]
     assert isinstance(created, TopicImage)

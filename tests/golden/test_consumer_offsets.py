@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from core.broker.coordinators.coordinator_log import partition_of
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_records import read_record
-from core.log.file_records import FileRecords
+from core.coordinator.group_record_values import read_record
+from core.files.file_records import FileRecords
 from core.protocol.message_codec import codec
 from core.protocol.message_json import message_to_json
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from core.inspector.recovery_plan import Action
+from core.inspector.recover.recovery_plan import Action
 from tests.support import doors
 from tests.support.damage import places
 from tests.support.for_each import for_each

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from core.inspector.dump_options import DumpOptions
-from core.inspector.file_dump import find_dumps
-from core.inspector.file_kind import FileKind
+from core.inspector.check.file_kind import FileKind
+from core.inspector.dump.dump_options import DumpOptions
+from core.inspector.dump.file_dump import find_dumps
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import append, make_batch, open_log

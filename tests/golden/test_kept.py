@@ -25,7 +25,7 @@ from syrupy.assertion import SnapshotAssertion
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
 from core.common.config_def import ConfigDef
-from core.log.log_config import TOPIC_CONFIG
+from core.files.log_config import TOPIC_CONFIG
 from core.spark.shipping import write_zip
 from plog.testing import running_cluster
 from tests.cli.conftest import ok

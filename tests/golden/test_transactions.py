@@ -16,10 +16,10 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.coordinator.transaction_environment import TransactionConfig
-from core.coordinator.transaction_records import read_transaction, transaction_key, transaction_value
+from core.coordinator.transaction_record_values import read_transaction, transaction_key, transaction_value
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
-from core.log.file_records import FileRecords
-from core.log.log_config import LogConfig, stored_topic_values
+from core.files.file_records import FileRecords
+from core.files.log_config import LogConfig, stored_topic_values
 from core.log.log_loader import LogSettings, load_log
 from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.list_transactions import LIST_TRANSACTIONS, ListTransactionsRequest

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.common.expansion_limit import PLOG_MAX_EXPANSION
+from core.common.decompression_limit import PLOG_MAX_EXPANSION
 from core.common.varint import varint
 from core.records.checksum import crc32c
 from tests.support.for_each import for_each

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from core.inspector.findings import Code, Severity
-from core.inspector.verify import verify
+from core.inspector.check.findings import Code, Severity
+from core.inspector.check.verify import verify
 from tests.support.for_each import for_each
 from tests.support.server import call_plog
 

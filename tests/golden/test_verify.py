@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.inspector.findings import Code
-from core.inspector.verify import verify
+from core.inspector.check.findings import Code
+from core.inspector.check.verify import verify
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, directories
 

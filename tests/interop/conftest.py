@@ -53,7 +53,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 def spark() -> Iterator[SparkSession]:
     """One for all tests of a process, with Spark's own Kafka connector where that can be had."""
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
-    from core.spark.session import spark_session
+    from core.spark.spark_session import spark_session
     from plog.spark import register
 
     if why_not() is None:

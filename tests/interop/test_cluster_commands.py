@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from core.client.client_connection import ClientConnection
+from core.client.net.client_connection import ClientConnection
 from core.protocol.api import Api
 from core.protocol.schema.update_features import UPDATE_FEATURES
 from tests.support.kafka_cluster import kafka_cluster

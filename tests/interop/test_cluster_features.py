@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kazoo.client import KazooClient
 
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.coordinator_log import partition_of
-from core.broker.coordinators.group_log import GROUPS_TOPIC
-from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from core.client.admin import LATEST, Admin
-from core.client.cluster_admin import ClusterAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.transaction_admin import TransactionAdmin
-from core.cluster.feature_levels import FeatureUpdate, UpgradeType
+from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
+from core.client.admin.admin import LATEST, Admin
+from core.client.cluster_admin.cluster_admin import ClusterAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.transaction_admin import TransactionAdmin
+from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

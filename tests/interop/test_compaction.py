@@ -13,10 +13,10 @@ from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.directory_reader import DirectoryReader
-from core.log.file_names import CLEANER_CHECKPOINT
-from core.log.log_config import LogConfig
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.file_names import CLEANER_CHECKPOINT
+from core.files.log_config import LogConfig
+from core.forensics.directory_reader import DirectoryReader
 from core.log.log_loader import LogSettings, load_log
 from core.records.batches import Batch, iter_batches
 from core.records.compression import CompressionType

@@ -17,17 +17,17 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.auto_topic_creation import AutoTopicCreation
-from core.broker.replication.controlled_shutdown import controlled_shutdown
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
+from core.broker.replication.leadership_handover import controlled_shutdown
 from core.broker.replication.peer_connection import PeerConnection
 from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.client.client_connection import ClientConnection, SocketTransport
-from core.cluster.controller import NewTopic
-from core.cluster.in_sync_replicas import IsrAnswer
-from core.cluster.partition import Partition
-from core.cluster.partition_state import PartitionState
+from core.client.net.client_connection import ClientConnection, SocketTransport
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.partition.in_sync_replicas import IsrAnswer
+from core.cluster.partition.partition import Partition
+from core.cluster.partition.partition_state import PartitionState
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

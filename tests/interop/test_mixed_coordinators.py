@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.coordinator_log import partition_of
-from core.broker.coordinators.group_log import GROUPS_TOPIC
-from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.common.topic_partition import TopicPartition as Name
 from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest

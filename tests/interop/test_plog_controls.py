@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from core.client.kafka_client import KafkaClient
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

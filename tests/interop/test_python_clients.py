@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.error_code import ErrorCode
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
 from core.records.compression import CompressionType
 from tests.interop.clients import CODECS, CONSUMERS, PRODUCERS, RECORDS, Sent
 from tests.support.server import Server, call_plog

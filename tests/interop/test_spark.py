@@ -21,12 +21,12 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from pyspark.sql.functions import broadcast
 
-from core.client.admin import Admin
-from core.client.kafka_client import KafkaClient
+from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
 from core.spark.offset_proof import compare_offsets
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat

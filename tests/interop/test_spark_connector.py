@@ -13,10 +13,10 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
 from pyspark.errors import PySparkException
 
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED
-from core.client.kafka_client import KafkaClient
-from core.client.partitioner import murmur2
+from core.client.admin.admin import LATEST, Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED
+from core.client.write.partitioner import murmur2
 from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition

@@ -18,8 +18,8 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from core.client.admin import LATEST, Admin
-from core.client.kafka_client import KafkaClient
+from core.client.admin.admin import LATEST, Admin
+from core.client.net.kafka_client import KafkaClient
 from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition

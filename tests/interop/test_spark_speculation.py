@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED
-from core.client.kafka_client import KafkaClient
+from core.client.admin.admin import LATEST, Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.spark.java_home import java_environment

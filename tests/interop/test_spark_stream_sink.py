@@ -16,10 +16,10 @@ pytest.importorskip("pyspark", reason="the extra spark is not installed")
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import RecordsToSend
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.producer import RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition as Partition

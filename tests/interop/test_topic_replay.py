@@ -20,15 +20,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra spark is not installed")
 
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED, Consumer
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.admin import LATEST, Admin
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED, Consumer
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
 from core.records.record import Record
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from core.client.admin import Admin
-from core.client.client_connection import ClientConnection
-from core.client.coordinator import CoordinatorType, find_coordinator, patiently
-from core.client.kafka_client import RETRIABLE, KafkaClient
+from core.client.admin.admin import Admin
+from core.client.net.client_connection import ClientConnection
+from core.client.net.coordinator_connection import CoordinatorType, find_coordinator, patiently
+from core.client.net.kafka_client import RETRIABLE, KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api

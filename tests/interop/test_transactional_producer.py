@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from core.client import group_admin
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import ProducerIdentity, RecordsToSend
-from core.client.transactional_producer import TransactionalProducer, end_transaction
+from core.client.admin import group_admin
+from core.client.admin.admin import LATEST, Admin
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.write.producer import ProducerIdentity, RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer, end_transaction
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

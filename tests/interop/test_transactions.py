@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.client.admin import LATEST, Admin
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import ProducerIdentity, RecordsToSend
-from core.client.transaction_admin import TransactionAdmin
-from core.client.transactional_producer import TransactionalProducer, end_transaction
+from core.client.admin.admin import LATEST, Admin
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.producer import ProducerIdentity, RecordsToSend
+from core.client.write.transaction_admin import TransactionAdmin
+from core.client.write.transactional_producer import TransactionalProducer, end_transaction
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings

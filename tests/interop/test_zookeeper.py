@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from core.broker.replication.zookeeper_entry import ZooKeeperEntry
+from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.common.clock import ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret
-from core.zookeeper.cluster_preparation import ClusterPreparation
+from core.zookeeper.cluster_bootstrap import ClusterBootstrap
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.session import SessionState, ZooKeeperSession
-from core.zookeeper.transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import (
     CONFIG_CHANGE_PREFIX,
     CONTROLLER_EPOCH,
@@ -31,6 +29,8 @@ from core.zookeeper.znodes import (
     encode_config_change,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
@@ -51,7 +51,7 @@ async def test_a_directory_is_not_made_for_an_id_that_is_taken(
     zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("core.zookeeper.registration._GRACE_MS", 0)
-    entry = ZooKeeperEntry(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
+    entry = ZooKeeperRegistration(zookeeper.config(chroot, session_timeout_ms=1000), SystemClock())
     async with session_of(zookeeper.config(chroot)) as holder:
         await holder.ensure_paths(PERSISTENT_PATHS)
         await holder.create_ephemeral("/brokers/ids/3", BrokerNode((), 0).encode())
@@ -62,7 +62,7 @@ async def test_a_directory_is_not_made_for_an_id_that_is_taken(
 
 
 async def test_who_begins_a_cluster_makes_its_path(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> None:
-    entry = ZooKeeperEntry(zookeeper.config(f"{chroot}/my/own"), SystemClock())
+    entry = ZooKeeperRegistration(zookeeper.config(f"{chroot}/my/own"), SystemClock())
     await entry.open(tmp_path / "new", 3, may_begin=True)
     await entry.close()
     with zookeeper.client() as client:
@@ -419,7 +419,7 @@ async def test_who_waits_for_an_answer_learns_that_the_session_was_closed(
 
 def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKeeperServer, chroot: str) -> None:
     def finalize(where: str, **levels: int) -> bool:
-        with ClusterPreparation.open(zookeeper.config(where)) as preparation:
+        with ClusterBootstrap.open(zookeeper.config(where)) as preparation:
             return preparation.finalize_features({f"{name}.version": level for name, level in levels.items()})
 
     assert finalize(chroot, group=1)
@@ -437,7 +437,7 @@ def test_only_a_cluster_that_is_not_there_begins_with_features(zookeeper: ZooKee
 
 def test_the_path_of_a_new_cluster_is_made(zookeeper: ZooKeeperServer, chroot: str) -> None:
     for where, is_made in ((f"{chroot}/a/b", True), (f"{chroot}/a/b", False), ("", False)):
-        with ClusterPreparation.open(zookeeper.config(where)) as preparation:
+        with ClusterBootstrap.open(zookeeper.config(where)) as preparation:
             assert preparation.make_chroot() is is_made
     with zookeeper.client() as client:
         assert client.get_children(f"{chroot}/a") == ["b"]

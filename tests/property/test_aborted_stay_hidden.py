@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from core.inspector.recovery_plan import Action, FolderPlan
-from core.log import transaction_outcomes
+from core.forensics import read_committed
+from core.inspector.recover.recovery_plan import Action, FolderPlan
 from tests.property.test_one_truth import copy
 from tests.support import doors
 from tests.support.damage import places
@@ -71,7 +71,7 @@ def test_a_recovery_shows_nothing_that_was_aborted(
     """Two segments changed places, and the end of one is gone, with markers, and without a trace but the index. Also
     where markers lie further ahead of their records than what a reader keeps.
     """
-    monkeypatch.setattr(transaction_outcomes, "_MOST_WAITING_BYTES", most_waiting)
+    monkeypatch.setattr(read_committed, "_MOST_WAITING_BYTES", most_waiting)
     partition = folder("txn_multisegment")
     one, other = logs(partition)
     for suffix in suffixes:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.inspector.findings import Code
-from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import Action, RecoveryOptions
-from core.inspector.recovery_planner import plan_recovery
-from core.inspector.segment_check import VerifyOptions
-from core.inspector.verify import verify
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
+from core.inspector.check.findings import Code
+from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.check.verify import verify
+from core.inspector.recover.recovery import Recovery
+from core.inspector.recover.recovery_plan import Action, RecoveryOptions
+from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support import doors
 from tests.support.damage import Planted, places, plant, write_log
 from tests.support.golden import GOLDEN

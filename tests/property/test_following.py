@@ -13,13 +13,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.cluster.divergence import offset_in_range, truncation_offset
-from core.cluster.fetch_plan import Action, Append, FetchLimits, FetchPlan, Position, Reset, Truncate
+from core.cluster.partition.divergence import offset_in_range, truncation_offset
+from core.cluster.partition.fetch_plan import Action, Append, FetchLimits, FetchPlan, Position, Reset, Truncate
 from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog

@@ -33,11 +33,11 @@ from typing import Any
 import pytest
 
 from core.common.java_numbers import LONG_MAX
-from core.inspector.findings import Code
-from core.inspector.recovery_plan import Action
-from core.log.file_names import OFFSET_CHECKPOINTS
-from core.log.gap_ledger import LOSING_REASONS, GapReason
-from core.log.recovery_journal import gave_up_end
+from core.files.file_names import OFFSET_CHECKPOINTS
+from core.forensics.gap_ledger import LOSING_REASONS, GapReason
+from core.forensics.recovery_journal import gave_up_end
+from core.inspector.check.findings import Code
+from core.inspector.recover.recovery_plan import Action
 from tests.support import crafted, doors
 from tests.support.broker import add_topic, open_broker
 from tests.support.damage import write_log

@@ -15,12 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition import ALL_IN_SYNC, Partition, Role
-from core.cluster.partition_state import PartitionState
+from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.partition import ALL_IN_SYNC, Partition, Role
+from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.record_batch import RecordBatch
 from tests.support.logs import PARTITION, make_batch

@@ -17,10 +17,10 @@ from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
+from core.forensics.partition_reader import PartitionReader
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
-from core.log.partition_reader import PartitionReader
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from core.records.control_record import read_end_transaction_marker

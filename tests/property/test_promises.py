@@ -22,7 +22,7 @@ from random import Random
 
 import pytest
 
-from core.inspector.recovery_plan import Action
+from core.inspector.recover.recovery_plan import Action
 from tests.property.test_one_truth import LOGS, copy
 from tests.support import doors
 from tests.support.for_each import for_each

@@ -25,7 +25,7 @@ from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import RegisteredConsumer
-from core.zookeeper.transaction import ZooKeeperError
+from core.zookeeper.zookeeper_transaction import ZooKeeperError
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.zookeeper_sessions import Fault, FaultyModel
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from core.index.transaction_index import AbortedTransaction
-from core.log.transaction_fates import (
+from core.files.transaction_marker import FateKind, Marker
+from core.forensics.transaction_resolution import (
     MissingRange,
     ProducerSnapshotAt,
     SegmentIndex,
@@ -16,7 +16,7 @@ from core.log.transaction_fates import (
     TransactionFate,
     find_fates,
 )
-from core.log.transaction_marker import FateKind, Marker
+from core.index.transaction_index import AbortedTransaction
 from tests.support.for_each import for_each
 
 

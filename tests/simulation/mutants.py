@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from core.cluster.cluster_controller import ClusterController
-from core.cluster.controller_context import ControllerContext, LiveBroker
-from core.cluster.controller_office import ControllerOffice, next_epoch
-from core.cluster.controller_writes import Decision
-from core.cluster.elections import Election
-from core.cluster.in_sync_replicas import InSyncReplicas, IsrProposal
-from core.cluster.isr_alterations import IsrAlterations
-from core.cluster.leader_recovery import LeaderRecovery, LogEnd
-from core.cluster.leadership import Leadership
-from core.cluster.partition import Partition
-from core.cluster.partition_state import PartitionState
-from core.cluster.reassignment import Reassignments, is_moving, target_of
-from core.cluster.remote_replica import RemoteReplica
+from core.cluster.controller.cluster_controller import ClusterController
+from core.cluster.controller.controller_context import ControllerContext, LiveBroker
+from core.cluster.controller.controller_writes import Decision
+from core.cluster.controller.elections import Election
+from core.cluster.controller.isr_alterations import IsrAlterations
+from core.cluster.controller.leader_recovery import LeaderRecovery, LogEnd
+from core.cluster.controller.partition_state_machine import PartitionStateMachine, next_epoch
+from core.cluster.controller.reassignment import Reassignments, is_moving, target_of
+from core.cluster.partition.in_sync_replicas import InSyncReplicas, IsrProposal
+from core.cluster.partition.leadership import Leadership
+from core.cluster.partition.partition import Partition
+from core.cluster.partition.partition_state import PartitionState
+from core.cluster.partition.remote_replica import RemoteReplica
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from tests.simulation.plog_controllers import PlogControllers
@@ -118,8 +118,8 @@ def _compare_ends_alone(patch: pytest.MonkeyPatch) -> None:
 
 def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
     """What plog did once: a controller that is in office takes any replica in sync whose broker is there."""
-    choose, take_office = ControllerOffice._choose, ClusterController.take_office
-    beginning: set[ControllerOffice] = set()
+    choose, take_office = PartitionStateMachine._choose, ClusterController.take_office
+    beginning: set[PartitionStateMachine] = set()
 
     def begin(self: ClusterController, *arguments: Any) -> Decision[None]:
         beginning.add(self._office)
@@ -127,7 +127,7 @@ def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
         beginning.discard(self._office)
 
     def any_in_sync(
-        self: ControllerOffice, partition: TopicPartition, state: PartitionState, online: list[int]
+        self: PartitionStateMachine, partition: TopicPartition, state: PartitionState, online: list[int]
     ) -> Election | None:
         if self in beginning:
             return choose(self, partition, state, online)
@@ -135,7 +135,7 @@ def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
         return Election(isr[0], isr) if isr else None
 
     patch.setattr(ClusterController, "take_office", begin)
-    patch.setattr(ControllerOffice, "_choose", any_in_sync)
+    patch.setattr(PartitionStateMachine, "_choose", any_in_sync)
 
 
 def _wait_for_nobody(patch: pytest.MonkeyPatch) -> None:

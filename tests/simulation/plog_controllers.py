@@ -13,14 +13,14 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from core.cluster.cluster_controller import ClusterController
-from core.cluster.control_requests import ControlRequest
-from core.cluster.controller_context import ControlledTopic, LiveBroker, unwritten_state
-from core.cluster.controller_office import ControllerOffice
-from core.cluster.controller_writes import AssignmentWrite, Decision, StateWrite, Write
-from core.cluster.elections import ElectionPolicy
-from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition_state import PartitionState
+from core.cluster.controller.cluster_controller import ClusterController
+from core.cluster.controller.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.controller.controller_writes import AssignmentWrite, Decision, StateWrite, Write
+from core.cluster.controller.elections import ElectionPolicy
+from core.cluster.controller.partition_state_machine import PartitionStateMachine
+from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (
@@ -399,7 +399,7 @@ class Candidate:
 
 
 class Term:
-    """A time in office, with the real `ClusterController`: what `ControllerTerm` and its queues do in a broker."""
+    """A time in office, with the real `ClusterController`: what `ActiveController` and its queues do in a broker."""
 
     def __init__(
         self,
@@ -416,12 +416,12 @@ class Term:
         self.node = self._node = node
         self._on_over = on_over
         policy = ElectionPolicy(min_isr=lambda _topic: zookeeper.min_isr)
-        self.office = ControllerOffice(node.node_id, epoch, send=self._send, policy=policy)
+        self.office = PartitionStateMachine(node.node_id, epoch, send=self._send, policy=policy)
         self._controller = ClusterController(self.office)
         self._events: deque[Callable[[], None]] = deque()
         self._is_busy = True
         self._is_over = False
-        self._queues: dict[tuple[int, int], deque[ControlRequest]] = {}
+        self._queues: dict[tuple[int, int], deque[ControllerRequest]] = {}
         self._read(zookeeper.read, self._begin)
 
     @property
@@ -550,7 +550,7 @@ class Term:
 
     # --- control requests
 
-    def _send(self, request: ControlRequest) -> None:
+    def _send(self, request: ControllerRequest) -> None:
         if request.api is LIST_OFFSETS:
             self._question(request)
             return
@@ -559,7 +559,7 @@ class Term:
         if len(queue) == 1:
             self._send_next(queue)
 
-    def _question(self, request: ControlRequest) -> None:
+    def _question(self, request: ControllerRequest) -> None:
         node = self._zookeeper.nodes[request.broker_id]
 
         def on_answer(answer: ListOffsetsResponse | None) -> None:
@@ -568,7 +568,7 @@ class Term:
 
         self._zookeeper.network.call(self._node, node, lambda: node.on_question(request.request), on_answer)
 
-    def _send_next(self, queue: deque[ControlRequest]) -> None:
+    def _send_next(self, queue: deque[ControllerRequest]) -> None:
         if not queue or not self._is_known:
             return
         request = queue[0]
@@ -589,7 +589,7 @@ class Term:
 
         self._zookeeper.network.call(self._node, node, lambda: node.on_control_request(request), on_answer)
 
-    def _take_answer(self, request: ControlRequest, answer: ErrorCode) -> None:
+    def _take_answer(self, request: ControllerRequest, answer: ErrorCode) -> None:
         broker_id, epoch = request.broker_id, request.broker_epoch
         if request.api is LEADER_AND_ISR:
             taken = LeaderAndIsrResponse(answer)

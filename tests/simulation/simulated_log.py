@@ -10,8 +10,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.leader_epoch_cache import LeaderEpochCache
-from core.log.log_config import LogConfig
+from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.log_config import LogConfig
 from core.log.partition_log import AppendResult
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from core.cluster.control_requests import ControlRequest
-from core.cluster.divergence import find_divergence, truncation_offset
-from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition import REPLICATED, Partition, Role
-from core.cluster.partition_state import PartitionState
-from core.cluster.zookeeper_metadata import ControlFence
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.image.zookeeper_metadata import ControlFence
+from core.cluster.partition.divergence import find_divergence, truncation_offset
+from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.partition import REPLICATED, Partition, Role
+from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.protocol.schema.fetch import EpochEndOffset
 from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
 from core.protocol.schema.list_offsets import (
@@ -205,7 +205,7 @@ class SimulatedNode(Endpoint):
         self.after_event()
         return ErrorCode.NONE
 
-    def on_control_request(self, request: ControlRequest) -> ErrorCode:
+    def on_control_request(self, request: ControllerRequest) -> ErrorCode:
         """Obeys a request as plog's controller sends it."""
         said = request.request
         error = self._fence.find_error(said.controller_epoch, said.broker_epoch)

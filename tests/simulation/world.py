@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from tests.simulation.history import History, ViolationError
 from tests.simulation.plog_controllers import PlogControllers
 from tests.simulation.simulated_controller import SimulatedController

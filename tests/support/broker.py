@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.node import Node
+from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.runtime import ImmediateRuntime
-from core.broker.requests.turns import Turns
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
-from core.cluster.controller import NewTopic
+from core.cluster.image.broker_metadata import NewTopic
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
-from core.log.file_records import FileRegion
+from core.files.file_records import FileRegion
 from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.primitives import Piece
@@ -102,7 +102,7 @@ class SteeredRuntime:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.turns: Turns | None = None
+        self.turns: FairScheduler | None = None
         self._schedule: Schedule = ImmediateRuntime().schedule
         self._run_in_background: RunInBackground = run_now
         self._run_flush: RunInBackground = run_now
@@ -153,14 +153,14 @@ class SteeredRuntime:
         self._run_loading = run_loading or self._run_loading
 
 
-class SteeredNode(Node):
+class SteeredNode(BrokerServer):
     """A node that does its work at once, unless the test says otherwise to its `runtime`."""
 
     opened: ClassVar[list[SteeredNode] | None] = None
     """Those of a test that leaves it to `close_all` to close them."""
 
     def __init__(self, directory: Path, config: BrokerConfig, *, clock: Clock | None = None, **how: Any) -> None:
-        """`how` is as for `Node`."""
+        """`how` is as for `BrokerServer`."""
         self.runtime = SteeredRuntime(clock or SystemClock())
         self.is_closed = False
         super().__init__(directory, config, runtime=self.runtime, **how)

@@ -30,7 +30,7 @@ _SILENT = "-Xlog:disable"  # it would warn of an archive that does not fit
 _SPARK_JOB = """
 import sys
 from pathlib import Path
-from core.spark.session import spark_session
+from core.spark.spark_session import spark_session
 from plog.spark import register
 
 folder = Path(sys.argv[1])

@@ -10,7 +10,7 @@ from core.common.filesystem import FileSystem
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
-from core.log.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, find_offset_files
+from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, find_offset_files
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps
 from core.records.compression import CompressionType

@@ -11,13 +11,13 @@ from pathlib import Path
 from core.broker.coordinators.coordinator_log import partition_of
 from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_records import CommittedOffset, GroupRecord, offset_commit_record
-from core.log.directory_reader import DirectoryReader
+from core.coordinator.group_record_values import CommittedOffset, GroupRecord, offset_commit_record
+from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.session import Session
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
-from core.view.inspected import Inspected
+from core.view.target.inspect_target import InspectTarget
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, make_batch, open_log
 
@@ -38,9 +38,9 @@ def golden_directory(directory: Path) -> Path:
     return directory
 
 
-def inspected(directory: Path) -> Inspected:
+def inspected(directory: Path) -> InspectTarget:
     """As `plog inspect DIRECTORY`."""
-    return Inspected(Session(directory=directory), reader=DirectoryReader(directory))
+    return InspectTarget(Session(directory=directory), reader=DirectoryReader(directory))
 
 
 def write_values(directory: Path, name: str, *values: bytes, timestamp: int = NOW) -> None:

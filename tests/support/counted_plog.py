@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from cli.main import run
-from core.client.authenticator import Authenticator
-from core.client.client_config import read_settings_file
-from core.client.client_connection import ClientConnection
-from core.client.consumer import Consumer
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import RecordsToSend
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.authenticator import Authenticator
+from core.client.net.client_config import read_settings_file
+from core.client.net.client_connection import ClientConnection
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import Consumer
+from core.client.write.producer import RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition

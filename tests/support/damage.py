@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from core.inspector.findings import Code
+from core.inspector.check.findings import Code
 from core.records.compression import CompressionType
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log
 

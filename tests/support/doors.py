@@ -14,34 +14,34 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from core.client.cluster_source import ClusterSource
-from core.client.directory_source import DirectorySource
-from core.client.patience import Patience
-from core.client.record_source import RecordSource
+from core.client.net.read_options import ReadOptions
+from core.client.read.cluster_source import ClusterSource
+from core.client.read.directory_source import DirectorySource
+from core.client.read.record_source import RecordSource
 from core.common.clock import ManualClock
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.files.file_names import CLEAN_SHUTDOWN
+from core.files.file_records import FileRecords
+from core.forensics.damage import DamageKind
+from core.forensics.directory_reader import DirectoryReader
+from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
+from core.forensics.recovery_journal import JOURNAL
+from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.offset_index import OffsetPosition
-from core.inspector.compaction import Compaction, CompactionOptions, CompactionPlan
-from core.inspector.dump_options import DumpOptions
-from core.inspector.findings import Finding, Severity
-from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import FolderPlan, RecoveryOptions
-from core.inspector.recovery_planner import plan_recovery
-from core.inspector.segment_check import VerifyOptions
-from core.inspector.segment_dump import SegmentDump
-from core.inspector.verify import verify
-from core.log.damage import DamageKind
-from core.log.directory_reader import DirectoryReader
-from core.log.file_names import CLEAN_SHUTDOWN
-from core.log.file_records import FileRecords
-from core.log.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
-from core.log.recovery_journal import JOURNAL
-from core.log.segment_reading import DamagedBytes, SegmentReading
+from core.inspector.check.findings import Finding, Severity
+from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.check.verify import verify
+from core.inspector.dump.dump_options import DumpOptions
+from core.inspector.dump.segment_dump import SegmentDump
+from core.inspector.recover.recovery import Recovery
+from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions
+from core.inspector.recover.recovery_planner import plan_recovery
+from core.inspector.stats.offline_compaction import CompactionOptions, CompactionPlan, OfflineCompaction
 from core.pipeline.session import Session
 from core.records.columns import decode_whole_batches
-from core.view.log_rows import BEHIND_OPEN, DirectoryRows, LogRow, RowKind
+from core.view.records.log_rows import BEHIND_OPEN, DirectoryRows, LogRow, RowKind
 from tests.support.broker import open_broker
 from tests.support.log_model import LogModel
 from tests.support.logs import NOW
@@ -93,7 +93,7 @@ def ask_files(directory: Path, *, read_committed: bool, passes_over: bool = True
     """As `plog consume` from the files, or with `passes_over` the same with `--no-exit-on-error`."""
     reader = DirectoryReader(directory)
     answer = Answer({}, [], [])
-    patience = Patience(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
+    patience = ReadOptions(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
     with contextlib.closing(DirectorySource(reader, read_committed=read_committed, patience=patience)) as source:
         return _answered(source, *reader.partitions, answer)
 
@@ -101,7 +101,7 @@ def ask_files(directory: Path, *, read_committed: bool, passes_over: bool = True
 def ask_server(directory: Path, *, read_committed: bool, passes_over: bool = True, is_owner: bool = False) -> Answer:
     """As of `served`."""
     answer = Answer({}, [], [])
-    patience = Patience(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
+    patience = ReadOptions(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
     with Session(directory=directory.parent).open_client(is_read_only=not is_owner) as client:
         source = ClusterSource(client, read_committed=read_committed, patience=patience)
         return _answered(source, _partition(directory), answer)
@@ -116,8 +116,8 @@ def _answered(source: RecordSource, partition: TopicPartition, answer: Answer) -
     return answer
 
 
-def _patience() -> Patience:
-    return Patience(skips_damage=True)
+def _patience() -> ReadOptions:
+    return ReadOptions(skips_damage=True)
 
 
 def _read(source: RecordSource, partition: TopicPartition) -> Records:
@@ -139,7 +139,7 @@ def standing(path: Path, base_offset: int, end_offset: int) -> list[int]:
     """
     records = FileRecords(path, FileSystem().open_read)
     with contextlib.closing(records):
-        reading = SegmentReading(records, base_offset, OffsetPosition(end_offset, records.size_bytes))
+        reading = SegmentScanner(records, base_offset, OffsetPosition(end_offset, records.size_bytes))
         found, position, next_offset = [], 0, base_offset
         for item in reading.items():
             if isinstance(item, DamagedBytes):
@@ -289,7 +289,7 @@ def compacted(directory: Path) -> tuple[Records, CompactionPlan]:
     many records are gone as it gives reasons for.
     """
     options = CompactionOptions({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
-    compaction = Compaction(directory, options, clock=ManualClock(NOW))
+    compaction = OfflineCompaction(directory, options, clock=ManualClock(NOW))
     with compaction.locked():
         (partition,) = compaction.partitions()
         plan = compaction.apply(partition)

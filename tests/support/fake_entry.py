@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.broker.config.client_quotas import ClientQuotas
-from core.cluster.member_controller import MemberController
+from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.config_def import ConfigResourceType
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.zookeeper.session import SessionFigures, SessionState
 from core.zookeeper.znodes import ConfigEntity
+from core.zookeeper.zookeeper_session import SessionFigures, SessionState
 
 
 class FakeEntry:
@@ -26,7 +26,7 @@ class FakeEntry:
         self.has_untold_topics = False
         """Whether ZooKeeper lists topics of which the controller has yet to tell."""
         self.reading: Pending[None] | None = None
-        self.controller: MemberController | None = None
+        self.controller: ClusterMemberMetadata | None = None
         self.written: list[tuple[ConfigEntity, Mapping[str, str | None]]] = []
         self.quotas = ClientQuotas(self._write)
 
@@ -36,11 +36,11 @@ class FakeEntry:
         self.writing = Pending[KafkaError | None]()
         return self.writing
 
-    def attach(self, controller: MemberController) -> None:
+    def attach(self, controller: ClusterMemberMetadata) -> None:
         self.controller = controller
         controller.subscribe(lambda _delta: self._inform(controller))
 
-    def _inform(self, controller: MemberController) -> None:
+    def _inform(self, controller: ClusterMemberMetadata) -> None:
         image = controller.image
         controller.is_informed = not self.has_untold_topics and bool(image.brokers or image.topics)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from core.zookeeper.session import SessionFigures, SessionState
-from core.zookeeper.transaction import (
+from core.zookeeper.zookeeper_session import SessionFigures, SessionState
+from core.zookeeper.zookeeper_transaction import (
     ANY_VERSION,
     Answer,
     Check,

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.metadata_image import TopicImage
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.group_environment import ClientInfo, GroupConfig
-from core.coordinator.group_records import GroupRecord
+from core.coordinator.group_record_values import GroupRecord
 from core.protocol.schema.heartbeat import HeartbeatRequest
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from core.protocol.schema.leave_group import MemberIdentity

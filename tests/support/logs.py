@@ -9,7 +9,7 @@ from pathlib import Path
 from core.common.clock import Clock, ManualClock
 from core.common.filesystem import Buffer, File, FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.batches import iter_whole_batches

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core.broker.config.broker_config import BrokerConfig
-from core.cluster.partition import Role
+from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.leader_and_isr import (

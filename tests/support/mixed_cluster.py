@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ClusterMetadat
 from kazoo.exceptions import NoNodeError
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.topic_partition import TopicPartition as Name
-from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from core.files.file_names import LOG_SUFFIX, partition_directory_name
 from core.protocol.api import Api
 from core.protocol.message import MAX_VERSION
 from tests.support.free_ports import free_ports

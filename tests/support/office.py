@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from core.broker.controller.control_queue import ControlQueue
-from core.broker.controller.controller_term import ControllerTerm
-from core.cluster.control_requests import ControlRequest
-from core.cluster.controller_context import ControlledTopic, LiveBroker
-from core.cluster.controller_writes import StateWrite, Write
-from core.cluster.elections import DEFAULT_POLICY
-from core.cluster.partition_state import PartitionState
+from core.broker.controller.active_controller import ActiveController
+from core.broker.controller.controller_sender import ControllerSender
+from core.cluster.controller.controller_context import ControlledTopic, LiveBroker
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.controller.controller_writes import StateWrite, Write
+from core.cluster.controller.elections import DEFAULT_POLICY
+from core.cluster.partition.partition_state import PartitionState
 from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -23,9 +23,9 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataEndpoint,
 )
 from core.zookeeper.controller_store import ControllerStore, FoundTopics
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Refusal, ZooKeeperError
 from core.zookeeper.watch import Watch
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Refusal, ZooKeeperError
 
 T0 = TopicPartition("t", 0)
 
@@ -130,11 +130,11 @@ class FakeStore(ControllerStore):
         ]
 
 
-class FakeQueue(ControlQueue):
+class FakeQueue(ControllerSender):
     """Keeps what is to be sent to a life of a broker."""
 
-    def __init__(self, on_answer: Callable[[ControlRequest, Any], None]) -> None:
-        self.sent: list[ControlRequest] = []
+    def __init__(self, on_answer: Callable[[ControllerRequest, Any], None]) -> None:
+        self.sent: list[ControllerRequest] = []
         self.on_answer = on_answer
         self.on_mistake = None
         self.is_closed = False
@@ -142,11 +142,11 @@ class FakeQueue(ControlQueue):
     def __len__(self) -> int:
         return len(self.sent)
 
-    def put(self, request: ControlRequest) -> None:
+    def put(self, request: ControllerRequest) -> None:
         assert not self.is_closed
         self.sent.append(request)
 
-    def close(self) -> list[ControlRequest]:
+    def close(self) -> list[ControllerRequest]:
         self.is_closed = True
         return self.sent
 
@@ -171,10 +171,10 @@ class Office:
         self.min_isr = 1
         self.unread_min_isr: int | None = None
         """What `min_isr` becomes when settings are read."""
-        self.term: ControllerTerm
+        self.term: ActiveController
 
     def begin(self) -> None:
-        self.term = ControllerTerm(
+        self.term = ActiveController(
             self.session,
             self.store,
             node_id=1,
@@ -195,8 +195,8 @@ class Office:
         return ListOffsetsResponse()
 
     def _make_queue(
-        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControlRequest, Any], None]
-    ) -> ControlQueue:
+        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
+    ) -> ControllerSender:
         queue = FakeQueue(on_answer)
         self.queues.append((broker_id, broker.epoch, queue))
         return queue
@@ -209,7 +209,7 @@ class Office:
         for _ in range(200):
             await asyncio.sleep(0)
 
-    def sent(self, broker_id: int) -> list[ControlRequest]:
+    def sent(self, broker_id: int) -> list[ControllerRequest]:
         return [one for number, _, queue in self.queues if number == broker_id for one in queue.sent]
 
     def change(self, path: str) -> None:

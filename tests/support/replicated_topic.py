@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import cast
 
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.cluster.directory_controller import DirectoryController
-from core.cluster.in_sync_replicas import IsrProposal
-from core.cluster.metadata_record import MetadataRecord
-from core.cluster.partition import Partition
+from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.partition.in_sync_replicas import IsrProposal
+from core.cluster.partition.partition import Partition
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from core.protocol.schema.metadata_records import BrokerEndpoint, PartitionChangeRecord, RegisterBrokerRecord
@@ -35,7 +35,7 @@ class ReplicatedTopic:
         self.submit(PartitionChangeRecord(0, self.topic_id, isr=isr, leader=leader, replicas=replicas))
 
     def submit(self, record: MetadataRecord) -> None:
-        cast(DirectoryController, self.broker.services.controller)._submit([record])
+        cast(DirectoryMetadata, self.broker.services.controller)._submit([record])
 
     def register(self, node_id: int, rack: str | None = None) -> None:
         """Another broker is there, and listens; so this one is a member of a cluster."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from core.cluster.divergence import find_divergence
+from core.cluster.partition.divergence import find_divergence
 from core.common.endpoint import Endpoint as Address
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

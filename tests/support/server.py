@@ -19,7 +19,8 @@ from tests.support.waiting import wait_for_exit, wait_until
 
 PLOG = Path(sys.executable).with_name("plog")
 _QUICKLY = """
-from core.client import classic_member, subscription
+from core.client.read import classic_member
+from core.client.read import subscription
 from plog.__main__ import main
 
 classic_member._HEARTBEAT_SECONDS = subscription._REFRESH_SECONDS = 0.2

@@ -25,7 +25,7 @@ from typing import Any
 
 from cli.main import run
 from core.common.filesystem import File, FileSystem
-from core.log.file_names import LOG_SUFFIX
+from core.files.file_names import LOG_SUFFIX
 
 
 def keep_journal(path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from core.common.endpoint import Endpoint
 from core.processes.process_group import ProcessGroup
 from core.processes.zookeeper_process import ZooKeeperProcess
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.class_archives import quick_options
 from tests.support.waiting import ANSWER_SECONDS
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any
 
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Answer, Node, Operation, Refusal, ZooKeeperError
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Answer, Node, Operation, Refusal, ZooKeeperError
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.zookeeper_server import ZooKeeperServer
 

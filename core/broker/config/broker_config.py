@@ -17,7 +17,7 @@ from core.common.config_def import Value
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
-from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _log = logging.getLogger("plog.config")
 

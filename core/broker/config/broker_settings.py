@@ -22,7 +22,7 @@ from core.common.config_def import (
     one_of,
 )
 from core.common.java_numbers import INT_MAX, LONG_MAX
-from core.log.log_config import SERVER_KEYS, TOPIC_CONFIG
+from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _T = ConfigType
 _PYTHON_TYPES: Mapping[ConfigType, type] = {

@@ -22,7 +22,8 @@ from core.common.config_def import (
     value_text,
 )
 from core.common.errors import KafkaError
-from core.log.damage import DamagedRange
+from core.files.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
+from core.forensics.damage import DamagedRange
 from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
@@ -32,7 +33,6 @@ from core.log.damaged_ranges import (
     damaged_offsets_text,
     offset_ranges_text,
 )
-from core.log.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 
 _TABLES: dict[int, ConfigDef] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIG,

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.node_identity import NodeIdentity
-from core.cluster.controller import Controller
-from core.cluster.metadata_delta import MetadataDelta
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.image.broker_metadata import BrokerMetadata
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.config_def import KEPT_ONLY, ConfigDef
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.log.log_config import LogConfig, stored_topic_values
+from core.files.log_config import LogConfig, stored_topic_values
 
 _log = logging.getLogger("plog.config")
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("plog.config")
 class Configs:
     """Owned by the broker's task. What was set while the broker ran is in the metadata."""
 
-    def __init__(self, static: BrokerConfig, controller: Controller, node: NodeIdentity) -> None:
+    def __init__(self, static: BrokerConfig, controller: BrokerMetadata, node: NodeIdentity) -> None:
         """`static` is what the broker was started with."""
         self._controller = controller
         self._node = node
@@ -49,7 +49,7 @@ class Configs:
     def set(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
-        """Does what `Controller.set_configs` does; `ConfigResource.alter` has checked the keys. Raises
+        """Does what `BrokerMetadata.set_configs` does; `ConfigResource.alter` has checked the keys. Raises
         KafkaError(POLICY_VIOLATION) if the broker only reads.
         """
         self._node.ensure_writable()

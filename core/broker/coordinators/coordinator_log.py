@@ -16,22 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
-from core.broker.coordinators.newest_records import Fields, ReadRecord, newest_records
+from core.broker.coordinators.latest_by_key import Fields, ReadRecord, newest_records
 from core.broker.partitions.log_services import LogServices
 from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.broker.requests.runtime import go_through
-from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import TopicImage
-from core.cluster.partition import Partition
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import TopicImage
+from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending, TimerHandle
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition
+from core.forensics.segment_scanner import DamagedBytes
 from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
-from core.log.segment_reading import DamagedBytes
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 

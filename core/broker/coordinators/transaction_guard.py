@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from enum import Enum
 
 from core.broker.requests.services import Services
-from core.cluster.metadata_image import NO_LEADER
-from core.cluster.partition import Partition
+from core.cluster.image.metadata_image import NO_LEADER
+from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending

@@ -20,21 +20,21 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from core.broker.controller.controller_term import ControllerTerm
-from core.broker.node import Node
+from core.broker.broker_server import BrokerServer
+from core.broker.controller.active_controller import ActiveController
 from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics
 from core.broker.partitions.scrubber import Scrubber
 from core.broker.requests.services import Services
 from core.broker.serving.socket_server import SocketServer
-from core.cluster.controller_context import ControllerStats
-from core.cluster.controller_counts import ControllerCounts, count_cluster
+from core.cluster.controller.controller_context import ControllerStats
+from core.cluster.controller.controller_metrics import ControllerMetrics, count_cluster
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
 from core.common.steps import Steps
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
-from core.zookeeper.session import SessionState
+from core.zookeeper.zookeeper_session import SessionState
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """The values of the labels, and the number."""
@@ -72,7 +72,7 @@ def timer_count(name: str, doc: str, value: float) -> Metric:
 _SCRAPE_SECONDS = 10
 
 
-def broker_metrics(node: Node) -> Steps[list[Metric]]:
+def broker_metrics(node: BrokerServer) -> Steps[list[Metric]]:
     """Counts what the broker holds and what went through it; gone through in its own task. A step makes one family, and
     looks at each partition once at most.
     """
@@ -83,7 +83,7 @@ def broker_metrics(node: Node) -> Steps[list[Metric]]:
     return found + (yield from controller_metrics(node.services))
 
 
-def _own_metrics(node: Node) -> Iterator[Metric]:
+def _own_metrics(node: BrokerServer) -> Iterator[Metric]:
     services = node.services
     yield from _topic_metrics(services)
     yield from _partition_metrics(services)
@@ -268,7 +268,7 @@ def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
 class _BrokerCollector(Collector):
     """Asks the broker's task, from the thread of the HTTP server."""
 
-    def __init__(self, node: Node, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, node: BrokerServer, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
         self._server = server
         self._loop = loop
@@ -289,7 +289,7 @@ class _BrokerCollector(Collector):
 class MetricsServer:
     """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
 
-    def __init__(self, node: Node, server: SocketServer, listen: Endpoint) -> None:
+    def __init__(self, node: BrokerServer, server: SocketServer, listen: Endpoint) -> None:
         """Raises AccessError if the address can't be had. `endpoint` says where it listens."""
         node.dispatcher.metrics = RequestMetrics()
         registry = CollectorRegistry()
@@ -387,20 +387,22 @@ def controller_metrics(services: Services) -> Steps[list[Metric]]:
     if membership is None:
         return list(_metrics(_counts_alone(services), None, is_active=True))
     term = membership.control.term if membership.control is not None else None
-    counts = ControllerCounts() if term is None else (yield from count_cluster(term.context, term.controller.deletions))
+    counts = (
+        ControllerMetrics() if term is None else (yield from count_cluster(term.context, term.controller.deletions))
+    )
     return list(_metrics(counts, term, is_active=term is not None))
 
 
-def _counts_alone(services: Services) -> ControllerCounts:
+def _counts_alone(services: Services) -> ControllerMetrics:
     topics = services.image.topics.values()
-    return ControllerCounts(
+    return ControllerMetrics(
         topics=len(topics),
         partitions=sum(len(topic.partitions) for topic in topics),
         offline_partitions=len(services.log_manager.offline),
     )
 
 
-def _metrics(counts: ControllerCounts, term: ControllerTerm | None, *, is_active: bool) -> Iterator[Metric]:
+def _metrics(counts: ControllerMetrics, term: ActiveController | None, *, is_active: bool) -> Iterator[Metric]:
     prefix = f"{_PREFIX}_kafkacontroller"
     yield gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", int(is_active))
     for name, doc, value in (

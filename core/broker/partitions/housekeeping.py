@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from core.broker.partitions.cleaning import Cleaning
+from core.broker.partitions.cleaner_schedule import CleanerSchedule
 from core.broker.partitions.scrubber import Scrubber
 from core.broker.requests.services import Services
 from core.common.errors import CorruptRecordError
@@ -19,7 +19,7 @@ _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 class Housekeeping:
     """Owned by the broker's task, which calls `step` every second or so."""
 
-    def __init__(self, services: Services, cleaning: Cleaning, scrubber: Scrubber) -> None:
+    def __init__(self, services: Services, cleaning: CleanerSchedule, scrubber: Scrubber) -> None:
         self._services = services
         self._cleaning = cleaning
         self._scrubber = scrubber

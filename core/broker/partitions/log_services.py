@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.broker.partitions.late_loads import LateLoads
+from core.broker.partitions.lazy_logs import LazyLogs
 from core.broker.partitions.storage_services import StorageServices
 from core.broker.partitions.topics import Topics
 
@@ -13,5 +13,5 @@ from core.broker.partitions.topics import Topics
 class LogServices(StorageServices):
     """Used in the broker's task."""
 
-    late_loads: LateLoads
+    late_loads: LazyLogs
     topics: Topics

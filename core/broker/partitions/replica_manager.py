@@ -17,24 +17,24 @@ from core.broker.config.configs import Configs
 from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.flusher import Flusher
 from core.broker.requests.runtime import Runtime
-from core.cluster.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.leadership import Peers
-from core.cluster.metadata_delta import MetadataDelta
-from core.cluster.metadata_image import MetadataImage, TopicImage
-from core.cluster.partition import Partition
-from core.cluster.partition_state import PartitionState
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage, TopicImage
+from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.leadership import Peers
+from core.cluster.partition.partition import Partition
+from core.cluster.partition.partition_state import PartitionState
 from core.common.config_def import ConfigResourceType
-from core.common.descriptors import OUT_OF_DESCRIPTORS
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
+from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
-from core.log.damage import DamagedRange
+from core.files.file_names import parse_partition_directory_name
+from core.files.log_config import LogConfig
+from core.forensics.damage import DamagedRange
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
-from core.log.file_names import parse_partition_directory_name
-from core.log.log_config import LogConfig
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
 from core.protocol.schema.metadata_records import PartitionRecord

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from core.common.background import RunInBackground
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
+from core.files.file_names import TRANSACTION_INDEX_SUFFIX
+from core.forensics.damage import DamagedRange
+from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
+from core.forensics.transaction_index_check import TransactionIndexCheck
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import read_transaction_index
-from core.log.abort_follower import AbortFollower
-from core.log.damage import DamagedRange
-from core.log.file_names import TRANSACTION_INDEX_SUFFIX
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
-from core.log.segment_reading import DamagedBytes, SegmentReading
 
 _log = logging.getLogger("plog.broker")
 
@@ -107,7 +107,7 @@ class Scrubber:
         if last is not None and last_log is log and (last.next_offset, last.cuts) == (segment.base_offset, log.cuts):
             follower = last.follower
         else:
-            follower = AbortFollower()
+            follower = TransactionIndexCheck()
         read = _Read(segment.base_offset, follower, log.cuts)
         self._last = log, read
         return log, segment, read
@@ -159,7 +159,7 @@ def _reading(segment: LogSegment) -> Iterator[None]:
 class _Read:
     """The reading of one segment, piece by piece: how far it came, and what the last piece met."""
 
-    def __init__(self, base_offset: int, follower: AbortFollower, cuts: int) -> None:
+    def __init__(self, base_offset: int, follower: TransactionIndexCheck, cuts: int) -> None:
         """Takes a `follower` that has followed the log up to there, and how often that was cut."""
         self.follower = follower
         self.cuts = cuts
@@ -168,7 +168,7 @@ class _Read:
         self.next_offset = base_offset
         self.is_at_end = False
         self.gap: DamagedRange | None = None
-        self._reading: SegmentReading | None = None
+        self._reading: SegmentScanner | None = None
 
     def on(self, segment: LogSegment, size_bytes: int, end: OffsetPosition) -> None:
         """Reads the next `size_bytes`, or the rest up to `end`, to what is damaged, or to where the disk refuses."""

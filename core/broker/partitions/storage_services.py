@@ -12,8 +12,8 @@ from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.replication.replication_quota import ReplicationQuotas
 from core.broker.requests.runtime import Runtime
 from core.broker.requests.stepped_answer import SteppedAnswers
-from core.cluster.controller import Controller
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.image.broker_metadata import BrokerMetadata
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
 from core.log.log_manager import LogManager
@@ -26,7 +26,7 @@ class StorageServices:
     runtime: Runtime
     filesystem: FileSystem
     node: NodeIdentity
-    controller: Controller
+    controller: BrokerMetadata
     configs: Configs
     log_manager: LogManager
     replicas: ReplicaManager

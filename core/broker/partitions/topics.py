@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.broker.partitions.storage_services import StorageServices
-from core.cluster.controller import NewTopic
-from core.cluster.metadata_delta import MetadataDelta
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import Steps, finish
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 
 
 class Topics:
     """Owned by the broker's task."""
 
     def __init__(self, services: StorageServices, *, is_member: bool = False) -> None:
-        """A member of a cluster is told by its controller which logs to make and to remove (`AssignedReplicas`)."""
+        """A member of a cluster is told by its controller which logs to make and to remove (`LeaderAndIsrChanges`)."""
         self._services = services
         self.is_member = is_member
         self.ask_for: Callable[[NewTopic, str], None] = _ask_nobody

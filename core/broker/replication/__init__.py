@@ -2,5 +2,5 @@
 
 In: LeaderAndIsr, UpdateMetadata and StopReplica of the controller; records of leaders; changes of ZooKeeper's nodes.
 Out: roles of partitions, appends of followers, requests of AlterPartition and Fetch. `Membership` owns what the
-controller has said, on the broker's thread; a `LeaderFetcher` is a task of the loop for each broker that leads.
+controller has said, on the broker's thread; a `ReplicaFetcher` is a task of the loop for each broker that leads.
 """

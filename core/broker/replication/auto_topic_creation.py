@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
-from core.cluster.controller import NewTopic
+from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.create_topics import (

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.listener import PLAINTEXT
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
@@ -27,7 +27,7 @@ class HasImage(Protocol):
 
 
 class ClusterPeers:
-    """A `core.cluster.leadership.Peers`; owned by the broker's task.
+    """A `core.cluster.partition.leadership.Peers`; owned by the broker's task.
 
     Brokers reach each other at the listener `inter.broker.listener.name`, and if that is not set, at the one that is
     called PLAINTEXT, or else at any at which nothing else is spoken.

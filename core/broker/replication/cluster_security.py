@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
-from core.broker.requests.asked_security import ensure_asks_for_none, ensure_open_to_everybody
-from core.cluster.security_image import counts_text
+from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
+from core.cluster.image.security_image import counts_text
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.zookeeper.access_rules import AccessRules
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 
 _log = logging.getLogger("plog.zookeeper")
 

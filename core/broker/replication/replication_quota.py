@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.java_numbers import LONG_MAX
-from core.log.log_config import ALL_REPLICAS, LogConfig
+from core.files.log_config import ALL_REPLICAS, LogConfig
 
 NO_LIMIT = LONG_MAX
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from core.broker.partitions.replica_manager import PERHAPS_KEPT, ReplicaManager
-from core.cluster.partition import REPLICATED, Partition
+from core.cluster.partition.partition import REPLICATED, Partition
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 

@@ -24,11 +24,11 @@ from collections.abc import Sequence
 
 from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
 from core.broker.replication.replication_quota import ReplicationQuota, leads_throttled
-from core.broker.requests.known_brokers import find_broker
+from core.broker.requests.metadata_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
-from core.cluster.divergence import find_divergence
-from core.cluster.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from core.cluster.partition.divergence import find_divergence
+from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

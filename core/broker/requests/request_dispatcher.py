@@ -73,12 +73,12 @@ from core.broker.requests.handlers import (
     update_metadata,
     write_txn_markers,
 )
-from core.broker.requests.produce_memory import ProduceMemory, RememberedRequest
+from core.broker.requests.produce_fast_path import ProduceFastPath, RememberedRequest
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Finalized, ServedApi
 from core.broker.requests.services import Services
 from core.broker.serving.connection_memory import LARGE_BYTES
-from core.cluster.member_controller import NotInformedError
+from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
@@ -181,7 +181,7 @@ class RequestDispatcher:
         self._services = services
         self.metrics: RequestMetrics | None = None
         """Counts requests once there is one."""
-        self._produce_memory = ProduceMemory(services)
+        self._produce_memory = ProduceFastPath(services)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:

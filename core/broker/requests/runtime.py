@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from core.broker.requests.turns import Turns
+from core.broker.requests.fair_scheduler import FairScheduler
 from core.common.background import run_now
 from core.common.clock import Clock, SystemClock
 from core.common.pending import TimerHandle
@@ -23,7 +23,7 @@ class Runtime(Protocol):
     def clock(self) -> Clock: ...
 
     @property
-    def turns(self) -> Turns | None:
+    def turns(self) -> FairScheduler | None:
         """Gives the line that long work stands in. None if nobody else is to be served meanwhile."""
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
@@ -48,7 +48,7 @@ class ImmediateRuntime:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.turns: Turns | None = None
+        self.turns: FairScheduler | None = None
         self.run_in_background = self.run_flush = self.run_cleaning = self.run_loading = run_now
 
     def schedule(self, _delay_ms: int, _function: Callable[[], None], /) -> TimerHandle:

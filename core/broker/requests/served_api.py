@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
-from core.cluster.feature_levels import Feature, is_finalized
+from core.cluster.image.feature_levels import Feature, is_finalized
 from core.common.pending import Pending
 from core.protocol.api import Api
 from core.protocol.message import VersionRange

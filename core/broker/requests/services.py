@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.broker.coordinators.group_log import GroupLog
-from core.broker.coordinators.transaction_log import TransactionLog
-from core.broker.partitions.late_checks import LateChecks
+from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
+from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
+from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.log_services import LogServices
-from core.broker.replication.membership import Membership
+from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.fetch_session import FetchSessionCache
-from core.cluster.feature_levels import Feature, is_finalized
+from core.cluster.image.feature_levels import Feature, is_finalized
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.protocol.api import Api
@@ -23,10 +23,10 @@ from core.protocol.message import VersionRange
 class Services(LogServices):
     """Used in the broker's task."""
 
-    group_log: GroupLog
-    transaction_log: TransactionLog
+    group_log: ConsumerOffsetsTopic
+    transaction_log: TransactionStateTopic
     fetch_sessions: FetchSessionCache
-    late_checks: LateChecks
+    late_checks: LazyIndexChecks
     find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
     """Gives what ApiVersions advertises where a cluster has finalized those features; with None, on a lone broker."""
     membership: Membership | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from time import monotonic  # noqa: TID251  how long a turn takes
 from typing import Any, TypeVar
 
+from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
+from core.broker.requests.lazy_numpy import LazyNumpy
 from core.broker.requests.runtime import Runtime
-from core.broker.requests.turns import TURN_SECONDS, Turns
-from core.broker.requests.walk_libraries import WalkLibraries
 from core.common.pending import Pending
 from core.common.steps import MUCH_FOLLOWS, OTHERS_FIRST, Steps, finish
 
@@ -19,7 +19,7 @@ class SteppedAnswers:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._libraries = WalkLibraries(runtime.run_in_background)
+        self._libraries = LazyNumpy(runtime.run_in_background)
         self._owed: set[SteppedAnswer[Any]] = set()
 
     def answer(self, steps: Steps[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
@@ -54,8 +54,8 @@ class SteppedAnswer(Pending[T]):
     def __init__(
         self,
         steps: Steps[T | Pending[T]],
-        turns: Turns,
-        libraries: WalkLibraries,
+        turns: FairScheduler,
+        libraries: LazyNumpy,
         owed: set[SteppedAnswer[Any]] | None,
     ) -> None:
         """`owed` holds the answers whose work must be done, this one too until it is."""

@@ -9,7 +9,7 @@ Answers go out as they are: bytes by send, file regions by sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside, and
 reading stops when more comes than was received at once: a client can't make the broker grow. So are they when the
-connection's turn is over, until it has the next one (core.broker.requests.turns).
+connection's turn is over, until it has the next one (core.broker.requests.fair_scheduler).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic  # noqa: TID251  how long a turn takes
 
+from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.requests.request_dispatcher import RequestDispatcher
-from core.broker.requests.turns import TURN_SECONDS, Turns
 from core.broker.serving.connection_memory import LARGE_BYTES, ConnectionMemory
 from core.broker.serving.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
-from core.cluster.member_controller import NotInformedError
+from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
-from core.log.file_records import FileRegion
+from core.files.file_records import FileRegion
 from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
 
@@ -58,7 +58,7 @@ class Connection:
         sock: socket.socket,
         dispatcher: RequestDispatcher,
         buffers: ReceiveBuffers,
-        turns: Turns,
+        turns: FairScheduler,
         memory: ConnectionMemory,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from core.broker.requests.turns import Turns
+from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.serving.timing_wheel import TimingWheel
 from core.common.clock import Clock, SystemClock
 from core.common.filesystem import access_error
@@ -24,7 +24,7 @@ class LoopRuntime:
     def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, clock: Clock | None = None) -> None:
         """`directory` is named in the log if an OSError does not say where it happened."""
         self.clock: Clock = clock or SystemClock()
-        self.turns = Turns(loop)
+        self.turns = FairScheduler(loop)
         self.schedule = TimingWheel(loop).schedule
         self._loop = loop
         self._directory = directory

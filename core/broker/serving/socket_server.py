@@ -8,16 +8,16 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
+from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.node import Node
 from core.broker.serving.bound_listener import BoundListener, bind_all
 from core.broker.serving.connection import Connection
 from core.broker.serving.connection_memory import ConnectionMemory
 from core.broker.serving.listener import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.common.descriptors import OUT_OF_DESCRIPTORS, share
 from core.common.endpoint import Endpoint
+from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
 from core.common.java_numbers import LONG_MAX
 
 _log = logging.getLogger("plog.server")
@@ -39,7 +39,7 @@ class SocketServer:
     does at all, once `start` has returned; port 0 takes a free one.
     """
 
-    def __init__(self, node: Node, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
+    def __init__(self, node: BrokerServer, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
         """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
         with; it ends with the server.
         """

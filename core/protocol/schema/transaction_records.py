@@ -2,7 +2,7 @@
 each stands.
 
 Framed as those of __consumer_offsets are. Source:
-kafka.coordinator.transaction.TransactionLog and its message definitions.
+kafka.coordinator.transaction.TransactionStateTopic and its message definitions.
 """
 
 from __future__ import annotations

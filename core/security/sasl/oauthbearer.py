@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from core.common.errors import AuthenticationError, UsageError
-from core.security.sasl.steps import Continue, Done, Failed, wrong_message
+from core.security.sasl.sasl_steps import Continue, Done, Failed, wrong_message
 
 MECHANISM = "OAUTHBEARER"
 

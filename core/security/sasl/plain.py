@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.common.errors import UsageError
-from core.security.sasl.steps import Continue, Done, Failed, wrong_message
+from core.security.sasl.sasl_steps import Continue, Done, Failed, wrong_message
 
 MECHANISM = "PLAIN"
 

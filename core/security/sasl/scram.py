@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.common.errors import AuthenticationError
-from core.security.sasl.steps import Continue, Done, Failed, wrong_message
+from core.security.sasl.sasl_steps import Continue, Done, Failed, wrong_message
 
 LEAST_ITERATIONS = 4096  # RFC 7677; Kafka's users have at least as many
 MOST_ITERATIONS = 1 << 20

@@ -17,7 +17,7 @@ from cli.inspect.app import InspectApp
 from cli.inspect.glyphs import UNICODE, Glyphs
 from cli.inspect.screen import InspectScreen
 from core.pipeline.session import Session
-from core.view.inspected import Opened, open_places
+from core.view.target.inspect_target import Opened, open_places
 
 
 def with_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -15,10 +15,10 @@ import cli.inspect.bytes_screen
 from cli.inspect.bytes_screen import BytesScreen
 from cli.inspect.glyphs import ASCII
 from cli.inspect.records_screen import RecordsScreen
-from core.inspector.findings import Code
-from core.inspector.verify import verify
+from core.inspector.check.findings import Code
+from core.inspector.check.verify import verify
 from core.records.checksum import crc32c
-from core.view import log_items
+from core.view.bytes import batch_lookup
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 
@@ -273,7 +273,7 @@ async def look_again(pilot: Pilot[None]) -> None:
 @with_loop
 async def test_what_is_found_slowly_shows_its_bytes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.inspect.bytes_screen, "_REPORT_SECONDS", 0)
-    monkeypatch.setattr(log_items, "_FAR_BYTES", 1 << 40)
+    monkeypatch.setattr(batch_lookup, "_FAR_BYTES", 1 << 40)
     path = tmp_path / LOG.name
     shutil.copy(LOG, path)
     seen: list[str] = []

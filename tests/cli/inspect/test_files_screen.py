@@ -13,7 +13,7 @@ from cli.inspect.file_table_screen import FileTableScreen
 from cli.inspect.files_screen import FilesScreen
 from cli.inspect.virtual_rows import VirtualRows
 from core.common.topic_partition import TopicPartition
-from core.view.index_tables import OffsetIndexTable
+from core.view.files.index_tables import OffsetIndexTable
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, type_text, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import NOW, append, fingerprint, make_batch, open_log

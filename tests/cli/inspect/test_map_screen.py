@@ -19,10 +19,10 @@ from cli.inspect.map_screen import MapScreen
 from cli.inspect.map_view import LABEL_WIDTH
 from cli.inspect.records_screen import RecordsScreen
 from core.common.topic_partition import TopicPartition
-from core.inspector.verify import verify
-from core.log.gap_ledger import LOSING_REASONS
-from core.view.map_cell import Span
-from core.view.partition_map import PartitionMap
+from core.forensics.gap_ledger import LOSING_REASONS
+from core.inspector.check.verify import verify
+from core.view.map.map_cell import Span
+from core.view.map.partition_map import PartitionMap
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import append, fingerprint, make_batch, open_log

@@ -17,12 +17,12 @@ from textual.pilot import Pilot
 from cli.inspect.record_screen import RecordScreen
 from cli.inspect.records_screen import RecordsScreen
 from core.common.time_text import time_text
-from core.log.gap_ledger import GapLedger
-from core.log.partition_reader import PartitionReader
+from core.forensics.gap_ledger import GapLedger
+from core.forensics.partition_reader import PartitionReader
 from core.pipeline.session import Session
 from core.records.record_batch_builder import RecordBatchBuilder
 from core.records.record_filter import RecordFilter, parse_filter
-from core.view.log_rows import DirectoryRows, RowKind, Steps
+from core.view.records.log_rows import DirectoryRows, RowKind, Steps
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import make_batch

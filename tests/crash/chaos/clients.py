@@ -24,10 +24,10 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from core.client.client_connection import SocketTransport
-from core.client.kafka_client import KafkaClient
-from core.client.producer import Producer as OwnProducer
-from core.client.producer import RecordRefusedError, RecordsToSend
+from core.client.net.client_connection import SocketTransport
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.producer import Producer as OwnProducer
+from core.client.write.producer import RecordRefusedError, RecordsToSend
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError

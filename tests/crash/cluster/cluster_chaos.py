@@ -21,7 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
 
-from core.log.file_names import LOG_SUFFIX, partition_directory_name
+from core.files.file_names import LOG_SUFFIX, partition_directory_name
 from tests.crash.chaos.checker import Report, check
 from tests.crash.chaos.crew import Crew
 from tests.crash.chaos.ledger import KEYED, PARTITIONS, TOPICS, Ledger

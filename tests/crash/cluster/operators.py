@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from random import Random
 
-from core.client.client_connection import ClientConnection
-from core.client.kafka_client import KafkaClient
+from core.client.net.client_connection import ClientConnection
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError

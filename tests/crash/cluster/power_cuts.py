@@ -18,9 +18,9 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from core.cluster.controller_context import WITNESS
+from core.cluster.controller.controller_context import WITNESS
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import LOG_SUFFIX, RECOVERY_POINT_CHECKPOINT
+from core.files.file_names import LOG_SUFFIX, RECOVERY_POINT_CHECKPOINT
 from tests.crash.cluster.replicas import Metadata, State, differences
 from tests.crash.cluster.transfers import Transfers
 from tests.support.kafka39 import HERE, Place

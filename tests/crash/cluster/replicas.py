@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kazoo.exceptions import NoNodeError
 
 from core.common.topic_partition import TopicPartition
-from core.log.file_names import LOG_SUFFIX
+from core.files.file_names import LOG_SUFFIX
 from core.records.record_batch import RecordBatch
 from tests.support.kafka39 import CHROOT, zookeeper_client
 from tests.support.waiting import wait_until

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from core.broker.coordinators.group_log import GROUPS_TOPIC
-from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from core.client.cluster_admin import ClusterAdmin
-from core.client.kafka_client import KafkaClient
-from core.cluster.feature_levels import FeatureUpdate, UpgradeType
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
+from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
+from core.client.cluster_admin.cluster_admin import ClusterAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.endpoint import parse_bootstrap
-from core.log.file_names import partition_directory_name
+from core.files.file_names import partition_directory_name
 from tests.crash.cluster.cluster_nemesis import ClusterNemesis
 from tests.crash.cluster.network import Network
 from tests.crash.cluster.operators import Operators

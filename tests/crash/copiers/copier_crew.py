@@ -9,8 +9,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
 
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
 from tests.crash.copiers.copier_process import COUNTS, SOURCE, CopierProcess, franz_gos, librdkafkas, streams_counter

@@ -24,8 +24,8 @@ _PADDING = b"-" * 20_000
 
 def main(master: str, servers: str, topic: str, directory: str) -> None:
     def write(_: Iterator[int]) -> Iterator[tuple[bytes]]:
-        from core.client.admin import LATEST, Admin
-        from core.client.kafka_client import KafkaClient
+        from core.client.admin.admin import LATEST, Admin
+        from core.client.net.kafka_client import KafkaClient
         from core.common.endpoint import parse_bootstrap
         from core.common.topic_partition import TopicPartition
 

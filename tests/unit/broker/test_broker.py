@@ -14,10 +14,10 @@ from core.common.clock import ManualClock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.log_config import LogConfig
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.log_config import LogConfig
+from core.files.meta_properties import read_meta_properties
 from core.log.log_segment import LogSegment
-from core.log.meta_properties import read_meta_properties
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.support.broker import (
     Background,

@@ -8,10 +8,10 @@ import pytest
 
 from cli.cluster import move_progress
 from cli.cluster.move_progress import MoveProgress
-from cli.cluster.moving import say_progress, write_progress
+from cli.cluster.reassignment_common import say_progress, write_progress
 from cli.output import OutputFormat
-from core.client.reassignment_watch import CopiedBytes, MovedSoFar
-from core.cluster.planned_move import PlannedMove
+from core.client.cluster_admin.reassignment_watch import CopiedBytes, MovedSoFar
+from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 
 MB = 1 << 20

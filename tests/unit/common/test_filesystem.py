@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem, access_error
+from core.common.path_alias import PathAlias
 from core.common.shadow_filesystem import ShadowFileSystem
-from core.common.users_paths import UsersPaths
-from core.log.log_layout import copy_bytes
+from core.forensics.recovered_layout import copy_bytes
 
 FS = FileSystem()
 
@@ -119,7 +119,7 @@ def test_a_shadow_copies_no_more_of_a_file_than_stays(sparse: Path, tmp_path: Pa
     index = directory / "0.index"
     sparse.rename(index)
     (shadow / "0.index").symlink_to(index)
-    file = ShadowFileSystem(UsersPaths(shadow, directory)).open_append(shadow / "0.index")
+    file = ShadowFileSystem(PathAlias(shadow, directory)).open_append(shadow / "0.index")
     file.truncate((3 << 20) + 5)
     assert (file.size(), index.stat().st_size) == ((3 << 20) + 5, 100 << 30)
     file.write_at(b"own", 0)

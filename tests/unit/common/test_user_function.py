@@ -7,7 +7,7 @@ import pytest
 
 from core.common.errors import UsageError
 from core.common.user_function import load_function
-from core.inspector.value_format import parse_value_format
+from core.inspector.dump.value_format import parse_value_format
 from tests.support.for_each import for_each
 
 MODULE = "module_of_a_user"

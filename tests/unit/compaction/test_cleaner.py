@@ -16,7 +16,7 @@ from core.compaction import cleaner_reader
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner, _Cleaning
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
-from core.inspector.compaction import Compaction, CompactionOptions
+from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from core.log.partition_log import PartitionLog
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, iter_batches
@@ -406,7 +406,7 @@ def test_a_segment_of_the_same_size_has_changed(tmp_path: Path) -> None:
         },
     )
     before = (tmp_path / "t-0" / f"{0:020}.log").read_bytes()
-    compaction = Compaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
+    compaction = OfflineCompaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
     plan = compaction.apply(TopicPartition("t", 0))
     assert plan.stats is not None
     assert (plan.stats.superseded, plan.stats.bytes_before) == (1, plan.stats.bytes_after)
@@ -423,7 +423,7 @@ def test_a_batch_that_does_not_decode_is_named_and_nothing_is_mended(tmp_path: P
             10: crafted.batch(10, [(b"z", b"3")]),
         },
     )
-    compaction = Compaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
+    compaction = OfflineCompaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
     for ask in (compaction.plan, compaction.apply):
         refusal = ask(TopicPartition("t", 0)).refusal or ""
         assert "the records of offset 1 do not decode: gzip data does not begin" in refusal

@@ -14,7 +14,7 @@ from core.compaction import cleaner_worker
 from core.compaction.cleaner_process import CleanerSettings, format_log
 from core.compaction.cleaner_worker import Throttle
 from core.compaction.log_to_clean import LogToClean
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 
 
 def test_no_more_bytes_a_second_than_are_allowed() -> None:

@@ -28,8 +28,8 @@ from core.compaction.cleaner_process import (
     parse_log,
 )
 from core.compaction.log_to_clean import CleanablePart, LogToClean, find_cleanable_part
-from core.log.checkpoint_file import read_offset_checkpoint
-from core.log.file_names import CLEANER_CHECKPOINT
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.file_names import CLEANER_CHECKPOINT
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, drop_swaps, settle_swap
 from core.records.record_batch import RecordBatch

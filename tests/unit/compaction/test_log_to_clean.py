@@ -8,7 +8,7 @@ import pytest
 
 from core.common.errors import CorruptRecordError
 from core.compaction.log_to_clean import Bound, CleanablePart, find_cleanable_part, group_by_size, log_to_clean
-from core.log.damage import DamagedRange
+from core.forensics.damage import DamagedRange
 from core.log.partition_log import PartitionLog
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log

@@ -9,7 +9,7 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.coordinator.classic_group import ALLOWED_TRANSITIONS, ClassicGroup, GroupState
 from core.coordinator.group_coordinator import GroupCoordinator
-from core.coordinator.group_records import read_record
+from core.coordinator.group_record_values import read_record
 from core.protocol.schema.group_records import GroupMetadataValue
 from core.protocol.schema.join_group import JoinGroupResponse
 from tests.support.for_each import for_each

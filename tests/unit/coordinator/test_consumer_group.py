@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.coordinator.consumer_group import ConsumerGroup, MemberState
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
-from core.coordinator.group_records import CommittedOffset, read_record
+from core.coordinator.group_record_values import CommittedOffset, read_record
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

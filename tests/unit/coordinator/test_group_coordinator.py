@@ -9,7 +9,7 @@ from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import GroupState
 from core.coordinator.group_coordinator import OffsetCommit
-from core.coordinator.group_records import CommittedOffset, offset_commit_record
+from core.coordinator.group_record_values import CommittedOffset, offset_commit_record
 from core.protocol.message_codec import codec
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription
 from core.protocol.schema.join_group import JoinGroupResponse

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup
 from core.coordinator.consumer_group import ConsumerGroup
 from core.coordinator.group_coordinator import GroupCoordinator, OffsetCommit
-from core.coordinator.group_records import CommittedOffset
+from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.consumer_protocol import read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -14,8 +14,8 @@ from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.java_numbers import LONG_MAX
+from core.files.leader_epoch_cache import EpochEntry
 from core.index.transaction_index import AbortedTransaction
-from core.log.leader_epoch_cache import EpochEntry
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record_batch import RecordBatch

@@ -9,13 +9,13 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
+from core.files.leader_epoch_cache import EpochEntry
+from core.files.log_config import LogConfig
+from core.forensics.damage import DamagedRange
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
-from core.inspector.findings import Code
-from core.inspector.verify import verify
-from core.log.damage import DamagedRange
-from core.log.leader_epoch_cache import EpochEntry
-from core.log.log_config import LogConfig
+from core.inspector.check.findings import Code
+from core.inspector.check.verify import verify
 from core.log.log_loader import LoadedLog, LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches

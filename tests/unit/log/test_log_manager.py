@@ -10,13 +10,13 @@ from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
-from core.log.file_names import parse_partition_directory_name
-from core.log.leader_epoch_cache import EpochEntry
-from core.log.log_config import LogConfig
+from core.files.file_names import parse_partition_directory_name
+from core.files.leader_epoch_cache import EpochEntry
+from core.files.log_config import LogConfig
+from core.files.partition_metadata_file import read_partition_metadata
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
-from core.log.partition_metadata_file import read_partition_metadata
 from tests.support.disk import RecordingFileSystem
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, make_batch

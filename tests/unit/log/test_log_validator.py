@@ -6,7 +6,7 @@ import pytest
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.log_validator import validate_batch, validate_header
 from core.records.checksum import crc32c
 from core.records.compression import CompressionType

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from core.common.steps import finish
-from core.log import segment_lookup
+from core.forensics import segment_lookup
+from core.forensics.segment_lookup import FoundTimestamp
 from core.log.partition_log import PartitionLog
-from core.log.segment_lookup import FoundTimestamp
 from core.records import compression, record_walk
 from core.records.compression import CompressionType
 from core.records.record import Record

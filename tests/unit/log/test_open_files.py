@@ -9,8 +9,8 @@ import pytest
 
 from core.common.clock import ManualClock
 from core.common.filesystem import Buffer, File, FileSystem
-from core.log.file_records import FileRegion
-from core.log.log_config import LogConfig
+from core.files.file_records import FileRegion
+from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog

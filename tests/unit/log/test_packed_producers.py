@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from core.common.filesystem import FileSystem
+from core.files.producer_snapshot import ProducerSnapshotEntry, pack_producer, parse_producer_snapshot
 from core.log import packed_producers
 from core.log.packed_producers import PackedProducers
-from core.log.producer_snapshot import ProducerSnapshotEntry, pack_producer, parse_producer_snapshot
 from core.log.producer_state import BatchMetadata, ProducerState
 from core.log.producer_state_manager import ProducerStateManager
 from tests.support.for_each import for_each

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.common.decompression_limit import expansion_limited_to
 from core.common.error_code import ErrorCode
 from core.common.errors import InvalidRecordsError, KafkaError
-from core.common.expansion_limit import expansion_limited_to
 from core.common.varint import varint
+from core.files.log_config import LogConfig
 from core.log import record_validator
-from core.log.log_config import LogConfig
 from core.log.log_validator import validate_batch, validate_in_steps
 from core.records import compression, record_walk
 from core.records.compression import CompressionType, compress

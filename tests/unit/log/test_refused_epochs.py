@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.inspector.verify import verify
+from core.inspector.check.verify import verify
 from core.log.partition_log import PartitionLog
 from tests.support.logs import append, make_batch, open_log
 

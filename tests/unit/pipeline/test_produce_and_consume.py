@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.client.admin import Admin, ConfigValue
+from core.client.admin.admin import Admin, ConfigValue
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.pipeline.consume import consume

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.session import session_of
+from cli.open_session import session_of
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.replay_request import ReplayRequest, commit_to_group, find_target, make_plan

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from core.client.client_connection import ClientConnection, SocketTransport
+from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.endpoint import parse_bootstrap
 from plog import pytest_plugin
 from plog.testing import RunningCluster, UsageError

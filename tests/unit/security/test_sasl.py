@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.common.errors import AuthenticationError, UsageError
 from core.security.sasl.oauthbearer import Bearer, OAuthBearerClient, OAuthBearerServer
 from core.security.sasl.plain import PlainClient, PlainServer
+from core.security.sasl.sasl_steps import Continue, Done, Failed
 from core.security.sasl.scram import (
     MECHANISMS,
     SCRAM_SHA_256,
@@ -24,7 +25,6 @@ from core.security.sasl.scram import (
     ScramMechanism,
     ScramServer,
 )
-from core.security.sasl.steps import Continue, Done, Failed
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 

@@ -18,16 +18,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-from core.client.admin import Admin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import Producer, RecordsToSend
+from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.producer import Producer, RecordsToSend
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.log.checkpoint_file import write_offset_checkpoint
-from core.log.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
-from core.log.partition_metadata_file import write_partition_metadata
+from core.files.checkpoint_file import write_offset_checkpoint
+from core.files.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from core.files.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES

@@ -27,7 +27,7 @@ from core.spark.pyspark_version import ensure_pyspark
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
 from core.spark.replay_plan import ReplayPlan
-from core.spark.session import (
+from core.spark.spark_session import (
     _failure,
     _jvm_failure,
     _StartWatch,
@@ -296,7 +296,7 @@ def test_masters_that_do_not_answer_are_given_up_after_sparks_second_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, now = tmp_path / "spark.log", [1000.0]
-    monkeypatch.setattr("core.spark.session.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("core.spark.spark_session.time.monotonic", lambda: now[0])
     watch = _StartWatch(log)
     log.write_text(STARTED)
     found = []
@@ -310,7 +310,7 @@ def test_masters_that_do_not_answer_are_given_up_after_sparks_second_try(
 def test_a_stop_that_ends_the_jvm_as_well_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service manager sends the signal to all processes of a service."""
     protocol = pytest.importorskip("py4j.protocol", reason="the extra spark is not installed")
-    monkeypatch.setattr("core.spark.session._LOOK_SECONDS", 0)
+    monkeypatch.setattr("core.spark.spark_session._LOOK_SECONDS", 0)
     for problem in (protocol.Py4JNetworkError, ConnectionRefusedError):
         session, is_stopped = Mock(), Event()
         type(session)._get_j_spark_session_class = Mock()

@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.commands import spark_replay as command
-from core.client.admin import LATEST, Admin
-from core.client.consumer import READ_COMMITTED, Consumer
-from core.client.group_admin import GroupAdmin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import Producer, RecordsToSend
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.admin import LATEST, Admin
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED, Consumer
+from core.client.write.producer import Producer, RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.records.byte_strings import ByteStrings
-from core.spark import session
+from core.spark import spark_session
 from core.spark.group_commit import CommitNote, commit_replayed
 from core.spark.replay import write_range
 from core.spark.topic_replay import TopicReplay, write_lane
@@ -105,7 +105,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
         for range_ in todo:
             write_range(replay.claim, range_, plan)
 
-    monkeypatch.setattr(session, "spark_session", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(spark_session, "spark_session", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(TopicReplay, "run", run)
     monkeypatch.setattr(command, "_run_job", run_job)
 

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.client.admin import Admin
-from core.client.consumer import READ_COMMITTED
-from core.client.kafka_client import KafkaClient
-from core.client.transaction_admin import TransactionAdmin
-from core.client.transactional_producer import TransactionalProducer
+from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_COMMITTED
+from core.client.write.transaction_admin import TransactionAdmin
+from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition

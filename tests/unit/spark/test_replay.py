@@ -14,13 +14,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from core.client.admin import Admin
-from core.client.kafka_client import KafkaClient
-from core.client.producer import Producer, RecordsToSend
+from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.write.producer import Producer, RecordsToSend
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.log.partition_reader import PartitionReader
+from core.forensics.partition_reader import PartitionReader
 from core.records.byte_strings import ByteStrings
 from core.spark.delta_table import commit_delta_table
 from core.spark.offset_range import OffsetRange

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.common.decompression_limit import PLOG_MAX_EXPANSION, expansion_limit
 from core.common.errors import CorruptRecordError, UsageError
-from core.common.expansion_limit import PLOG_MAX_EXPANSION, expansion_limit
 from core.records.compression import CompressionType
 from core.spark.data_source import PlogReader
 from core.spark.offset_range import OffsetRange, read_columns

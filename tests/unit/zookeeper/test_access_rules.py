@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from core.zookeeper.access_rules import AccessRules
-from core.zookeeper.session import ZooKeeperSession
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.for_each import for_each
 

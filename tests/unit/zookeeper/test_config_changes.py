@@ -7,8 +7,8 @@ from typing import cast
 
 from core.common.clock import ManualClock
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.znodes import CONFIG_CHANGE_PREFIX, ConfigEntity, encode_config, encode_config_change
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeZooKeeper
 
 TOPIC = ConfigEntity("topics", "t")

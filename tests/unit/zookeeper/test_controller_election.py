@@ -17,9 +17,9 @@ from core.common.clock import ManualClock
 from core.zookeeper import controller_election
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.registration import Registration
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Create, Delete, Operation, Refusal, SetData
 from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH, BrokerNode, ControllerNode, broker_path
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Create, Delete, Operation, Refusal, SetData
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession, close, until
 

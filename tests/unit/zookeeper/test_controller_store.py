@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from core.cluster.controller_context import unwritten_state
-from core.cluster.controller_writes import (
+from core.cluster.controller.controller_context import unwritten_state
+from core.cluster.controller.controller_writes import (
     NOT_WRITTEN,
     AssignmentWrite,
     DeletionWrite,
@@ -24,14 +24,14 @@ from core.cluster.controller_writes import (
     TopicRemoval,
     Write,
 )
-from core.cluster.partition_state import PartitionState
+from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition
 from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
-from core.zookeeper.session import ZooKeeperSession
-from core.zookeeper.transaction import Check, Create, Delete, Operation, Refusal, SetData, ZooKeeperError
 from core.zookeeper.znodes import CONTROLLER_EPOCH, LOG_DIR_EVENTS, PERSISTENT_PATHS, PRODUCER_ID_BLOCK
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Check, Create, Delete, Operation, Refusal, SetData, ZooKeeperError
 from tests.support.for_each import for_each
 from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession
 

@@ -18,7 +18,7 @@ from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import ConsumerState, RegisteredConsumer
-from core.zookeeper.transaction import Create, Refusal, ZooKeeperError
+from core.zookeeper.zookeeper_transaction import Create, Refusal, ZooKeeperError
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 
 T = ConsumerNode({"t": 1})

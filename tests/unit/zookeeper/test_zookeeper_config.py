@@ -9,8 +9,8 @@ import pytest
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
 from core.security.secret import Secret
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls, parse_zookeeper_connect
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.for_each import for_each
 
 

@@ -9,8 +9,8 @@ from core.broker.requests.handlers.controller_request import answer_in_office
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.controller_writes import Decision
-from core.cluster.reassignment import Outcomes, Reassignments
+from core.cluster.controller.controller_writes import Decision
+from core.cluster.controller.reassignment import Outcomes, Reassignments
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending

@@ -12,7 +12,7 @@ from typing import Any
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
+from core.cluster.image.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
 from core.protocol.api import Api
 from core.protocol.message import VersionRange

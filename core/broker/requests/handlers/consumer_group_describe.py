@@ -6,7 +6,7 @@ from core.broker.requests.handlers.describe_groups import GROUP_OPERATIONS
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.feature_levels import GROUPS_OF_CONSUMERS
+from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.coordinator.assignors import Partitions

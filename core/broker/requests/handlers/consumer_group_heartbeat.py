@@ -9,7 +9,7 @@ from __future__ import annotations
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.feature_levels import GROUPS_OF_CONSUMERS
+from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.protocol.schema.consumer_group_heartbeat import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from core.broker.replication.membership import Membership
+from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.handlers.controller_request import ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from core.broker.controller.cluster_control import ClusterControl
-from core.broker.controller.controller_term import ControllerTerm
+from core.broker.controller.active_controller import ActiveController
+from core.broker.controller.controller_elector import ControllerElector
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
-from core.cluster.controller_writes import Decision
+from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Res = TypeVar("Res")
 
 
-def find_control(services: Services) -> ClusterControl | None:
+def find_control(services: Services) -> ControllerElector | None:
     """Finds what the controller does in its cluster, if this broker is the controller, and not cut off from ZooKeeper:
     who asks is refused at once then, as nobody knows when it could decide again, or who will.
     """
@@ -27,7 +27,7 @@ def find_control(services: Services) -> ClusterControl | None:
     return None if control is None or not control.can_decide else control
 
 
-def find_term(services: Services) -> ControllerTerm | None:
+def find_term(services: Services) -> ActiveController | None:
     """Finds this broker's time in office; None if it is not the controller of its cluster, or in none."""
     control = find_control(services)
     return None if control is None else control.term
@@ -44,7 +44,7 @@ def ensure_between_brokers(services: Services, context: RequestContext, api: str
 
 def answer_in_office(
     services: Services,
-    decide: Callable[[ControllerTerm], Decision[T]],
+    decide: Callable[[ActiveController], Decision[T]],
     answer: Callable[[T], Res],
     refuse: Callable[[KafkaError], Res],
 ) -> Res | Pending[Res]:

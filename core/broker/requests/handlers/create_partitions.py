@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
-from core.broker.controller.cluster_topics import ClusterTopics, Growth
+from core.broker.controller.controller_topics import ControllerTopics, Growth
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
@@ -32,7 +32,7 @@ def handle(
     control = find_control(services)
     if control is None:
         return services.stepped_answers.answer(_create(services, request, context), is_owed=True)
-    grown = ClusterTopics(services, control).create_partitions(_wanted(request), validate_only=request.validate_only)
+    grown = ControllerTopics(services, control).create_partitions(_wanted(request), validate_only=request.validate_only)
     return grown.map(lambda outcomes: _answer(request, outcomes, context))
 
 

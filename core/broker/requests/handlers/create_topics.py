@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Mapping
 
 from core.broker.config.config_sources import describe_topic_configs
-from core.broker.controller.cluster_topics import ClusterTopics
+from core.broker.controller.controller_topics import ControllerTopics
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.controller import NewTopic
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.steps import Steps
-from core.log.log_config import TOPIC_CONFIG
+from core.files.log_config import TOPIC_CONFIG
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
@@ -41,7 +41,7 @@ def handle(
     control = find_control(services)
     if control is None:
         return services.stepped_answers.answer(_create(services, request, context, wanted), is_owed=True)
-    topics = ClusterTopics(services, control)
+    topics = ControllerTopics(services, control)
     made = topics.create(_new(wanted), validate_only=request.validate_only, timeout_ms=request.timeout_ms)
     return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, context, wanted, made)))
 

@@ -13,7 +13,7 @@ from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.partition import Partition
+from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending

@@ -6,12 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from core.broker.controller.cluster_topics import ClusterTopics
+from core.broker.controller.controller_topics import ControllerTopics
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -42,7 +42,7 @@ def handle(
     if control is None:
         return services.stepped_answers.answer(_delete(services, responses, going, context), is_owed=True)
     names = [result.name for result in going if result.name is not None]
-    deleted = ClusterTopics(services, control).delete(names, timeout_ms=request.timeout_ms)
+    deleted = ControllerTopics(services, control).delete(names, timeout_ms=request.timeout_ms)
     return deleted.then(lambda outcomes: services.stepped_answers.answer(_answer(responses, going, outcomes, context)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.handlers.metadata import CLUSTER_OPERATIONS
-from core.broker.requests.known_brokers import KnownBrokers, controller_id
+from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
@@ -26,7 +26,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
         controller_id=controller_id(services),
-        brokers=[DescribeClusterBroker(*broker) for broker in KnownBrokers(services, context).reachable.values()],
+        brokers=[DescribeClusterBroker(*broker) for broker in MetadataBrokers(services, context).reachable.values()],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from core.broker.requests.known_brokers import own_endpoint
+from core.broker.requests.metadata_brokers import own_endpoint
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.metadata_log import METADATA_PARTITION
+from core.cluster.image.metadata_log import METADATA_PARTITION
 from core.common.error_code import ErrorCode
 from core.protocol.schema.describe_quorum import (
     DESCRIBE_QUORUM,

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.broker.requests.handlers.metadata import TOPIC_OPERATIONS
-from core.broker.requests.known_brokers import KnownBrokers
+from core.broker.requests.metadata_brokers import MetadataBrokers
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.controller_context import WITNESS, ControllerContext
-from core.cluster.metadata_image import NO_LEADER, TopicImage
+from core.cluster.controller.controller_context import WITNESS, ControllerContext
+from core.cluster.image.metadata_image import NO_LEADER, TopicImage
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.protocol.schema.describe_topic_partitions import (
@@ -51,7 +51,7 @@ def handle(
     first = request.cursor or Cursor("", 0)
     if first.partition_index < 0 or (asked and request.cursor is not None and first.topic_name not in asked):
         return _refused(asked)
-    known = KnownBrokers(services, context)
+    known = MetadataBrokers(services, context)
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in (name for name in names if name >= first.topic_name):
@@ -104,7 +104,7 @@ def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
 
 
 def _describe(
-    known: KnownBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int]
+    known: MetadataBrokers, context: ControllerContext | None, topic: TopicImage, numbers: list[int]
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from core.broker.controller.controller_term import ControllerTerm
+from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import find_term
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.cluster_controller import Results
-from core.cluster.controller_writes import Decision
+from core.cluster.controller.cluster_controller import Results
+from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -54,7 +54,7 @@ def handle(
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _decide(term: ControllerTerm, request: ElectLeadersRequest) -> Decision[Results]:
+def _decide(term: ActiveController, request: ElectLeadersRequest) -> Decision[Results]:
     asked = request.topic_partitions
     if asked is None:
         partitions = [partition for partition, _ in term.context.partitions()]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from core.broker.requests.current_leaders import CurrentLeaders
 from core.broker.requests.fetch_reader import FIRST_VERSION_WITH_IDS, FetchCount, FetchReader
 from core.broker.requests.fetch_session import FetchSession
+from core.broker.requests.leader_hints import LeaderHints
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
@@ -153,7 +153,7 @@ class DelayedFetch(Pending[FetchResponse]):
                 if data.records:
                     self._count_sent(name, len(data.records))
                 elif data.error_code in _ANSWERED_WITH_LEADER and name.topic and says_leaders:
-                    leaders = leaders or CurrentLeaders(self._services, self._context, NodeEndpoint)
+                    leaders = leaders or LeaderHints(self._services, self._context, NodeEndpoint)
                     data.current_leader = LeaderIdAndEpoch(*leaders.find(*name))
                     if not self._reader.is_for_replica:  # it knows its brokers from the controller
                         response.node_endpoints = leaders.node_endpoints

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from core.broker.coordinators.group_log import GROUPS_TOPIC
-from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
-from core.broker.requests.known_brokers import KnownBroker, KnownBrokers
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
+from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
+from core.broker.requests.metadata_brokers import MetadataBroker, MetadataBrokers
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
@@ -48,7 +48,7 @@ def _answer(
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
     failure = yield from _find_failure(services, request.key_type, context)
-    known = KnownBrokers(services, context)
+    known = MetadataBrokers(services, context)
     found = [failure or _find(services, known, key, request.key_type) for key in keys]
     if not is_batched:
         return found[0]
@@ -60,11 +60,11 @@ def _answer(
     )
 
 
-def _find(services: Services, known: KnownBrokers, key: str, key_type: int) -> FindCoordinatorResponse:
+def _find(services: Services, known: MetadataBrokers, key: str, key_type: int) -> FindCoordinatorResponse:
     log, topic = (
         (services.group_log, GROUPS_TOPIC) if key_type == _GROUP else (services.transaction_log, TRANSACTIONS_TOPIC)
     )
-    leader: KnownBroker | None = known.own
+    leader: MetadataBroker | None = known.own
     if known.is_cluster:
         leader = known.find_leader(TopicPartition(topic, log.number_of(key)))
     if leader is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from core.broker.controller.controller_term import ControllerTerm
+from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import find_term
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
@@ -52,7 +52,7 @@ def handle(
 
 
 def _answer_of_controller(
-    term: ControllerTerm, request: ListPartitionReassignmentsRequest
+    term: ActiveController, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     wanted = None
     if request.topics is not None:

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from core.broker.requests.known_brokers import KnownBrokers, controller_id
+from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.controller import NewTopic
-from core.cluster.member_controller import NotInformedError
-from core.cluster.metadata_image import TopicImage
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.cluster_member_metadata import NotInformedError
+from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -66,7 +66,7 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}
         found = (_find(services, wanted, request, context) for wanted in once.values())
-    known = KnownBrokers(services, context)
+    known = MetadataBrokers(services, context)
     topics = []
     described = count(1)
     for topic in found:
@@ -151,7 +151,7 @@ def _operations(request: MetadataRequest) -> int:
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED
 
 
-def _partitions(known: KnownBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
+def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iterator[MetadataResponsePartition]:
     for number, partition in sorted(topic.partitions.items()):
         code, leader, offline = known.look_at(TopicPartition(topic.name, number), partition)
         if code is ErrorCode.LISTENER_NOT_FOUND and version < _FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
@@ -170,7 +170,7 @@ def _partitions(known: KnownBrokers, topic: TopicImage, version: int) -> Iterato
         yield described
 
 
-def _leave_out_unreachable(known: KnownBrokers, described: MetadataResponsePartition) -> None:
+def _leave_out_unreachable(known: MetadataBrokers, described: MetadataResponsePartition) -> None:
     """Names only replicas that are among the answer's brokers: clients of that time do not know of others."""
     replicas, isr = described.replica_nodes, described.isr_nodes
     described.replica_nodes = [node_id for node_id in replicas if node_id in known.reachable]

@@ -16,7 +16,7 @@ from core.common.java_numbers import LONG_MAX
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
-from core.coordinator.group_records import CommittedOffset
+from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitRequest,

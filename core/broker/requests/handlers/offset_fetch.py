@@ -10,7 +10,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import ZERO_UUID, TopicPartition
-from core.coordinator.group_records import CommittedOffset
+from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.schema.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchRequest,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 
 from core.broker.coordinators.transaction_guard import COORDINATOR_IS_AWAY, ClientCapability, ask_elsewhere, refusals
-from core.broker.partitions.kept_records import is_large, keep_records
+from core.broker.partitions.buffer_copy import is_large, keep_records
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
-from core.broker.requests.current_leaders import CurrentLeaders, find_current_leader
-from core.broker.requests.produce_memory import RememberedRequest, find_topic_name
+from core.broker.requests.leader_hints import LeaderHints, find_leader_hint
+from core.broker.requests.produce_fast_path import RememberedRequest, find_topic_name
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.partition import Partition
+from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.pending import Pending
@@ -155,7 +155,7 @@ def _refuse_remembered(
     response = _response(number, result)
     _refuse(response, code)
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        response.current_leader = LeaderIdAndEpoch(*find_current_leader(services, topic, number))
+        response.current_leader = LeaderIdAndEpoch(*find_leader_hint(services, topic, number))
     answer[:] = known.encode(correlation_id, response)
 
 
@@ -173,7 +173,7 @@ def _append_in_steps(
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
     responses = []
-    leaders = CurrentLeaders(services, context, NodeEndpoint)
+    leaders = LeaderHints(services, context, NodeEndpoint)
     has_failed = is_kept = False
     try:
         for topic_data in request.topic_data:
@@ -365,7 +365,7 @@ def _refuse(response: PartitionProduceResponse, code: ErrorCode) -> None:
 
 
 def _refuse_and_name_leader(
-    leaders: CurrentLeaders[NodeEndpoint],
+    leaders: LeaderHints[NodeEndpoint],
     topic: str,
     response: PartitionProduceResponse,
     context: RequestContext,
@@ -376,7 +376,7 @@ def _refuse_and_name_leader(
 
 
 def _name_leader(
-    leaders: CurrentLeaders[NodeEndpoint],
+    leaders: LeaderHints[NodeEndpoint],
     topic: str | None,
     response: PartitionProduceResponse,
     context: RequestContext,

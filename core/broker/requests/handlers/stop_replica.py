@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.replication.membership import Membership
+from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.handlers.control_request import answer_controller, member_asked
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi

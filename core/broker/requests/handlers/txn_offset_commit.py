@@ -14,7 +14,7 @@ from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
-from core.coordinator.group_records import CommittedOffset
+from core.coordinator.group_record_values import CommittedOffset
 from core.protocol.schema.txn_offset_commit import (
     TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,

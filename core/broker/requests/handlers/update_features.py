@@ -1,6 +1,6 @@
 """UpdateFeatures: finalizes another level of features, as transaction.version; all of them, or none.
 
-In a cluster the controller answers it, when it has heard itself of what it has written down (`cluster_features.py`).
+In a cluster the controller answers it, when it has heard itself of what it has written down (`controller_features.py`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from core.broker.controller.cluster_features import ClusterFeatures
+from core.broker.controller.controller_features import ControllerFeatures
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.feature_levels import FeatureUpdate, UpgradeType
+from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -63,7 +63,7 @@ def _update_cluster(
     control = find_control(services)
     if control is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    features = ClusterFeatures(services, control)
+    features = ControllerFeatures(services, control)
     done = features.update(updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
     return done.map(partial(_answer, request))
 

@@ -7,7 +7,7 @@ from core.broker.config.broker_settings import BROKER_CONFIG
 from core.common.config_def import value_text
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import KafkaError, UsageError
-from core.log.log_config import TOPIC_CONFIG
+from core.files.log_config import TOPIC_CONFIG
 from tests.support.for_each import for_each
 
 

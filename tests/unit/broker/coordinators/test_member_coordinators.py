@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC
 from core.broker.coordinators.coordinator_log import partition_of
-from core.broker.coordinators.group_log import GROUPS_TOPIC
-from core.broker.coordinators.transaction_log import TRANSACTIONS_TOPIC
+from core.broker.coordinators.transaction_state_topic import TRANSACTIONS_TOPIC
 from core.broker.requests.commit_wait import find_uncommitted, when_committed
-from core.cluster.partition import Role
+from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_records import CommittedOffset, offset_commit_record, offset_tombstone
+from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, offset_tombstone
 from core.protocol.api import Api
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.metadata_log import MetadataLog
-from core.cluster.partition import READ_COMMITTED
+from core.cluster.image.metadata_log import MetadataLog
+from core.cluster.partition.partition import READ_COMMITTED
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

@@ -12,7 +12,7 @@ import pytest
 from core.common.filesystem import FileSystem
 from core.compaction.cleaner import Cleaner
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
-from core.log.file_records import FileRegion
+from core.files.file_records import FileRegion
 from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.common.descriptors import LEAST_DESCRIPTORS
+from core.common.fd_limits import LEAST_DESCRIPTORS
 from core.log.log_segment import LogSegment
 from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.cluster.controller import NewTopic
+from core.cluster.image.broker_metadata import NewTopic
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -18,12 +18,12 @@ from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.shadow_filesystem import link_tree
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
-from core.inspector.recovery import Recovery
-from core.inspector.recovery_plan import RecoveryOptions
-from core.inspector.recovery_planner import plan_recovery
-from core.log.checkpoint_file import read_offset_checkpoint
+from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.partition_metadata_file import read_partition_metadata
+from core.inspector.recover.recovery import Recovery
+from core.inspector.recover.recovery_plan import RecoveryOptions
+from core.inspector.recover.recovery_planner import plan_recovery
 from core.log.log_manager import LogManager
-from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce, produce_values, values_of
 from tests.support.logs import NOW, fingerprint, make_batch
@@ -36,7 +36,7 @@ def when(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """When logs are read: by the start, or when somebody asks for them, as `plog serve` does it."""
     asked: str = request.param
     if asked == "late":
-        monkeypatch.setattr("core.broker.partitions.late_loads.AT_ONCE_BYTES", 0)
+        monkeypatch.setattr("core.broker.partitions.lazy_logs.AT_ONCE_BYTES", 0)
     return asked
 
 
@@ -132,7 +132,7 @@ def test_a_start_reads_the_checkpoints_as_often_with_many_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = mock.Mock(side_effect=read_offset_checkpoint)
-    monkeypatch.setattr("core.log.directory_evidence.read_offset_checkpoint", read)
+    monkeypatch.setattr("core.forensics.known_offsets_of_directory.read_offset_checkpoint", read)
     counts = []
     for partitions in (2, 12):
         live = open_broker(tmp_path / str(partitions))
@@ -167,7 +167,7 @@ def test_what_a_live_broker_deletes_meanwhile(tmp_path: Path, monkeypatch: pytes
         link_tree(*args, **options)
         first.unlink()
 
-    monkeypatch.setattr("core.broker.node.link_tree", link_and_delete)
+    monkeypatch.setattr("core.broker.broker_server.link_tree", link_and_delete)
     beside = open_read_only(tmp_path)
     assert all_values(beside) == [b"value %d" % number for number in range(int(second.stem), 7)]
 

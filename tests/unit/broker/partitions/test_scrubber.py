@@ -12,9 +12,9 @@ import pytest
 from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
+from core.files.file_names import find_offset_files
+from core.forensics.transaction_index_check import TransactionIndexCheck
 from core.index.transaction_index import parse_transaction_index, read_transaction_index
-from core.log.abort_follower import AbortFollower
-from core.log.file_names import find_offset_files
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.records.batches import iter_whole_batches
 from tests.support.broker import Background, SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
@@ -296,7 +296,7 @@ INDEXED = [path for path in directories() if list(path.glob("*.txnindex")) and p
 @for_each("folder", INDEXED, ids=lambda folder: folder.name)
 def test_no_transaction_index_of_kafkas_is_wrong(folder: Path) -> None:
     """Compacted ones included; asked of the follower itself, all of their segments."""
-    follower = AbortFollower()
+    follower = TransactionIndexCheck()
     for base_offset, path in find_offset_files(folder, ".log"):
         for batch in iter_whole_batches(memoryview(path.read_bytes())):
             follower.see(batch)

@@ -13,7 +13,7 @@ import pytest
 
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
-from core.log.file_names import LOG_SUFFIX
+from core.files.file_names import LOG_SUFFIX
 from tests.support.broker import fetch, produce_values, serving, values_of
 from tests.support.member import OTHER, T0, US, Member
 from tests.unit.broker.serving.test_connection import connect, fetch_frame

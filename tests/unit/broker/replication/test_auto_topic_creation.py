@@ -10,7 +10,7 @@ import pytest
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication import auto_topic_creation
 from core.broker.replication.auto_topic_creation import AutoTopicCreation
-from core.cluster.controller import NewTopic
+from core.cluster.image.broker_metadata import NewTopic
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.create_topics import (

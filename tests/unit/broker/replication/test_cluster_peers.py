@@ -6,7 +6,7 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.cluster_peers import ClusterPeers
-from core.cluster.metadata_image import MetadataImage
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.zookeeper_entry import ZooKeeperEntry
-from core.cluster.member_controller import MemberController
+from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
@@ -19,9 +19,9 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
 from core.common.pending import Pending
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.session import ZooKeeperSession
 from core.zookeeper.znodes import CONFIG_CHANGE_PREFIX
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
 from tests.unit.zookeeper.test_access_rules import acls, put, settle
@@ -33,13 +33,13 @@ SCRAM = "salt=c2FsdA==,stored_key=QUJD,server_key=QUJD,iterations=4096"
 
 
 class Opened:
-    """A broker's way into a cluster of the test, as `ZooKeeperEntry.open` leaves it."""
+    """A broker's way into a cluster of the test, as `ZooKeeperRegistration.open` leaves it."""
 
     def __init__(
         self, zookeeper: FakeZooKeeper, *listens: Endpoint, ignores_security: bool = False, **static: str
     ) -> None:
         config = BrokerConfig(unknown=static, ignores_security=ignores_security)
-        self.entry = ZooKeeperEntry(
+        self.entry = ZooKeeperRegistration(
             ZooKeeperConfig(*parse_zookeeper_connect("127.0.0.1:1"), 6000),
             SystemClock(),
             config,
@@ -60,7 +60,7 @@ class Opened:
         await self.session.ensure_paths(["/config/changes", "/config/users"])
         await self.entry._changes.start()
         await self.entry.security.start(US)
-        self.entry.attach(MemberController(bytes(16)))
+        self.entry.attach(ClusterMemberMetadata(bytes(16)))
 
 
 def config(**settings: str) -> bytes:

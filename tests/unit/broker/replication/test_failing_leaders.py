@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.partition import Role
+from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.filesystem import Buffer, File
 from tests.support.broker import produce, produce_values

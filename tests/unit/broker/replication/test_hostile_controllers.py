@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.broker.requests.handlers.produce import UnacknowledgedError
-from core.cluster.partition import Role
+from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending

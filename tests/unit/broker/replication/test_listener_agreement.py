@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.zookeeper_entry import ensure_others_reach, find_doubts
+from core.broker.replication.zookeeper_registration import ensure_others_reach, find_doubts
 from core.common.errors import UsageError
 from core.zookeeper.znodes import BrokerEndpoint, BrokerNode
 from tests.support.for_each import for_each

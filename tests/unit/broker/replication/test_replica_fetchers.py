@@ -14,13 +14,13 @@ from typing import cast
 
 import pytest
 
-from core.broker.replication import leader_fetcher
-from core.broker.replication.leader_fetcher import FollowingBroker, ReplicaFetchers
+from core.broker.replication import replica_fetcher
+from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.serving import event_loop
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.directory_controller import DirectoryController
-from core.cluster.partition import Partition, Role
+from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.partition.partition import Partition, Role
 from core.common.background import run_now
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
@@ -75,7 +75,7 @@ class Following:
         self.topic_id = add_topic(broker, partitions=2)
         self.changes = changes
         self.broker_epoch = 5
-        self.fetchers = ReplicaFetchers(
+        self.fetchers = ReplicaFetcherManager(
             FollowingBroker(
                 node_id=broker.services.node.node_id,
                 replicas=self.replicas,
@@ -104,7 +104,7 @@ class Following:
         replicas = [self.broker.services.node.node_id, OTHER, THIRD]
         for number in partitions or (0, 1):
             change = PartitionChangeRecord(number, self.topic_id, leader=leader, replicas=replicas, isr=replicas)
-            cast(DirectoryController, self.broker.services.controller)._submit([change])
+            cast(DirectoryMetadata, self.broker.services.controller)._submit([change])
             if leader in self.leaders:
                 self.leaders[leader].lead(self.partition(number).leader_epoch, number)
 
@@ -226,8 +226,8 @@ async def test_a_partition_that_is_led_here_is_not_fetched_any_more(at: Followin
 async def test_a_large_answer_comes_in_pieces_and_others_have_turns(
     at: Following, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
-    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 2000)
+    monkeypatch.setattr(replica_fetcher, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(replica_fetcher, "_PIECE_BYTES", 2000)
     at.leader.write(*[b"v" * 900] * 20)
     at.elect(OTHER)
     seen = set()
@@ -247,7 +247,7 @@ def throttle(at: Following, rate: int, replicas: str = "*") -> None:
         (ConfigResourceType.BROKER, node, "follower.replication.throttled.rate", str(rate)),
         (ConfigResourceType.TOPIC, "t", "follower.replication.throttled.replicas", replicas),
     ):
-        cast(DirectoryController, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
+        cast(DirectoryMetadata, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
 
 
 async def test_a_throttled_partition_is_fetched_no_more_once_too_much_has_come(at: Following) -> None:
@@ -374,7 +374,7 @@ def hold(leader: ScriptedLeader) -> tuple[asyncio.Event, asyncio.Event]:
 async def test_what_changes_between_two_appends_of_an_answer_is_respected(
     at: Following, monkeypatch: pytest.MonkeyPatch, becomes: str
 ) -> None:
-    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(replica_fetcher, "_TURN_SECONDS", 0)
     real = PartitionLog.append_as_follower
     changed_at = 0
     appended: list[tuple[int, int]] = []  # the partition, and how many fetches the leader had seen
@@ -723,7 +723,7 @@ async def test_what_comes_before_damage_stays(
     at: Following, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next fetch begins after that."""
-    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 10)
+    monkeypatch.setattr(replica_fetcher, "_PIECE_BYTES", 10)
 
     async def damaged(request: FetchRequest) -> Reply:
         batches = at.leader.logs[0].read(0, 10_000, 2).region
@@ -879,8 +879,8 @@ async def test_a_follower_has_its_leaders_bytes_whatever_happened_before(
     """Anybody is elected, with whatever it lacks; answers are lost, damaged and late, and the disk is full at times."""
     random = Random(seed)
     disk = RefusingDisk(monkeypatch, errno.ENOSPC, "t-0")
-    monkeypatch.setattr(leader_fetcher, "_TURN_SECONDS", 0)
-    monkeypatch.setattr(leader_fetcher, "_PIECE_BYTES", 200)
+    monkeypatch.setattr(replica_fetcher, "_TURN_SECONDS", 0)
+    monkeypatch.setattr(replica_fetcher, "_PIECE_BYTES", 200)
     chaos = Chaos(at, disk, random)
     for _ in range(150):
         chaos.step()
@@ -1001,8 +1001,8 @@ class HostileLeader:
 async def test_a_hostile_leader_breaks_nothing_but_the_partition_that_it_leads(
     at: Following, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    limits = leader_fetcher._limits
-    monkeypatch.setattr(leader_fetcher, "_limits", lambda config: limits(config)._replace(backoff_ms=1))
+    limits = replica_fetcher._limits
+    monkeypatch.setattr(replica_fetcher, "_limits", lambda config: limits(config)._replace(backoff_ms=1))
     random = Random(seed)
     await at.follow(b"a", b"b", b"c")
     hostile = HostileLeader(at, random)

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from core.broker.replication.replication_quota import NO_LIMIT, ReplicationQuota, follows_throttled, leads_throttled
-from core.cluster.metadata_record import MetadataRecord
+from core.cluster.image.metadata_record import MetadataRecord
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.pending import Pending
-from core.log.log_config import LogConfig, parse_topic_configs
+from core.files.log_config import LogConfig, parse_topic_configs
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.metadata_records import ConfigRecord
 from tests.support.broker import add_topic, ask, decode, fetch, produce, send, values_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.zookeeper_entry import zookeeper_config_of
+from core.broker.replication.zookeeper_registration import zookeeper_config_of
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret

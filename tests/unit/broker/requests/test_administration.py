@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.requests.known_brokers import own_endpoint
+from core.broker.requests.metadata_brokers import own_endpoint
 from core.broker.requests.request_context import RequestContext
 from core.common.config_def import ConfigSource
 from core.common.endpoint import Endpoint

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.common.error_code import ErrorCode
-from core.log.file_records import FileRegion
+from core.files.file_records import FileRegion
 from core.log.partition_log import PartitionLog, ReadResult
 from core.protocol.schema.delete_records import DELETE_RECORDS
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchResponse, FetchTopic, PartitionData

@@ -11,10 +11,10 @@ import pytest
 
 from core.broker.partitions.topics import Topics
 from core.broker.requests import stepped_answer
-from core.broker.requests.turns import Turns
-from core.cluster.controller import Controller, NewTopic
-from core.cluster.metadata_delta import MetadataDelta
-from core.cluster.metadata_image import MetadataImage
+from core.broker.requests.fair_scheduler import FairScheduler
+from core.cluster.image.broker_metadata import BrokerMetadata, NewTopic
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition
@@ -144,7 +144,7 @@ class Elsewhere:
 @pytest.fixture
 def elsewhere(broker: SteeredNode) -> Elsewhere:
     controller = Elsewhere(broker.services.image)
-    Topics(replace(broker.services, controller=cast(Controller, controller))).begin()
+    Topics(replace(broker.services, controller=cast(BrokerMetadata, controller))).begin()
     return controller
 
 
@@ -163,7 +163,7 @@ def test_what_is_decided_elsewhere_is_done_in_turns_and_before_the_broker_closes
 ) -> None:
     monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
     loop = Loop()
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     node_id = broker.services.node.node_id
     elsewhere.decide(TopicRecord("new", ID), *(partition(number, node_id) for number in range(20)))
     assert 0 < len(list(broker.directory.glob("new-*"))) < 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.cluster.partition import Partition
+from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.protocol.schema.fetch import (

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker.requests import stepped_answer, turns
+from core.broker.requests import fair_scheduler, stepped_answer
+from core.broker.requests.fair_scheduler import MOST_AT_WORK, FairScheduler
 from core.broker.requests.handlers import metadata
-from core.broker.requests.turns import MOST_AT_WORK, Turns
 from core.broker.serving.socket_server import SocketServer
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.files.partition_metadata_file import read_partition_metadata
 from core.log import offset_checkpoints
-from core.log.partition_metadata_file import read_partition_metadata
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
@@ -41,13 +41,13 @@ PARTITIONS = 20
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn is a step."""
     monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
-    monkeypatch.setattr(turns, "ROUND_SECONDS", 0)
+    monkeypatch.setattr(fair_scheduler, "ROUND_SECONDS", 0)
 
 
 @pytest.fixture
 def loop(broker: SteeredNode) -> Loop:
     loop = Loop()
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     return loop
 
 
@@ -163,7 +163,7 @@ def test_what_was_begun_is_done(broker: SteeredNode, loop: Loop, who_ends: str) 
             broker.close()
             broker = open_broker(broker.directory)
             assert broker.services.log_manager.had_clean_shutdown
-            broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+            broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
         assert folders(broker) == all_folders()
         assert folders(broker, "gone") == ([] if api is DELETE_TOPICS else all_folders("gone"))
         assert not list(broker.directory.glob("*-stray"))
@@ -220,7 +220,7 @@ def test_the_topic_of_a_coordinator_is_made_in_turns_and_those_who_look_for_it_w
     settings = {"offsets_topic_num_partitions": partitions, "transaction_state_log_num_partitions": partitions}
     broker = open_broker(tmp_path / "other", None, **settings)
     add_topic(broker, "t")
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     asked = [Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]))]
     loop.step()
     asked.append(Asked(broker, FIND_COORDINATOR, FindCoordinatorRequest(key_type=key_type, coordinator_keys=["h"])))
@@ -311,7 +311,7 @@ def test_topics_that_come_grow_and_go_at_once_are_as_their_metadata_say(data: st
     """Requests meet at any step of each other; a kill may come at any moment."""
     with TemporaryDirectory() as directory:
         broker, loop = open_broker(Path(directory)), Loop()
-        broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+        broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
         names = st.lists(st.sampled_from("ab"), min_size=1, max_size=2, unique=True)
         for _ in range(data.draw(st.integers(1, 12))):
             match data.draw(st.sampled_from(["create", "grow", "delete"])):

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.broker.requests import turns
+from core.broker.requests import fair_scheduler
+from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.request_dispatcher import RequestDispatcher
-from core.broker.requests.turns import Turns
 from core.broker.serving import connection, event_loop, socket_server
 from core.broker.serving.connection import Connection
 from core.broker.serving.connection_memory import ConnectionMemory
@@ -25,7 +25,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
-from core.log.directory_lock import LockHolder, find_lock_holder
+from core.files.directory_lock import LockHolder, find_lock_holder
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.fetch import FETCH
@@ -133,14 +133,14 @@ async def test_a_long_answer_goes_out_in_turns(broker: SteeredNode, monkeypatch:
     add_topic(broker)
     produce_values(broker, bytes(50_000), b"small")
     waits = 0
-    wait = Turns.wait
+    wait = FairScheduler.wait
 
-    def count(turns: Turns, take_turn: Callable[[], None]) -> None:
+    def count(turns: FairScheduler, take_turn: Callable[[], None]) -> None:
         nonlocal waits
         waits += 1
         wait(turns, take_turn)
 
-    monkeypatch.setattr(Turns, "wait", count)
+    monkeypatch.setattr(FairScheduler, "wait", count)
     async with serving(broker) as server:
         reader, writer = await connect(server)
         writer.write(fetch_frame(1, 0) + versions_frame(2))
@@ -160,13 +160,13 @@ async def test_what_waits_for_its_turn_is_held(broker: SteeredNode, monkeypatch:
     add_topic(broker)
     produce_values(broker, bytes(50_000))
     held: list[int] = []
-    wait = Turns.wait
+    wait = FairScheduler.wait
 
-    def note(turns: Turns, take_turn: Callable[[], None]) -> None:
+    def note(turns: FairScheduler, take_turn: Callable[[], None]) -> None:
         held.append(memory.total_bytes)
         wait(turns, take_turn)
 
-    monkeypatch.setattr(Turns, "wait", note)
+    monkeypatch.setattr(FairScheduler, "wait", note)
     async with serving(broker) as server:
         reader, writer = await connect(server)
         writer.write(fetch_frame(1, 0) + versions_frame(2))
@@ -185,7 +185,7 @@ async def test_a_client_that_goes_on_sending_gets_no_turn_out_of_turn(
     line: list[Callable[[], None]] = []
     async with serving(broker) as server:
         with monkeypatch.context() as standing:
-            standing.setattr(Turns, "wait", lambda _turns, take_turn: line.append(take_turn))
+            standing.setattr(FairScheduler, "wait", lambda _turns, take_turn: line.append(take_turn))
             reader, writer = await connect(server)
             writer.write(fetch_frame(1, 0))
             await until(lambda: bool(line))
@@ -522,12 +522,12 @@ async def test_many_requests_of_others_keep_nobody_waiting(
 
     def slowly(data: memoryview, *hosts: str) -> Any:
         nonlocal now_s
-        now_s += 2 * turns.TURN_SECONDS
+        now_s += 2 * fair_scheduler.TURN_SECONDS
         handled.append(bytes(data[10:14]).decode())
         return handle(data, *hosts)
 
     monkeypatch.setattr(broker.dispatcher, "handle", slowly)
-    for module in (connection, turns):
+    for module in (connection, fair_scheduler):
         monkeypatch.setattr(module, "monotonic", lambda: now_s)
     requests = 100
 

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker.requests import stepped_answer, turns, walk_libraries
+from core.broker.requests import fair_scheduler, lazy_numpy, stepped_answer
+from core.broker.requests.fair_scheduler import MOST_AT_WORK, FairScheduler
 from core.broker.requests.handlers import metadata
-from core.broker.requests.turns import MOST_AT_WORK, Turns
 from core.broker.serving import socket_server
 from core.broker.serving.connection_memory import ConnectionMemory
 from core.broker.serving.loop_runtime import LoopRuntime
@@ -96,14 +96,14 @@ class Loop:
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn is a step, each step a hundred records."""
     monkeypatch.setattr(stepped_answer, "TURN_SECONDS", 0)
-    monkeypatch.setattr(turns, "ROUND_SECONDS", 0)
+    monkeypatch.setattr(fair_scheduler, "ROUND_SECONDS", 0)
     monkeypatch.setattr(record_walk, "MOST_RECORDS", 100)
 
 
 @pytest.fixture
 def loop(broker: SteeredNode) -> Loop:
     loop = Loop()
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     return loop
 
 
@@ -339,7 +339,7 @@ async def test_another_thread_loads_what_walks_need_before_the_first(
         walks.append(walk)
         return take(walk, piece)
 
-    monkeypatch.setattr(walk_libraries, "load_libraries", load)
+    monkeypatch.setattr(lazy_numpy, "load_libraries", load)
     monkeypatch.setattr(record_walk.RecordWalk, "take", note)
     request = lookup() if api is LIST_OFFSETS else produce_request(many(), "k")
     version = 11 if api is LIST_OFFSETS else PRODUCE_BY_NAME
@@ -386,7 +386,7 @@ def test_where_they_can_not_be_loaded_who_needs_them_fails(
 
     add_topic(broker, cleanup_policy="compact")
     with monkeypatch.context() as broken:
-        broken.setattr(walk_libraries, "load_libraries", fail)
+        broken.setattr(lazy_numpy, "load_libraries", fail)
         broken.setattr(record_walk.RecordWalk, "take", fail)
         asked = Asked(broker, PRODUCE, produce_request(many()))
         loop.run()
@@ -399,7 +399,7 @@ def test_a_walk_imports_nothing_more() -> None:
     code = """
 import sys, core.broker.serving.socket_server
 from core.common.steps import finish
-from core.log.log_config import LogConfig
+from core.files.log_config import LogConfig
 from core.log.record_validator import check_records
 from core.records.record_batch import RecordBatch
 from core.records.record_walk import find_by_time, load_libraries
@@ -528,7 +528,7 @@ async def test_the_work_of_a_client_whose_connection_was_reset_is_dropped(broker
 def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
     at_work: set[int] = set()
     done: list[int] = []
-    line = Turns(cast(asyncio.AbstractEventLoop, loop))
+    line = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
 
     def begin(number: int) -> None:
         left = 3 + number
@@ -552,7 +552,7 @@ def test_a_few_requests_are_worked_on_at_a_time(loop: Loop) -> None:
 
 
 def test_who_fails_at_work_holds_up_nobody(loop: Loop) -> None:
-    line = Turns(cast(asyncio.AbstractEventLoop, loop))
+    line = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     done: list[int] = []
 
     def fail() -> bool:
@@ -607,7 +607,7 @@ def test_a_lookup_gives_what_it_would_have_given_at_once(broker: SteeredNode, lo
         assert produce(broker, many(base_timestamp=timestamp)).error_code == 0
     broker.runtime.turns = None
     expected = [ask(broker, LIST_OFFSETS, lookup(NOW + n)).topics for n in range(13)]
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     asked = [Asked(broker, LIST_OFFSETS, lookup(NOW + n)) for n in range(13)]
     loop.run()
     assert [lookup.answer.topics for lookup in asked] == expected
@@ -733,7 +733,7 @@ def test_a_transaction_that_is_ended_meanwhile(tmp_path: Path, produce_version: 
     loop = Loop()
     assert client.produce(b"first") == 0
     producer_id, epoch = client.producer
-    broker.runtime.turns = Turns(cast(asyncio.AbstractEventLoop, loop))
+    broker.runtime.turns = FairScheduler(cast(asyncio.AbstractEventLoop, loop))
     batch = many(producer_id=producer_id, producer_epoch=epoch, base_sequence=1, is_transactional=True)
     request = produce_request(batch)
     request.transactional_id = client.name

@@ -1,0 +1,52 @@
+"""Finds the partitions that somebody names: TOPIC-N as in a data directory, TOPIC:N,N, or a whole TOPIC."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from core.common.did_you_mean import did_you_mean
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.files.file_names import parse_partition_directory_name
+
+_SHOWN = 3
+"""So many numbers of partitions a hint has."""
+
+
+def find_named_partitions(texts: Iterable[str], known: Mapping[str, Collection[int]]) -> list[TopicPartition]:
+    """Gives those that each text names, of topics and the numbers of their partitions that are `known`. Raises
+    KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a name of none. A text that can be read in two ways is TOPIC-N.
+    """
+    return [partition for text in texts for partition in _find(text, known)]
+
+
+def _find(text: str, known: Mapping[str, Collection[int]]) -> list[TopicPartition]:
+    name, colon, numbers = text.partition(":")
+    of_folder = parse_partition_directory_name(text)
+    if (
+        of_folder is not None
+        and not colon
+        and (text not in known or of_folder.partition in known.get(of_folder.topic, ()))
+    ):
+        wanted = [of_folder]
+    elif colon and all(number.strip().isdecimal() for number in numbers.split(",")):
+        wanted = [TopicPartition(name, int(number)) for number in numbers.split(",")]
+    else:
+        if colon and name in known:
+            numbers = ",".join(map(str, sorted(known[name])[:_SHOWN]))
+            raise _unknown(f"{text!r} names no partitions: expected numbers, with commas", f"{name}:{numbers}")
+        wanted = [TopicPartition(text, number) for number in sorted(known.get(text, ()))]
+    topic = wanted[0].topic if wanted else text
+    if topic not in known:
+        raise _unknown(f"no topic {topic!r}", did_you_mean(topic, known) or "plog topic list")
+    there = known[topic]
+    for _, number in wanted:
+        if number not in there:
+            hint = f"it has partitions 0 to {max(there)}" if len(there) > 1 else "it has partition 0 only"
+            raise _unknown(f"topic {topic!r} has no partition {number}", hint)
+    return wanted
+
+
+def _unknown(text: str, hint: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, hint=hint)

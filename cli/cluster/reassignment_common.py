@@ -1,0 +1,304 @@
+"""What `plog cluster reassign` and `plog cluster drain` share: a plan is shown, carried out, and watched to its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.cluster.move_progress import MoveProgress
+from cli.data_location import typed_place
+from cli.options import say, say_failures
+from cli.output import OutputFormat, write_rows
+from cli.progress import size_text
+from cli.table import Row
+
+if TYPE_CHECKING:
+    from core.client.cluster_admin.reassigner import Reassigner
+    from core.client.cluster_admin.reassignment_watch import MovedSoFar
+    from core.client.net.kafka_client import KafkaClient
+    from core.cluster.assignment.planned_move import PlannedMove
+    from core.cluster.description.replicated_partition import ReplicatedPartition
+
+ThrottleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        help="How many bytes per second each broker copies at most, as leader and as follower: 50MB/s.",
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="BROKER[,..]", help="Only to these brokers; to all that live unless some are named."),
+]
+
+_UNITS = {
+    "TB": 1 << 40,
+    "GB": 1 << 30,
+    "MB": 1 << 20,
+    "KB": 1 << 10,
+    "T": 1 << 40,
+    "G": 1 << 30,
+    "M": 1 << 20,
+    "K": 1 << 10,
+    "B": 1,
+    "": 1,
+}
+_RATE_LIMIT = 1 << 62
+_COLUMNS = ["partition", "from", "to", "copies_to", "moved_bytes"]
+_PROGRESS_COLUMNS = ["partition", "from", "to", "copies_to", "copied_bytes", "left_bytes"]
+
+
+def parse_rate(text: str | None) -> int | None:
+    """Reads the bytes per second of `50MB/s`, `50M` or `52428800`; raises UsageError for anything else."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    number = text.strip().upper().removesuffix("/S").strip()
+    unit = next(unit for unit in _UNITS if number.endswith(unit))
+    number = number.removesuffix(unit).strip()
+    try:
+        rate = float(number) * _UNITS[unit]
+    except ValueError:
+        rate = 0.0
+    if rate >= _RATE_LIMIT:
+        raise UsageError(f"--throttle {text}: too large, expected bytes per second below 4 EB")
+    if not rate >= 1:  # nor if it is no number
+        raise UsageError(f"--throttle {text}: expected bytes per second", hint="--throttle 50MB/s")
+    return int(rate)
+
+
+def parse_topics(text: str | None) -> list[str] | None:
+    """Reads `flights,other`; raises UsageError if a name is missing."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"--topics {text}: expected the names of topics", hint="--topics flights,rides")
+    return names
+
+
+def parse_brokers(text: str | None) -> list[int] | None:
+    """Reads `1,2,3`; raises UsageError for anything else, and for a broker that is named twice."""
+    from core.common.errors import UsageError
+
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(map(_is_id, words)):
+        raise UsageError(f"--to {text}: expected the ids of brokers", hint="--to 1,2,3")
+    brokers = [int(word) for word in words]
+    if len(set(brokers)) < len(brokers):
+        raise UsageError(f"--to {text}: a broker is named twice")
+    return brokers
+
+
+def parse_broker(text: str) -> int:
+    """Reads the id of one broker; raises UsageError for anything else."""
+    from core.common.errors import UsageError
+
+    if not _is_id(text):
+        raise UsageError(
+            f"{text!r} is no id of a broker, expected a number", hint=f"plog cluster brokers{typed_place()}"
+        )
+    return int(text)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 11 and int(text) < 1 << 31
+
+
+def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, str | None]:
+    """Gives the racks of these brokers, or of all that live. Raises UsageError for one that is away."""
+    from core.client.admin.cluster_status import describe_cluster
+    from core.common.errors import UsageError
+
+    brokers = {broker.broker_id: broker for broker in describe_cluster(client).brokers}
+    living = {b.broker_id: b.rack for b in brokers.values() if not b.is_fenced and b.failure is None}
+    for broker_id in wanted or ():
+        if broker_id in living:
+            continue
+        broker = brokers.get(broker_id)
+        why = (
+            "is not there" if broker is None else "is fenced: it is stopped" if broker.is_fenced else "can't be reached"
+        )
+        raise UsageError(
+            f"broker {broker_id} {why}; those that live are {', '.join(map(str, sorted(living)))}",
+            hint=f"plog cluster brokers{typed_place()}",
+        )
+    return {broker_id: rack for broker_id, rack in living.items() if wanted is None or broker_id in wanted}
+
+
+def make_reassigner(client: KafkaClient, progress: MoveProgress) -> Reassigner:
+    from core.client.admin.admin import Admin
+    from core.client.cluster_admin.reassigner import Reassigner
+    from core.client.cluster_admin.replication_throttle import ReplicationThrottle
+
+    client.refresh([])  # which tells the id of the cluster
+    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    note = base / "plog" / f"throttle-{client.cluster_id or 'of-a-cluster-without-an-id'}.json"
+    return Reassigner(client, ReplicationThrottle(Admin(client), note, progress.say), progress.say)
+
+
+# --- a plan
+
+
+def write_moves(moves: Sequence[PlannedMove], output: OutputFormat, *, as_plan: bool = False) -> None:
+    """Prints a row for each partition; `as_plan`: JSON is what kafka-reassign-partitions.sh reads."""
+    if as_plan and output is OutputFormat.json:
+        from core.cluster.assignment.planned_move import plan_json
+
+        print(plan_json(moves))
+        return
+    if output is OutputFormat.table and not moves:
+        return
+    write_rows([_row(move) for move in moves], _COLUMNS, output, drops=["copies_to", "moved_bytes"])
+
+
+def _row(move: PlannedMove) -> Row:
+    return {
+        "partition": str(move.partition),
+        "from": list(move.replicas),
+        "to": list(move.target),
+        "copies_to": list(move.adding),
+        "moved_bytes": move.moved_bytes if move.size_bytes is not None else None,
+    }
+
+
+def say_total(moves: Sequence[PlannedMove]) -> None:
+    copies = sum(len(move.adding) for move in moves)
+    brokers: dict[int, int] = {}
+    for move in moves:
+        for broker in move.adding:
+            brokers[broker] = brokers.get(broker, 0) + (move.size_bytes or 0)
+    to = ", ".join(f"{size_text(size)} to broker {broker}" for broker, size in sorted(brokers.items()))
+    changed = f"{len(moves):,} partition{'s' if len(moves) != 1 else ''} to change"
+    say(f"{changed}, {copies:,} new replica{'s' if copies != 1 else ''}" + (f": {to}" if to else ""))
+    _say_unknown(sum(move.size_bytes is None for move in moves))
+
+
+def _say_unknown(partitions: int) -> None:
+    if partitions:
+        say(f"note: nobody says how large {partitions:,} of the partitions are")
+
+
+# --- what is under way
+
+
+def write_progress(moves: Sequence[PlannedMove], state: MovedSoFar, output: OutputFormat) -> None:
+    """Prints a row for each partition that is being moved: of its bytes, how many are copied, and how many are left.
+    Programs get both together, too, under the name that they have in a plan.
+    """
+    if output is OutputFormat.table and not moves:
+        return
+    rows = [_progress_row(move, state) for move in moves]
+    columns = _PROGRESS_COLUMNS if output is OutputFormat.table else [*_COLUMNS, *_PROGRESS_COLUMNS[-2:]]
+    write_rows(rows, columns, output, drops=["from", "copies_to", "copied_bytes"])
+
+
+def _progress_row(move: PlannedMove, state: MovedSoFar) -> Row:
+    copies = state.copies.get(move.partition)
+    if copies is None:  # it is done meanwhile, or nobody tells sizes
+        is_done = move.partition not in state.left and move.size_bytes is not None
+        done, left = (move.moved_bytes, 0) if is_done else (None, None)
+        return {**_row(move), "copied_bytes": done, "left_bytes": left}
+    return {**_row(move), "moved_bytes": sum(copies), "copied_bytes": copies.copied, "left_bytes": copies.left}
+
+
+def say_progress(moves: Sequence[PlannedMove], state: MovedSoFar) -> None:
+    copies = sum(len(move.adding) for move in moves)
+    moved = f"{len(moves):,} partition{'s are' if len(moves) != 1 else ' is'} being moved"
+    text = f"{moved}, {copies:,} new replica{'s' if copies != 1 else ''}"
+    if state.bytes_left is not None:
+        whole = size_text(state.moved_bytes + state.bytes_left)
+        text += f": {size_text(state.moved_bytes)} of {whole} copied, {size_text(state.bytes_left)} left"
+    say(text)
+    _say_unknown(state.of_unknown_size)
+
+
+def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:
+    """Says which partitions can't move because nobody has them."""
+    from core.cluster.description.cluster_health import names_text
+
+    leaderless = [p.partition for p in planned if not p.has_leader]
+    if leaderless:
+        have = "has" if len(leaderless) == 1 else "have"
+        say(f"warning: {names_text(leaderless)} {have} no leader, and nothing can be copied until there is one")
+
+
+def carry_out(
+    client: KafkaClient, moves: Sequence[PlannedMove], throttle: int | None, output: OutputFormat, *, dry_run: bool
+) -> int:
+    """Shows the plan, does it unless it is a dry run, and watches it. Gives the exit code."""
+    if not moves:
+        say("there is nothing to move: all is where it is to be")
+        write_moves(moves, output, as_plan=dry_run)
+        return 0
+    progress = MoveProgress()
+    reassigner = make_reassigner(client, progress)
+    say_total(moves)
+    write_moves(moves, output, as_plan=dry_run)
+    if dry_run:
+        say("would do this without --dry-run; nothing was changed")
+        return 0
+    with _said_if_stopped(progress, has_throttle=throttle is not None):
+        refused = reassigner.start(moves, throttle)
+        code = say_failures(list(refused.values()))
+        begun = [move for move in moves if move.partition not in refused]
+        return max(code, watch(client, reassigner, begun, progress))
+
+
+def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMove], progress: MoveProgress) -> int:
+    """Shows how far the moves are until they are done. Gives the exit code: 1 if some partitions are elsewhere in the
+    end.
+    """
+    if not moves:
+        reassigner.remove_throttle()
+        return 0
+    with _said_if_stopped(progress, has_throttle=reassigner.has_throttle):
+        for state in reassigner.watch(moves):
+            progress.show(state)
+    progress.done()
+    missed = reassigner.find_missed(moves)
+    for move in missed:
+        target = ",".join(map(str, move.target))
+        say(f"error: {move.partition} is not on {target}: its move was cancelled, or changed by somebody else")
+    say(f"{len(moves) - len(missed):,} of {len(moves):,} partitions are where they are to be")
+    _hint_at_leaders(client, moves)
+    return 1 if missed else 0
+
+
+def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
+    """Says if others than the preferred leaders lead: a reassignment elects only who has to lead."""
+    from core.client.cluster_admin.cluster_partitions import read_partitions
+
+    moved = {move.partition for move in moves}
+    placed = read_partitions(client, None, [])
+    topics = sorted({p.partition.topic for p in placed if p.partition in moved and not p.has_preferred_leader})
+    if topics:
+        say(f"hint: plog cluster elect --preferred {' '.join(topics)}{typed_place()} has the first replicas lead")
+
+
+@contextmanager
+def _said_if_stopped(progress: MoveProgress, *, has_throttle: bool) -> Iterator[None]:
+    """Says what becomes of the moves if the watching ends before them: by Ctrl-C, or because no broker answers."""
+    from core.common.errors import AccessError
+
+    try:
+        yield
+    except (KeyboardInterrupt, AccessError):
+        if not progress.is_stopped:
+            progress.is_stopped = True
+            progress.done()
+            then = ", and then removes the throttle" if has_throttle else ""
+            say("the cluster goes on moving what has begun")
+            say(f"hint: plog cluster reassign --status{typed_place()} watches it{then}; --cancel ends it")
+        raise

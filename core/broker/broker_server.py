@@ -1,0 +1,461 @@
+"""A node: opens a data directory for serving, wires the services together that serve it, and closes it.
+
+`SocketServer` puts it on the network; commands that work without a server call its dispatcher directly. Either way
+there is one door to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.config.configs import Configs
+from core.broker.controller.controller_elector import ControllerElector
+from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
+from core.broker.coordinators.producer_ids import ProducerIds
+from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
+from core.broker.node_identity import NodeIdentity
+from core.broker.partitions.cleaner_schedule import CleanerSchedule
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.housekeeping import Housekeeping
+from core.broker.partitions.lazy_index_checks import LazyIndexChecks
+from core.broker.partitions.lazy_logs import LazyLogs
+from core.broker.partitions.log_services import LogServices
+from core.broker.partitions.log_startup import LogStartup
+from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.partitions.scrubber import Scrubber
+from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.suspected_loss import SuspectedLoss
+from core.broker.partitions.topics import Topics
+from core.broker.replication.cluster_membership import Membership
+from core.broker.replication.cluster_peers import ClusterPeers
+from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
+from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.broker.requests.fetch_session import FetchSessionCache
+from core.broker.requests.request_dispatcher import RequestDispatcher, served_apis
+from core.broker.requests.runtime import ImmediateRuntime, Runtime
+from core.broker.requests.services import Services
+from core.broker.requests.stepped_answer import SteppedAnswers
+from core.broker.serving.listener import Listener
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.cluster.image.broker_metadata import BrokerMetadata
+from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
+from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.metadata_image import MetadataImage
+from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.image.single_broker import find_node_id
+from core.common.endpoint import Endpoint
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
+from core.common.filesystem import FileSystem, access_error
+from core.common.path_alias import PathAlias
+from core.common.salvaging_file import unreadable_error
+from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
+from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.compaction.cleaner_process import CleanerProcess
+from core.files.directory_lock import DirectoryLock, find_lock_holder
+from core.files.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
+from core.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from core.log.log_loader import LogSettings
+from core.log.log_manager import LogManager, find_partitions
+from core.protocol.schema.metadata_records import BrokerEndpoint
+
+_log = logging.getLogger("plog.broker")
+
+_PLAINTEXT = 0
+
+
+class _Parts(NamedTuple):
+    """What a node is made of."""
+
+    services: Services
+    scrubber: Scrubber
+    cleaning: CleanerSchedule
+    recovered_flush: PostRecoveryFlush
+
+
+class BrokerServer:
+    """Owned by one task from its construction, which opens the directory, to `close`.
+
+    `services` is what handlers get; `dispatcher` answers requests; `housekeeping` is to be stepped now and then.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: BrokerConfig,
+        *,
+        runtime: Runtime | None = None,
+        filesystem: FileSystem | None = None,
+        lock_timeout_s: float = 0.0,
+        is_read_only: bool = False,
+        loads_late: bool = False,
+        check_metadata: Callable[[MetadataImage, int], None] | None = None,
+        entry: ZooKeeperRegistration | None = None,
+    ) -> None:
+        """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done,
+        UsageError for the directory of a whole cluster.
+
+        With an `entry`, which is open, the node is a member of that cluster: its controller says what the node holds.
+        Without a `runtime` all work is done at once. `check_metadata` sees the metadata, and the node's id, before
+        anything is changed or served; what it raises is raised here. With `loads_late` logs that have to be read are
+        read when somebody asks for them, and indexes checked when they are used: not if all that is wrong is to be told
+        before anything else is done.
+        """
+        if find_lock_holder(directory) is None:  # a cluster that is just starting is waited for, as its lock is
+            ensure_no_cluster(directory)
+        self.directory = directory
+        self.is_read_only = is_read_only
+        self._runtime = runtime or ImmediateRuntime()
+        self._check_metadata = check_metadata
+        self._entry = entry
+        self._loads_late = loads_late
+        self._shadow = temporary_shadow(directory, "plog-read-only-") if is_read_only else None
+        self._log_directory = Path(self._shadow.name) if self._shadow else directory
+        self._users_paths = PathAlias(self._log_directory, directory)
+        self._filesystem = filesystem or (ShadowFileSystem(self._users_paths) if is_read_only else FileSystem())
+        self._lock = DirectoryLock(self._log_directory)
+        self._unreadable: list[Path] = []
+        self._prepare_directory()
+        self._lock.acquire(lock_timeout_s)
+        with self._releasing_on_failure():
+            parts = self._open(config)
+            self.services = parts.services
+            self.scrubber, self.cleaning, self._recovered_flush = parts.scrubber, parts.cleaning, parts.recovered_flush
+            self.dispatcher = RequestDispatcher(self.services)
+            self.housekeeping = Housekeeping(self.services, self.cleaning, self.scrubber)
+
+    @contextlib.contextmanager
+    def _releasing_on_failure(self) -> Iterator[None]:
+        """Frees the directory if it can't be opened, and says why in the user's paths."""
+        try:
+            yield
+        except OSError as error:
+            self._release()
+            failure = access_error(error, error.filename or self.directory, "open")
+            self._users_paths.rename(failure)
+            raise failure from error
+        except KafkaError as error:  # of the metadata log
+            self._release()
+            raise AccessError(self._users_paths.text(str(error)), where=str(self.directory)) from error
+        except PlogError as error:
+            self._release()
+            self._users_paths.rename(error)
+            raise
+        except BaseException:
+            self._release()
+            raise
+
+    # --- the directory
+
+    def _prepare_directory(self) -> None:
+        """Makes the directory, or the shadow of it that a broker which only reads works in."""
+        try:
+            if self.is_read_only:
+                self._users_paths.start()
+                link_tree(
+                    self.directory,
+                    self._log_directory,
+                    is_left_out=lambda name: name == LOCK,
+                    on_unreadable=self._pass_over,
+                )
+            else:
+                self._ensure_no_partition()
+                self._filesystem.make_data_directory(self.directory)
+        except OSError as error:
+            self._release()
+            raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error
+
+    def _pass_over(self, error: OSError, path: Path) -> None:
+        """Notes what the shadow can't have."""
+        if not path.is_dir() or parse_offset_file_name(path.name) is not None:
+            _log.warning("%s; it is passed over", unreadable_error(error, path))
+            self._unreadable.append(path)
+
+    def _ensure_no_partition(self) -> None:
+        """Raises AccessError for a partition's folder, as a data directory would be made within another one."""
+        directory = self.directory
+        if directory.is_dir() and holds_segments(directory) and not (directory / META_PROPERTIES).exists():
+            raise AccessError(
+                f"{directory} is a partition's folder, not a data directory",
+                where=str(directory),
+                hint=f"--data-dir {directory.absolute().parent}",
+            )
+
+    def _identify(self, config: BrokerConfig) -> MetaProperties:
+        """Whose directory it is; one that does not say so is told. Raises AccessError if it is another node's."""
+        meta = self._read_meta_properties()
+        if meta is None:
+            node_id = self._find_node_id(config)
+            if self._entry is None:
+                meta = MetaProperties(uuid_text(random_uuid()), node_id, random_uuid())
+            else:  # so that a broker of Kafka's can take its place
+                meta = MetaProperties(self._entry.cluster_id, node_id, random_uuid(), version=0)
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        elif meta.version == 0 and self._entry is None:  # ZooKeeper's: without the directory's id
+            meta = replace(meta, version=1)
+            write_meta_properties(self._log_directory, meta, self._filesystem)
+        if config.given_node_id not in (None, meta.node_id):
+            raise AccessError(
+                f"{self.directory} belongs to node {meta.node_id}, node.id is {config.given_node_id}",
+                where=str(self.directory),
+                hint=f"leave node.id out, or set it to {meta.node_id}",
+            )
+        return meta
+
+    def _read_meta_properties(self) -> MetaProperties | None:
+        """None if the directory has none. Who only reads needs nothing of the file, and a damaged one does not keep
+        readers from the records.
+        """
+        try:
+            return read_meta_properties(self._log_directory)
+        except CorruptRecordError as error:
+            if not self.is_read_only:
+                error.hint = (
+                    "restore it from a copy, or move it away: the next start makes another, with a new cluster id; "
+                    "plog serve --read-only does without it"
+                )
+                raise
+            _log.warning("%s; what is there is read without it", error)
+            return None
+
+    def _find_node_id(self, config: BrokerConfig) -> int:
+        """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
+        if config.given_node_id is not None:
+            return config.given_node_id
+        image = read_metadata_image(self._log_directory)
+        return find_node_id(image, find_partitions(self._log_directory), config.node_id)
+
+    def _open_metadata_log(self, node_id: int) -> MetadataLog:
+        try:
+            return MetadataLog(
+                self._log_directory,
+                node_id,
+                self._runtime.clock,
+                self._filesystem,
+                is_read_only=self.is_read_only,
+            )
+        except CorruptRecordError as error:
+            if error.hint is None:
+                error.hint = (
+                    f"plog recover {self.directory} shows what of the metadata can be kept; "
+                    "plog serve --read-only serves the records as they are"
+                )
+            raise
+
+    # --- the services
+
+    def _open(self, config: BrokerConfig) -> _Parts:
+        """Makes the services, from the metadata up, and opens the logs on the way."""
+        meta = self._identify(config)
+        controller, alone = self._make_controller(meta)
+        node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
+        configs = Configs(config, controller, node)
+        peers = None if self._entry is None else ClusterPeers(configs.broker, controller)
+        storage = self._make_storage(node, controller, configs, peers)
+        runtime, log_manager = storage.runtime, storage.log_manager
+        scrubber = self._make_scrubber(storage)
+        cleaning = CleanerSchedule(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
+        storage.replicas.on_cut = cleaning.cleaner.break_off
+        doubts = SuspectedLoss(log_manager, storage.replicas, self.directory)
+        late_checks = LazyIndexChecks(
+            log_manager.logs.values,
+            runtime.schedule,
+            runtime.run_in_background,
+            None if self.is_read_only else doubts.note_unexplained,
+        )
+        recovered_flush = PostRecoveryFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
+        opening = LogStartup(
+            storage,
+            alone,
+            late_checks=late_checks,
+            doubts=doubts,
+            recovered_flush=recovered_flush,
+            unreadable=self._unreadable,
+        )
+        if alone is not None:
+            alone.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
+        logs = self._open_logs(storage, opening, cleaning)
+        membership = self._make_membership(logs, controller, peers)
+        group_log = ConsumerOffsetsTopic(logs)
+        producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted, is_member=membership is not None)
+        others = None if membership is None else membership.transactions
+        services = Services(
+            **vars(logs),
+            group_log=group_log,
+            transaction_log=TransactionStateTopic(logs, producer_ids, group_log, others),
+            fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
+            late_checks=late_checks,
+            find_served_apis=served_apis,
+            membership=membership,
+        )
+        return _Parts(services, scrubber, cleaning, recovered_flush)
+
+    def _make_storage(
+        self, node: NodeIdentity, controller: BrokerMetadata, configs: Configs, peers: ClusterPeers | None
+    ) -> StorageServices:
+        """Makes what holds the partitions and their logs; no log is opened yet."""
+        log_manager = self._make_log_manager(configs)
+        return StorageServices(
+            runtime=self._runtime,
+            filesystem=self._filesystem,
+            node=node,
+            controller=controller,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=ReplicaManager(
+                node,
+                configs,
+                log_manager,
+                self._runtime,
+                peers=peers,
+                may_be_elsewhere=None if peers is None else partial(_may_have, controller),
+            ),
+            quotas=self._make_quotas(configs),
+            deletion=FileDeletion(log_manager, self._runtime),
+            stepped_answers=SteppedAnswers(self._runtime),
+        )
+
+    def _make_quotas(self, configs: Configs) -> ReplicationQuotas:
+        make = partial(
+            ReplicationQuota,
+            clock=self._runtime.clock,
+            samples=configs.broker.replication_quota_window_num,
+            sample_ms=configs.broker.replication_quota_window_size_seconds * 1000,
+        )
+        return ReplicationQuotas(
+            leader=make(lambda: configs.broker.leader_replication_throttled_rate),
+            follower=make(lambda: configs.broker.follower_replication_throttled_rate),
+        )
+
+    def _make_controller(self, meta: MetaProperties) -> tuple[BrokerMetadata, DirectoryMetadata | None]:
+        """Gives who decides on the metadata; the second is it, too, if the broker is alone, and None in a cluster."""
+        if self._entry is not None:
+            member = ClusterMemberMetadata(meta.directory_id)
+            self._entry.attach(member)
+            return member, None
+        metadata_log = self._open_metadata_log(meta.node_id)
+        if self._check_metadata is not None:
+            self._check_metadata(metadata_log.image, meta.node_id)
+        alone = DirectoryMetadata(metadata_log, meta.node_id, meta.directory_id)
+        return alone, alone
+
+    def _make_membership(
+        self, logs: LogServices, controller: BrokerMetadata, peers: ClusterPeers | None
+    ) -> Membership | None:
+        if self._entry is None:
+            return None
+        assert isinstance(controller, ClusterMemberMetadata)
+        assert peers is not None
+        membership = Membership(logs, controller, peers, self._entry.read_configs, self._entry.quotas)
+        membership.control = ControllerElector(logs, self._entry, peers, ReceiveBuffers())
+        return membership
+
+    def _make_scrubber(self, storage: StorageServices) -> Scrubber:
+        scrubber = Scrubber(
+            lambda: list(storage.log_manager.logs.values()),
+            lambda log: storage.replicas.notify([log.partition]),
+            storage.runtime.run_in_background,
+            storage.runtime.clock,
+            bytes_per_second=storage.config.plog_scrub_bytes_per_second,
+            interval_ms=storage.config.plog_scrub_interval_ms,
+        )
+        storage.replicas.on_damage = scrubber.examine
+        return scrubber
+
+    def _open_logs(self, storage: StorageServices, opening: LogStartup, cleaning: CleanerSchedule) -> LogServices:
+        """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""
+        late_loads = LazyLogs(storage, opening)
+        storage.replicas.on_unloaded = late_loads.ask
+        topics = Topics(storage, is_member=self._entry is not None)
+        topics.subscribe(cleaning.on_topic_deleted)
+        log_manager = storage.log_manager
+        folders = opening.find_known()
+        if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
+            log_manager.leave_unloaded(folders)
+            folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
+        opening.open_all(folders)
+        topics.begin()
+        return LogServices(**vars(storage), late_loads=late_loads, topics=topics)
+
+    def _make_log_manager(self, configs: Configs) -> LogManager:
+        settings = LogSettings(
+            self._runtime.clock,
+            self._filesystem,
+            lambda: configs.broker.producer_id_expiration_ms,
+            is_read_only=self.is_read_only,
+            keeps_cut_bytes=not self.is_read_only,
+            checks_late=self._loads_late,
+        )
+        return LogManager(
+            self._log_directory,
+            settings,
+            origin=self.directory,
+            is_beside_writer=lambda: self.is_read_only and find_lock_holder(self.directory) is not None,
+        )
+
+    def _registered_endpoints(self, config: BrokerConfig) -> Sequence[BrokerEndpoint]:
+        listeners = config.served_listeners or [Listener.plaintext_at(Endpoint("localhost", 0))]
+        endpoints = [(one.name, config.find_advertised(one.name) or one.endpoint) for one in listeners]
+        return [BrokerEndpoint(name, one.host or "localhost", one.port, _PLAINTEXT) for name, one in endpoints]
+
+    # --- on the network
+
+    def begin_serving(self, endpoint: Endpoint, endpoints: Mapping[str, Endpoint] | None = None) -> None:
+        """The broker listens there now; `endpoints`, by the names of listeners, if there are names. Other processes
+        that want the directory are told so, and what a start leaves for later is begun.
+        """
+        self.services.node.endpoint = endpoint
+        self.services.node.endpoints = endpoints or {}
+        reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
+        self._lock.announce(str(reachable))
+        self._recovered_flush.begin(self.services.log_manager.logs.values())
+        self.services.deletion.delete_leftovers()
+        self.services.late_checks.begin()
+        self.services.late_loads.begin()
+        self.services.group_log.load_all()
+        self.services.transaction_log.load_all()
+
+    def reached_at(self) -> dict[str, Endpoint]:
+        """Gives where each listener is reached from outside, by its name, once the broker listens. One that listens on
+        all addresses, and has none that is advertised, is reached by the name of this host.
+        """
+        config, node = self.services.config, self.services.node
+        host = socket.getfqdn() if any(one.is_wildcard for one in node.endpoints.values()) else ""
+        return {name: node.advertised_endpoint(config.find_advertised(name), host, name) for name in node.endpoints}
+
+    def retire(self) -> None:
+        """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
+        with contextlib.suppress(OSError):  # of a full disk; they can't connect then
+            self._lock.announce("")
+
+    # --- closing
+
+    def close(self, *, threads: int = 1) -> None:
+        """A clean stop; the directory is free for others then. `threads` close logs at once."""
+        services = self.services
+        services.stepped_answers.finish_owed()
+        self.cleaning.cleaner.close()
+        try:
+            services.log_manager.close(services.controller.broker_epoch, threads=threads)
+            services.controller.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._lock.release()
+        if self._shadow is not None:
+            self._users_paths.stop()
+            self._shadow.cleanup()
+
+
+def _may_have(controller: BrokerMetadata, name: TopicPartition) -> bool:
+    """Says whether the cluster has that partition, or may have it."""
+    return not controller.is_informed or controller.image.find_partition(name) is not None

@@ -1,0 +1,458 @@
+"""One time in office of a broker as the controller: from a won election to a lost one.
+
+What happens is taken up by one task, one thing after the other: news of ZooKeeper, requests of brokers and operators,
+answers to control requests. Each is driven to its end, its writes through the fenced `ControllerStore`, before the next
+begins. If a write is refused, the term is over, and nothing of it goes on: whoever waits is told NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from core.broker.controller.controller_sender import ControllerSender
+from core.broker.serving.loop_tasks import LoopTasks
+from core.cluster.controller.cluster_controller import ClusterController
+from core.cluster.controller.controller_context import LiveBroker
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.controller.controller_writes import Decision, Write
+from core.cluster.controller.elections import ElectionPolicy
+from core.cluster.controller.partition_state_machine import PartitionStateMachine
+from core.cluster.image.feature_levels import FeatureUpdate
+from core.common.clock import Clock
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.pending import Pending
+from core.protocol.api import Api
+from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsResponse
+from core.protocol.schema.stop_replica import STOP_REPLICA
+from core.zookeeper.controller_store import ControllerStore, OutOfOfficeError
+from core.zookeeper.watch import Watch
+from core.zookeeper.znodes import BROKER_IDS, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, broker_path, topic_path
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import Node, ZooKeeperError
+
+_log = logging.getLogger("plog.controller")
+
+_PRODUCER_ID_BLOCK = 1000
+_MAX_INT64 = 2**63 - 1
+_FOLLOWED_AT_ONCE = 100
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_LOOK_AT_RECOVERY_SECONDS = 0.25
+
+Ask = Callable[[int, Api[Any, Any], int, Any], Awaitable[Any]]
+"""Asks a broker once, by its id, beside what is sent to it: `PeerPool.ask`."""
+
+MakeQueue = Callable[[int, LiveBroker, Callable[[ControllerRequest, Any], None]], ControllerSender]
+"""(broker id, its registration, what takes answers): the way to one life of a broker."""
+
+
+class ActiveController:
+    """Owned by the loop; `run` is its task."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        store: ControllerStore,
+        *,
+        node_id: int,
+        epoch: int,
+        make_queue: MakeQueue,
+        ask: Ask,
+        policy: ElectionPolicy,
+        clock: Clock,
+        read_settings: Callable[[], Awaitable[None]],
+        on_over: Callable[[], None],
+    ) -> None:
+        """`read_settings` returns when `policy` knows all settings that were changed before what was read last.
+        `on_over` is called when the term can't go on, though nobody else has been elected yet.
+        """
+        self.epoch = epoch
+        self._session = session
+        self._store = store
+        self._make_queue = make_queue
+        self._ask = ask
+        self._clock = clock
+        self._read_settings = read_settings
+        self._on_over = on_over
+        self._office = PartitionStateMachine(node_id, epoch, send=self._send, policy=policy)
+        self.context = self._office.context
+        self.controller = ClusterController(self._office)
+        self._queues: dict[int, tuple[LiveBroker, ControllerSender]] = {}
+        self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._waiting: dict[Pending[Any], Callable[[KafkaError], Any]] = {}
+        """Who waits, and what each is given if the term ends first."""
+        self._watches: dict[str, Watch] = {}
+        """By the paths of the nodes."""
+        self._waiting_once: set[str] = set()
+        """The names of what has not had its turn, and is done once however often it is asked for."""
+        self._is_over = False
+        self._tasks = LoopTasks()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    # --- its life
+
+    @property
+    def is_over(self) -> bool:
+        """Says whether it can't go on, though nobody else may have been elected yet."""
+        return self._is_over
+
+    async def _run(self) -> None:
+        try:
+            await self._begin()
+            while True:
+                event = await self._events.get()
+                await event()
+        except (OutOfOfficeError, ZooKeeperError, MalformedMessageError) as error:
+            _log.warning("this broker is the controller no more: %s", error)
+            self._end()
+            self._on_over()
+        except Exception:  # noqa: BLE001 - a mistake of ours: somebody else may do better
+            _log.exception("the controller has failed")
+            self._end()
+            self._on_over()
+
+    async def _begin(self) -> None:
+        """Watches before it reads, so that nothing is missed in between."""
+        for path, refresh in (
+            (BROKER_IDS, self._refresh_brokers),
+            (TOPICS, self._refresh_topics),
+            (DELETE_TOPICS, self._refresh_deletions),
+            (LOG_DIR_EVENTS, self._refresh_disks),
+        ):
+            on_change = partial(self._on_change, path, refresh)
+            self._watches[path] = await self._session.watch_children(path, on_change)
+        await self._begin_features()
+        brokers = await self._read_brokers()
+        deleted = await self._store.deleted_topics()
+        found = await self._store.read_topics(await self._store.topic_names())
+        self.context.unreadable = found.unreadable
+        self._sync_queues(brokers)
+        await self.drive(self.controller.take_office(brokers, found.topics, deleted))
+        _log.info(
+            "in office as the controller in epoch %d, with %d brokers and %d topics",
+            *(self.epoch, len(brokers), len(found.topics)),
+        )
+        await self._follow_brokers()
+        await self._follow_topics()
+        self._tasks.begin(self._look_at_recovery())
+
+    async def _look_at_recovery(self) -> None:
+        """Looks now and then whether partitions that nobody leads can be led."""
+        while not self._is_over:
+            await asyncio.sleep(_LOOK_AT_RECOVERY_SECONDS)
+            if self._office.recovery.waiting:
+                self._do_once(
+                    "look at recovery", lambda: self.drive(self.controller.look_at_recovery(self._clock.now_ms()))
+                )
+
+    async def _begin_features(self) -> None:
+        """Takes up what is finalized. What can't be understood is left alone: none counts then."""
+        try:
+            finalized, version = await self._store.read_features()
+        except MalformedMessageError as error:
+            _log.error("no feature counts as finalized: %s", error)
+            self.controller.features.leave_alone(str(error))
+            return
+        await self.drive(self.controller.features.begin(finalized, version))
+
+    async def _read_brokers(self) -> dict[int, LiveBroker]:
+        """Reads the brokers that are registered, and can work at the features that are finalized; then the settings
+        that those which are gone may have obeyed. With an older `min.insync.replicas` somebody might be elected who
+        lacks what they committed.
+        """
+        brokers = await self._store.read_brokers()
+        await self._read_settings()
+        return self.controller.features.compatible(brokers)
+
+    def close(self) -> None:
+        """Ends it, as somebody else is elected, or nobody is any more."""
+        self._task.cancel()
+        self._end()
+
+    def _give_up(self) -> None:
+        """Ends it, as a broker can't be told what was decided: somebody else may do better."""
+        self.close()
+        self._on_over()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._tasks.cancel()
+        for watch in self._watches.values():
+            watch.cancel()
+        for _, queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+        waiting, self._waiting = self._waiting, {}
+        for pending, at_the_end in waiting.items():
+            pending.complete_with(at_the_end(KafkaError(ErrorCode.NOT_CONTROLLER)))
+
+    # --- events
+
+    def ask(self, work: Callable[[], Decision[T]]) -> Pending[T | KafkaError]:
+        """Has a decision made after those before; gives what it comes to, KafkaError(NOT_CONTROLLER) if the term ends
+        first. What the decision raises as KafkaError is given as well.
+        """
+        return self.do(lambda: self.drive(work()))
+
+    def do(self, work: Callable[[], Awaitable[T]]) -> Pending[T | KafkaError]:
+        """As `ask`, for work that reads first. Raises KafkaError(NOT_CONTROLLER) if the term is over."""
+        pending = self._awaited(Pending[T | KafkaError](), lambda error: error)
+
+        async def event() -> None:
+            try:
+                outcome: T | KafkaError = await work()
+            except KafkaError as error:
+                outcome = error
+            self._give(pending, outcome)
+
+        self._events.put_nowait(event)
+        return pending
+
+    def do_in_turns(
+        self, names: Sequence[str], parts: Iterator[T], work: Callable[[T], Awaitable[Mapping[str, U]]]
+    ) -> Pending[dict[str, U | KafkaError]]:
+        """As `do`, for what may take long and be done in parts, each of which has a turn of its own: whatever waits
+        meanwhile comes before the next one. Gives what each of the names comes to. No other part is done after the
+        first KafkaError, as the one of a term that ends; the names of which nothing is known until then get it.
+        """
+        outcomes: dict[str, U | KafkaError] = {}
+
+        def with_rest(error: KafkaError) -> dict[str, U | KafkaError]:
+            return {**dict.fromkeys(names, error), **outcomes}
+
+        pending = self._awaited(Pending[dict[str, U | KafkaError]](), with_rest)
+
+        async def event() -> None:
+            try:
+                part = next(parts, None)
+                if part is not None:
+                    outcomes.update(await work(part))
+            except KafkaError as error:
+                self._give(pending, with_rest(error))
+                return
+            if part is None:
+                self._give(pending, outcomes)
+            else:
+                self._events.put_nowait(event)
+
+        self._events.put_nowait(event)
+        return pending
+
+    def _awaited(self, pending: Pending[T], at_the_end: Callable[[KafkaError], T]) -> Pending[T]:
+        if self._is_over:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self._waiting[pending] = at_the_end
+        return pending
+
+    def _give(self, pending: Pending[T], outcome: T) -> None:
+        self._waiting.pop(pending, None)
+        pending.complete_with(outcome)
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Has something written down, within work that `do` does."""
+        await self._store.commit(writes)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range | ErrorCode:
+        """Gives a block to a broker, within work that `do` does. Raises KafkaError if nobody knows which ids are left,
+        or none is.
+        """
+        try:
+            first, version = await self._store.read_producer_ids()
+        except MalformedMessageError as error:
+            _log.error("no producer ids can be given out: %s", error)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        if not 0 <= first <= _MAX_INT64 - _PRODUCER_ID_BLOCK:
+            _log.error("no producer ids can be given out: %d would be the next", first)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+        return await self.drive(
+            self.controller.allocate_producer_ids(broker_id, broker_epoch, first, version, _PRODUCER_ID_BLOCK)
+        )
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
+        """Finalizes levels of features, within work that `do` does. Raises KafkaError if they may not be."""
+        features = self.controller.features
+        features.ensure_may_be(updates, await self._store.read_brokers())
+        if not validate_only:
+            await self.drive(features.update(updates))
+            await self._refresh_brokers()  # one that was passed over may be able to work at the lower level
+
+    async def drive(self, decision: Decision[T]) -> T:
+        """Makes a decision, with all that it has written down, within work that `do` does. KafkaError for what can't be
+        written is raised in the decision, which may have to put something right.
+        """
+        try:
+            writes = next(decision)
+            while True:
+                try:
+                    versions = await self._write_or_wait(writes)
+                except KafkaError as error:
+                    writes = decision.throw(error)
+                else:
+                    writes = decision.send(versions)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+
+    async def _write_or_wait(self, writes: Sequence[Write]) -> list[int]:
+        if writes:
+            return await self._store.commit(writes)
+        await asyncio.sleep(0)  # GIVE_WAY
+        return []
+
+    def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
+        """Reads the folder again when its turn has come."""
+        self._do_once(path, refresh)
+
+    def _do_once(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Has something done when its turn has come; once, however often it is asked for until then."""
+        if name not in self._waiting_once:
+            self._waiting_once.add(name)
+
+            async def event() -> None:
+                self._waiting_once.discard(name)
+                await work()
+
+            self._events.put_nowait(event)
+
+    async def _refresh_brokers(self) -> None:
+        brokers = await self._read_brokers()
+        before = {broker_id: broker.epoch for broker_id, broker in self.context.brokers.items()}
+        now = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
+        if before != now:
+            _log.info("brokers that live: %s", ", ".join(map(str, sorted(brokers))) or "none")
+        if brokers != self.context.brokers:
+            self._sync_queues(brokers)
+            await self.drive(self.controller.on_brokers(brokers))
+            await self._follow_brokers()
+
+    async def _follow_brokers(self) -> None:
+        """Has changes of their addresses and features seen."""
+        on_change = partial(self._on_change, BROKER_IDS, self._refresh_brokers)
+        await self._follow(BROKER_IDS, {broker_path(one): on_change for one in self.context.brokers})
+
+    async def _refresh_topics(self) -> None:
+        names = await self._store.topic_names()
+        self.controller.on_topics_gone(self.context.topics.keys() - set(names))
+        new = [name for name in names if name not in self.context.topics]
+        found = await self._store.read_topics(new, self.controller.names)
+        self.context.unreadable = found.unreadable
+        if found.topics:
+            await self.drive(self.controller.on_topics(found.topics))
+        await self._follow_topics()
+
+    async def _follow_topics(self) -> None:
+        """Has partitions seen that somebody adds to a topic in ZooKeeper by hand."""
+        await self._follow(TOPICS, {topic_path(name): partial(self._on_topic, name) for name in self.context.topics})
+
+    def _on_topic(self, name: str, node: Node | None) -> None:
+        """What this controller has written is known already."""
+        known = self.context.topics.get(name)
+        if node is not None and known is not None and node.stat.version != known.version:
+            self._on_change(topic_path(name), partial(self._refresh_topic, name), ())
+
+    async def _refresh_topic(self, name: str) -> None:
+        found = await self._store.read_topics([name], self.controller.names)
+        if found.topics and name in self.context.topics and name not in self.context.deleted:
+            await self.drive(self.controller.on_topics(found.topics))
+
+    async def _follow(self, folder: str, wanted: Mapping[str, Callable[[Node | None], None]]) -> None:
+        """Has the data of those nodes of the folder watched, and of no others."""
+        for path in [path for path in self._watches if path.startswith(f"{folder}/") and path not in wanted]:
+            self._watches.pop(path).cancel()
+        new = [path for path in wanted if path not in self._watches]
+
+        async def follow(path: str) -> None:
+            watch = await self._session.watch_data(path, wanted[path])
+            if self._is_over:
+                watch.cancel()  # another one could not be watched, and this one was under way
+            else:
+                self._watches[path] = watch
+
+        for start in range(0, len(new), _FOLLOWED_AT_ONCE):
+            await asyncio.gather(*map(follow, new[start : start + _FOLLOWED_AT_ONCE]))
+
+    async def _refresh_deletions(self) -> None:
+        """Reads topics after it: one that is not known then does not exist."""
+        names = await self._store.deleted_topics()
+        await self._refresh_topics()
+        await self.drive(self.controller.on_deletions(names))
+
+    async def _refresh_disks(self) -> None:
+        for broker_id in await self._store.take_disk_events():
+            await self.drive(self.controller.ask_for_disks(broker_id))
+
+    # --- control requests
+
+    def _sync_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
+        """Has one queue for each life of a broker; what an earlier life was still to be told is dropped. A broker that
+        listens elsewhere now is told there what was not answered: to be told twice does no harm.
+        """
+        left: dict[int, list[ControllerRequest]] = {}
+        for broker_id, (known, queue) in list(self._queues.items()):
+            broker = brokers.get(broker_id)
+            if broker != known:
+                unanswered = queue.close()
+                del self._queues[broker_id]
+                if broker is not None and broker.epoch == known.epoch:
+                    left[broker_id] = unanswered
+        for broker_id, broker in brokers.items():
+            if broker_id not in self._queues:
+                queue = self._make_queue(broker_id, broker, self._on_answer)
+                queue.on_mistake = self._give_up
+                self._queues[broker_id] = broker, queue
+                for request in left.get(broker_id, ()):
+                    queue.put(request)
+
+    def _send(self, request: ControllerRequest) -> None:
+        if request.api is LIST_OFFSETS:
+            self._tasks.begin(self._question(request))
+            return
+        found = self._queues.get(request.broker_id)
+        if found is not None and found[0].epoch == request.broker_epoch:
+            found[1].put(request)
+
+    async def _question(self, request: ControllerRequest) -> None:
+        """Asks a holder where its logs end. It answers when it has read them; no other request waits for that."""
+        try:
+            answer = await self._ask(request.broker_id, request.api, request.version, request.request)
+        except (ConnectionFailedError, KafkaError):
+            answer = ListOffsetsResponse()
+        self._events.put_nowait(lambda: self.drive(self.controller.on_log_ends(request, answer)))
+
+    @property
+    def waiting_events(self) -> int:
+        """How many events have not had their turn."""
+        return self._events.qsize()
+
+    @property
+    def unsent(self) -> int:
+        """How many control requests have not been answered."""
+        return sum(len(queue) for _, queue in self._queues.values())
+
+    def _on_answer(self, request: ControllerRequest, answer: Any) -> None:
+        """Takes note of what matters of an answer, when its turn has come."""
+        controller, broker_id, broker_epoch = self.controller, request.broker_id, request.broker_epoch
+        if answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            _log.warning("broker %d obeys a newer controller", broker_id)
+        if request.api is LEADER_AND_ISR:
+            self._events.put_nowait(
+                lambda: self.drive(controller.on_roles_taken(broker_id, broker_epoch, request.request, answer))
+            )
+        elif request.api is STOP_REPLICA:
+            self._events.put_nowait(
+                lambda: self.drive(controller.on_replicas_stopped(broker_id, broker_epoch, request.request, answer))
+            )
+            self._do_once("remove deleted topics", self._remove_deleted)
+
+    async def _remove_deleted(self) -> None:
+        """Removes the topics of which no replica is left; of many, some in each turn."""
+        if await self.drive(self.controller.remove_deleted()):
+            self._do_once("remove deleted topics", self._remove_deleted)

@@ -1,0 +1,213 @@
+"""A broker's candidacy for the office of the controller, and what it does for others while it is in office."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from core.broker.controller.active_controller import ActiveController
+from core.broker.controller.controller_sender import ControllerSender
+from core.broker.partitions.storage_services import StorageServices
+from core.broker.replication.cluster_peers import ClusterPeers
+from core.broker.replication.peer_connection import PeerLink
+from core.broker.replication.peer_pool import PeerPool
+from core.broker.replication.zookeeper_registration import MOMENT_MS, ZooKeeperRegistration
+from core.broker.serving.loop_tasks import LoopTasks
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.cluster.controller.controller_context import LiveBroker
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.controller.elections import ElectionPolicy
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.zookeeper.controller_election import ControllerElection, WonElection
+from core.zookeeper.zookeeper_session import SessionFigures
+
+_log = logging.getLogger("plog.controller")
+
+_RESIGN_SECONDS = 2.0
+"""How long a broker that stops waits for ZooKeeper, which may be gone, to take its resignation."""
+
+_AGAIN_SECONDS = 1.0
+
+
+class _MetadataWait(Pending[bool]):
+    """Waits until the metadata are as somebody wants them; False if they are not in time."""
+
+    def __init__(self, is_so: Callable[[], bool]) -> None:
+        self.is_so = is_so
+
+    def value_now(self) -> bool:
+        return self.is_so()
+
+
+class ControllerElector:
+    """Owned by the broker's loop."""
+
+    def __init__(
+        self, services: StorageServices, entry: ZooKeeperRegistration, peers: ClusterPeers, buffers: ReceiveBuffers
+    ) -> None:
+        self._services = services
+        self._entry = entry
+        self._peers = peers
+        self._buffers = buffers
+        self._election: ControllerElection | None = None
+        self._term: ActiveController | None = None
+        self._waits: dict[_MetadataWait, None] = {}
+        self._tasks = LoopTasks()
+        self._is_closed = False
+        self.pool = PeerPool(
+            peers.find_endpoint, services.config, buffers, client_id=f"controller-{services.node.node_id}-questions"
+        )
+        """Connections to other brokers, for what decisions have to know of them."""
+        services.controller.subscribe(self._on_metadata)
+
+    @property
+    def term(self) -> ActiveController | None:
+        """Gives the present time in office; None if another broker is the controller, or nobody is."""
+        return None if self._term is None or self._term.is_over else self._term
+
+    @property
+    def zookeeper(self) -> SessionFigures:
+        """Gives how the broker's session with ZooKeeper stands."""
+        return self._entry.session_figures
+
+    @property
+    def can_decide(self) -> bool:
+        """Says whether the broker is in office, and ZooKeeper there: without it nothing can be written down."""
+        return self.term is not None and self.zookeeper.silence_ms <= MOMENT_MS
+
+    def require_term(self) -> ActiveController:
+        """Gives it, or raises KafkaError(NOT_CONTROLLER)."""
+        if self.term is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self.term
+
+    # --- the candidacy
+
+    async def start(self) -> None:
+        """Stands for election from now on; the broker is registered. Not if `plog.controller.enable` is off."""
+        if not self._services.config.plog_controller_enable:
+            return
+        self._election = self._entry.make_election(
+            self._services.node.node_id, on_elected=self._on_elected, on_lost=self._on_lost
+        )
+        await self._election.start()
+
+    def _on_elected(self, won: WonElection) -> None:
+        if self._is_closed:
+            return
+        _log.info("this broker is the controller, in epoch %d", won.epoch)
+        self._term = self._entry.begin_term(
+            won,
+            node_id=self._services.node.node_id,
+            make_queue=self._make_queue,
+            ask=self.pool.ask,
+            policy=ElectionPolicy(
+                may_be_unclean=lambda topic: self._services.configs.of_topic(topic).unclean_leader_election_enable,
+                min_isr=lambda topic: self._services.configs.of_topic(topic).min_insync_replicas,
+                recovery_wait_ms=lambda: self._services.config.plog_leader_recovery_wait_ms,
+            ),
+            on_over=self._on_over,
+        )
+        self._tasks.begin(self._balance(self._term))
+
+    def _on_lost(self) -> None:
+        if self._term is not None:
+            _log.info("this broker is the controller no more")
+            self._term.close()
+            self._term = None
+
+    def _on_over(self) -> None:
+        """The term can't go on: somebody else may try, or this broker again."""
+        if self._term is not None:
+            self._tasks.begin(self._resign(self._term))
+
+    async def _resign(self, term: ActiveController) -> None:
+        await asyncio.sleep(_AGAIN_SECONDS)  # whatever it was may be there at the next try
+        if self._election is not None and self._term is term:  # else it was lost meanwhile, and perhaps won again
+            await self._election.resign()
+
+    async def close(self) -> None:
+        """Stands no more, and leaves office."""
+        self._is_closed = True
+        if self._election is not None:
+            self._election.stop()
+        self._on_lost()
+        if self._election is not None:
+            with contextlib.suppress(TimeoutError):  # without ZooKeeper it goes with the session
+                await asyncio.wait_for(self._election.resign(), _RESIGN_SECONDS)
+        await self._tasks.close()
+        self.pool.close()
+
+    # --- what a term needs
+
+    def _make_queue(
+        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
+    ) -> ControllerSender:
+        config = self._services.config
+        link = PeerLink(
+            self._buffers,
+            client_id=f"controller-{self._services.node.node_id}",
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.controller_socket_timeout_ms,
+        )
+        return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer)
+
+    async def _balance(self, term: ActiveController) -> None:
+        """Gives leadership back to preferred leaders, now and then."""
+        while self._term is term:
+            config = self._services.config
+            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
+            if self.term is not term or not config.auto_leader_rebalance_enable:
+                continue
+            most = config.leader_imbalance_per_broker_percentage
+            term.ask(lambda most=most: term.controller.balance_leaders(most))  # type: ignore[misc]
+
+    # --- what decisions have to know
+
+    def when_done(self, question: Coroutine[Any, Any, None]) -> Pending[KafkaError | None]:
+        """Asks something beside all else; gives the KafkaError that it raises, None if it raises none."""
+        pending = Pending[KafkaError | None]()
+
+        async def ask() -> None:
+            error: KafkaError | None = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be asked")
+            try:
+                await question
+                error = None
+            except KafkaError as raised:
+                error = raised
+            finally:  # also if this broker stops
+                pending.complete_with(error)
+
+        self._tasks.begin(ask())
+        return pending
+
+    # --- waiting for brokers to hear of it
+
+    def when_known(self, is_so: Callable[[], bool], timeout_ms: int) -> Pending[bool] | bool:
+        """Gives True as soon as this broker's own metadata are so, which come the same way as others'; False if they
+        are not in time.
+        """
+        if is_so():
+            return True
+        if timeout_ms <= 0:
+            return False
+        wait = _MetadataWait(is_so)
+        wait.limit(self._services.runtime.schedule, timeout_ms)
+        self._waits[wait] = None
+        return wait
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.brokers.changed:
+            self.pool.on_brokers_changed()
+        if delta.configs.changed and self.term is not None:
+            self.term.ask(self.term.controller.settle_holders)
+        for wait in list(self._waits):
+            if wait.is_over or wait.is_so():
+                del self._waits[wait]
+                wait.complete_with(True)

@@ -1,0 +1,118 @@
+"""Finalizes levels of features, as the controller of a cluster (UpdateFeatures, KIP-584).
+
+What is asked for is checked when its turn has come, against the brokers that are registered then. Whoever asked is
+answered when this broker has heard of it from ZooKeeper, as all others do at that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core.broker.controller.controller_elector import ControllerElector
+from core.broker.requests.services import Services
+from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS, FeatureUpdate, UpgradeType
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.pending import Pending
+from core.coordinator.consumer_group import ConsumerGroup
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+
+_LIST_GROUPS_VERSION = 5
+"""The first with types of groups (KIP-848)."""
+
+_MOST_NAMED = 5
+
+Outcome = KafkaError | None
+
+
+class ControllerFeatures:
+    """Owned by the broker's loop; made for one request, which the controller's broker answers."""
+
+    def __init__(self, services: Services, control: ControllerElector) -> None:
+        """Raises KafkaError(NOT_CONTROLLER) if the broker is not in office."""
+        self._services = services
+        self._control = control
+        self._term = control.require_term()
+
+    def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool, timeout_ms: int) -> Pending[Outcome]:
+        """Gives what is wrong, None if all are finalized; none is if one can't be. REQUEST_TIMED_OUT says that they
+        are, and that this broker has not heard of it in time.
+        """
+        ends_groups = any(_may_end_groups(update) for update in updates)
+        checked = self._control.when_done(self._ensure_no_groups()) if ends_groups else None
+        if checked is not None:
+            return checked.then(
+                lambda error: error or self._why_over() or self._write(updates, validate_only, timeout_ms)
+            )
+        return self._write(updates, validate_only, timeout_ms)
+
+    def _why_over(self) -> Outcome:
+        """Gives NOT_CONTROLLER if the term has ended while others were asked."""
+        return KafkaError(ErrorCode.NOT_CONTROLLER) if self._term.is_over else None
+
+    def _write(
+        self,
+        updates: Sequence[FeatureUpdate],
+        validate_only: bool,  # noqa: FBT001
+        timeout_ms: int,
+    ) -> Pending[Outcome]:
+        written = self._term.do(lambda: self._term.update_features(updates, validate_only=validate_only))
+        return written.then(lambda error: error if error or validate_only else self._wait(updates, timeout_ms))
+
+    def _wait(self, updates: Sequence[FeatureUpdate], timeout_ms: int) -> Outcome | Pending[Outcome]:
+        def is_known() -> bool:
+            known = self._services.image.features
+            return all(known.get(update.name, 0) == update.level for update in updates)
+
+        def outcome(is_in_time: bool) -> Outcome:  # noqa: FBT001
+            return None if is_in_time else KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+        known = self._control.when_known(is_known, timeout_ms)
+        return known.map(outcome) if isinstance(known, Pending) else outcome(known)
+
+    # --- groups that a downgrade would end
+
+    async def _ensure_no_groups(self) -> None:
+        """Raises KafkaError(INVALID_UPDATE_VERSION) if there are groups of the consumer protocol, or a broker does not
+        say which it coordinates.
+        """
+        brokers = sorted(self._term.context.brokers)
+        found = await asyncio.gather(*(self._groups_of(broker_id) for broker_id in brokers))
+        groups = sorted(group_id for of_one in found for group_id in of_one)
+        if groups:
+            more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
+            raise _refusal(
+                f"there are groups of the consumer protocol: {', '.join(groups[:_MOST_NAMED])}{more}. Stop their "
+                "members and delete them; or, with an unsafe downgrade, their members are refused, and the offsets stay"
+            )
+
+    async def _groups_of(self, broker_id: int) -> list[str]:
+        if broker_id == self._services.node.node_id:
+            if code := self._services.group_log.load_all():
+                raise _unknown(broker_id, code)
+            groups = self._services.groups.groups
+            return [group_id for group_id, group in groups.items() if isinstance(group, ConsumerGroup)]
+        try:
+            request = ListGroupsRequest(types_filter=["consumer"])
+            answer = await self._control.pool.ask(broker_id, LIST_GROUPS, _LIST_GROUPS_VERSION, request)
+        except ConnectionFailedError as error:
+            raise _unknown(broker_id, error) from error
+        if answer.error_code:
+            raise _unknown(broker_id, ErrorCode.of(answer.error_code))
+        return [group.group_id for group in answer.groups]
+
+
+def _may_end_groups(update: FeatureUpdate) -> bool:
+    name, level = GROUPS_OF_CONSUMERS
+    return update.name == name and update.level < level and update.way is UpgradeType.SAFE_DOWNGRADE
+
+
+def _unknown(broker_id: int, why: object) -> KafkaError:
+    reason = why.name if isinstance(why, ErrorCode) else str(why)
+    return _refusal(f"broker {broker_id} does not say which groups it coordinates ({reason}); try again")
+
+
+def _refusal(problem: str) -> KafkaError:
+    name, _ = GROUPS_OF_CONSUMERS
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} can't be lowered safely: {problem}")

@@ -1,0 +1,100 @@
+"""The controller's requests to one life of a broker: one after the other, each until it is answered.
+
+A broker is registered before it can be reached, or does not answer for a while: nothing may be left out, as it would
+lead and follow what the controller does not know of. So a request is sent again until it is answered, or the queue is
+closed, because the broker's life is over or somebody else is the controller.
+
+Source: kafka.controller.RequestSendThread of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from core.broker.replication.peer_connection import PeerLink
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.common.endpoint import Endpoint
+from core.common.errors import ConnectionFailedError, KafkaError
+
+_log = logging.getLogger("plog.controller")
+
+_FIRST_BACKOFF_S = 0.05
+_MOST_BACKOFF_S = 1.0
+
+
+class ControllerSender:
+    """Owned by the loop; its task sends."""
+
+    def __init__(
+        self, endpoint: Endpoint | None, link: PeerLink, on_answer: Callable[[ControllerRequest, Any], None]
+    ) -> None:
+        """`endpoint`: where the broker listens to other brokers; without one nothing can be sent."""
+        self._endpoint = endpoint
+        self._link = link
+        self._on_answer = on_answer
+        self._waiting: deque[ControllerRequest] = deque()
+        self._has_some = asyncio.Event()
+        self._failure = ""
+        self.on_mistake: Callable[[], None] | None = None
+        """Called if nothing is sent any more, by a mistake of ours: then the broker lacks what others have."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def __len__(self) -> int:
+        """Counts the requests that are not answered."""
+        return len(self._waiting)
+
+    def put(self, request: ControllerRequest) -> None:
+        self._waiting.append(request)
+        self._has_some.set()
+
+    async def _run(self) -> None:
+        try:
+            await self._send_all()
+        except Exception:  # noqa: BLE001 - nobody else would hear of it
+            _log.exception("the controller's requests to %s have come to an end", self._endpoint)
+            if self.on_mistake is not None:
+                self.on_mistake()
+
+    async def _send_all(self) -> None:
+        while True:
+            while not self._waiting:
+                self._has_some.clear()
+                await self._has_some.wait()
+            request = self._waiting[0]
+            answer = await self._send(request)
+            self._waiting.popleft()
+            self._on_answer(request, answer)
+
+    async def _send(self, request: ControllerRequest) -> Any:
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                if self._endpoint is None:
+                    raise ConnectionFailedError("it has no listener for brokers", where=str(request.broker_id))
+                connection = await self._link.connect(self._endpoint)
+                answer = await connection.send(request.api, request.version, request.request)
+            except (ConnectionFailedError, KafkaError) as error:
+                self._note_failure(request, str(error))
+            else:
+                if self._failure:
+                    _log.info("broker %d answers the controller again", request.broker_id)
+                self._failure = ""
+                return answer
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
+
+    def _note_failure(self, request: ControllerRequest, reason: str) -> None:
+        """Says it once, however often it is tried."""
+        if reason != self._failure:
+            self._failure = reason
+            _log.warning("broker %d does not get %s: %s; it is sent again", request.broker_id, request.api.name, reason)
+
+    def close(self) -> list[ControllerRequest]:
+        """Sends nothing any more; gives the requests that are not answered."""
+        self._task.cancel()
+        self._link.close()
+        return list(self._waiting)

@@ -1,0 +1,151 @@
+"""__consumer_offsets: where groups are kept, and read from when the first one of a partition is asked for.
+
+A broker that only reads keeps its groups in memory: they live as long as it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from core.broker.config.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
+from core.broker.coordinators.coordinator_log import CoordinatorLog
+from core.broker.coordinators.latest_by_key import ReadRecord
+from core.broker.partitions.log_services import LogServices
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import TopicImage
+from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.group_environment import GroupConfig
+from core.coordinator.group_record_values import GroupRecord
+from core.records.record import Record
+from core.records.record_batch import ProducerIdAndEpoch
+from core.records.record_batch_builder import batch_of
+
+GROUPS_TOPIC = "__consumer_offsets"
+
+_CODES_FOR_CLIENTS = {
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+}
+"""What a client gets for errors of the log."""
+
+_log = logging.getLogger("plog.groups")
+
+
+class ConsumerOffsetsTopic(CoordinatorLog):
+    """Owned by the broker's task, but for the reading itself. Gives `coordinator` its world (`GroupEnvironment`)."""
+
+    def __init__(self, services: LogServices) -> None:
+        super().__init__(services, GROUPS_TOPIC)
+        config = services.config
+        self.config = GroupConfig(
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_minutes=config.offsets_retention_minutes,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
+        )
+        self.coordinator = GroupCoordinator(self)
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        return self._services.image.topics
+
+    @property
+    def metadata_version(self) -> int:
+        return self._services.controller.end_offset
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self._setting(SESSION_TIMEOUT, group_id)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return self._setting(HEARTBEAT_INTERVAL, group_id)
+
+    def _setting(self, name: str, group_id: str) -> int:
+        settings = self._services.image.configs.get((ConfigResourceType.GROUP, group_id), {})
+        return group_setting(name, settings, self._services.config)
+
+    # --- the topic
+
+    def _new_topic(self) -> NewTopic:
+        config = self._services.config
+        return NewTopic(
+            GROUPS_TOPIC,
+            config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor if self._services.topics.is_member else 1,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+
+    def _begin_replay(self, number: int) -> _Replay:
+        return _Replay(self.coordinator, number)
+
+    def _forget_all(self) -> None:
+        self.coordinator.forget_all()
+
+    def _forget(self, number: int) -> None:
+        self.coordinator.forget(number)
+
+    def _on_topic_deleted(self, topic: TopicImage) -> None:
+        """Forgets how far groups have read of it."""
+        super()._on_topic_deleted(topic)
+        if topic.name != GROUPS_TOPIC:
+            self.coordinator.on_topic_deleted(topic.name)
+
+    @property
+    def _commit_timeout_ms(self) -> int:
+        return self._services.config.offsets_commit_timeout_ms
+
+    # --- writing
+
+    def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
+        """Does what `GroupEnvironment.write` says: COORDINATOR_NOT_AVAILABLE if the disk refuses."""
+        if self._services.node.is_read_only:
+            return
+        now_ms = self.now_ms()
+        fields: dict[str, object] = {}
+        if producer is not None:
+            fields = {"is_transactional": True, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+        try:
+            self.ensure_topic()
+            batch = batch_of([Record(n, now_ms, key, value) for n, (key, value) in enumerate(records)], **fields)
+            self.append(self.partition(group_id), batch)
+        except (OSError, KafkaError) as error:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            _log.error("group %s could not be written: %s", group_id, error)
+            raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
+
+    def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
+        """Takes up a marker of that partition: what the transaction committed there counts now, or never."""
+        self.when_loaded(
+            number,
+            lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit),
+        )
+
+
+class _Replay:
+    """The groups of one partition, which the coordinator does not know before `finish`; a `Replay`."""
+
+    def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
+        self._coordinator = coordinator
+        self._number = number
+        self._read = coordinator.beside()
+
+    def take_up(self, read: ReadRecord) -> None:
+        if read.key:
+            self._read.replay(read.key, read.value, read.producer_id, at=(self._number, read.offset))
+        else:
+            self._read.replay_end_of_transaction(self._number, read.producer_id, is_commit=read.is_commit)
+
+    def finish(self) -> None:
+        self._coordinator.take_over(self._read)

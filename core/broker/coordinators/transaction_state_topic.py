@@ -1,0 +1,269 @@
+"""__transaction_state: where transactional ids are kept, and the markers that end their transactions.
+
+It is read when the broker starts, for what was being ended when it stopped must be ended. A broker that only reads says
+what is there, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC, ConsumerOffsetsTopic
+from core.broker.coordinators.coordinator_log import CoordinatorLog
+from core.broker.coordinators.latest_by_key import ReadRecord
+from core.broker.coordinators.producer_ids import ProducerIds
+from core.broker.coordinators.transaction_peers import TransactionPeers
+from core.broker.partitions.log_services import LogServices
+from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import NO_LEADER
+from core.cluster.partition.partition import Partition
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_coordinator import TransactionCoordinator
+from core.coordinator.transaction_environment import TransactionConfig
+from core.coordinator.transaction_record_values import transaction_key
+from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record import Record
+from core.records.record_batch import RecordBatch
+from core.records.record_batch_builder import batch_of
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+_CODES_FOR_CLIENTS = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
+}
+"""Errors of the log that trying again does not mend; for the others a client learns that it may."""
+
+_log = logging.getLogger("plog.transactions")
+
+
+class TransactionStateTopic(CoordinatorLog):
+    """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
+
+    def __init__(
+        self,
+        services: LogServices,
+        producer_ids: ProducerIds,
+        groups: ConsumerOffsetsTopic,
+        others: TransactionPeers | None = None,
+    ) -> None:
+        """`groups` learn of the markers that are written to their topic. `others` are the brokers that lead what this
+        one does not, in a cluster.
+        """
+        super().__init__(services, TRANSACTIONS_TOPIC)
+        self._others = others
+        self._producer_ids = producer_ids
+        self._groups = groups
+        self.coordinator = TransactionCoordinator(self)
+
+    @property
+    def config(self) -> TransactionConfig:
+        config = self._services.config
+        return TransactionConfig(config.transaction_max_timeout_ms, config.transactional_id_expiration_ms)
+
+    @property
+    def transaction_version(self) -> int:
+        return self._services.image.features.get("transaction.version", 0)
+
+    def next_producer_id(self) -> int:
+        return self._producer_ids.next(self.load_all, lambda: self.coordinator.latest_producer_id)
+
+    # --- the topic
+
+    def _new_topic(self) -> NewTopic:
+        config = self._services.config
+        is_member = self._services.topics.is_member
+        return NewTopic(
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            replication_factor=config.transaction_state_log_replication_factor if is_member else 1,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr if is_member else 1),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        )
+
+    def _begin_replay(self, number: int) -> _Replay:
+        return _Replay(self, number)
+
+    def _forget_all(self) -> None:
+        self.coordinator.forget_all()
+
+    def _forget(self, number: int) -> None:
+        self.coordinator.forget(number)
+
+    # --- loading
+
+    def take_over(self, number: int, read: TransactionCoordinator) -> None:
+        """Makes known all that the partition holds. What was being ended when the broker stopped is ended now, unless
+        it only reads.
+        """
+        transactional_ids = self.coordinator.take_over(read)
+        if not self._services.node.is_read_only:
+            partition = self._services.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
+            if partition is not None:  # else its disk failed just now
+                self._services.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
+            self.coordinator.begin(transactional_ids)
+
+    # --- writing
+
+    def write(self, transactional_id: str, value: bytes | None) -> None:
+        """See `TransactionEnvironment.write`."""
+        self._services.node.ensure_writable()
+        try:
+            self.ensure_topic()
+            record = Record(0, self.now_ms(), transaction_key(transactional_id), value)
+            self.append(self.partition(transactional_id), batch_of([record]))
+        except (OSError, KafkaError) as error:
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+            _log.error("transactional id %s could not be written: %s", transactional_id, error)
+            raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
+
+    def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
+        """See `TransactionEnvironment.call_when_committed`."""
+        failures: list[ErrorCode] = []
+        self._call_when_committed(
+            self.find_uncommitted(transactional_id, failures.append),
+            lambda: then(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if failures else None),
+        )
+
+    def write_markers(
+        self,
+        prepared: TransactionMetadata,
+        partitions: frozenset[TopicPartition],
+        then: Callable[[frozenset[TopicPartition]], None],
+        /,
+    ) -> None:
+        """See `TransactionEnvironment.write_markers`. A partition whose topic is gone needs none, nor does one that a
+        later producer of the id has written to.
+        """
+        try:
+            marker = EndTransactionMarker(prepared.is_commit, self.partition(prepared.transactional_id).leader_epoch)
+        except KafkaError as error:
+            _log.error("transaction of %s can't be ended: %s", prepared.transactional_id, error)
+            then(partitions)
+            return
+        left: set[TopicPartition] = set()
+        elsewhere = defaultdict[int, list[TopicPartition]](list)
+        marked = []
+        for name in sorted(partitions):
+            try:
+                partition = self._services.replicas.find(name.topic, name.partition)
+                if _has_marker(partition, prepared):
+                    self._services.replicas.flush_as_configured(partition.log)
+                else:
+                    self.append_marker(partition, marker, prepared.producer_id, prepared.producer_epoch)
+                    self.coordinator.on_step(f"marker {name}")
+                marked.append(partition)
+            except (OSError, KafkaError) as error:
+                code = error.code if isinstance(error, KafkaError) else ErrorCode.KAFKA_STORAGE_ERROR
+                if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH):
+                    continue
+                leader = self._leader_elsewhere(name) if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+                if leader is not None:
+                    elsewhere[leader].append(name)
+                    continue
+                left.add(name)
+                if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # which is being read, after a start
+                    _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
+
+        waiting = [
+            uncommitted
+            for partition in marked
+            for uncommitted in find_uncommitted(partition, partial(_add_name, left, partition))
+        ]
+        if not elsewhere or self._others is None:
+            self._call_when_committed(waiting, lambda: then(frozenset(left)))
+            return
+
+        def on_sent(lacking: set[TopicPartition]) -> None:
+            left.update(lacking)
+            self._call_when_committed(waiting, lambda: then(frozenset(left)))
+
+        raises_epochs = self.transaction_version >= RAISES_EPOCH
+        self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
+
+    def _leader_elsewhere(self, name: TopicPartition) -> int | None:
+        """Finds who leads the partition, if that is another broker of the cluster; None if nobody does, or this one."""
+        known = None if self._others is None else self._services.image.find_partition(name)
+        is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._services.node.node_id)
+        return known.leader if known is not None and is_elsewhere else None
+
+    def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        """Finds the broker that coordinates the id, if it is another one; NO_LEADER while nobody does. None if this one
+        does, or is to.
+        """
+        number = self.find_number(transactional_id)
+        name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
+        if self._others is None or (number is not None and self._services.replicas.leads(name)):
+            return None
+        found = None if number is None else self._leader_elsewhere(name)
+        return NO_LEADER if found is None else found
+
+    def append_marker(
+        self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
+    ) -> None:
+        """Ends the producer's transaction on that partition, and what it committed of groups there. Raises what
+        `PartitionLog.append_as_leader` raises.
+        """
+        data = end_transaction_batch(
+            marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
+        )
+        batch = RecordBatch(memoryview(bytearray(data)))
+        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        name = partition.log.partition
+        if self._others is not None:
+            self._others.verifier.on_marker(name, producer_id)
+        if name.topic == GROUPS_TOPIC:
+            self._groups.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
+        self._services.replicas.notify([name])
+
+    def _call_when_committed(self, waiting: Sequence[Uncommitted], then: Callable[[], None]) -> None:
+        """Calls `then` when all of it is committed, or was refused."""
+        wait = when_committed(self._services.replicas, waiting, None)
+        if isinstance(wait, Pending):
+            wait.on_value = lambda _nothing: then()
+        else:
+            then()
+
+
+def _add_name(names: set[TopicPartition], partition: Partition, _code: ErrorCode) -> None:
+    names.add(partition.log.partition)
+
+
+def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
+    """Says whether this end was written there before the broker stopped; that is known if ends raise the epoch."""
+    state = partition.log.producers.find(prepared.producer_id)
+    return (
+        prepared.client_transaction_version >= RAISES_EPOCH
+        and state is not None
+        and state.producer_epoch == prepared.producer_epoch
+        and state.current_txn_first_offset is None
+    )
+
+
+class _Replay:
+    """The transactional ids of one partition; a `Replay`."""
+
+    def __init__(self, log: TransactionStateTopic, number: int) -> None:
+        self._log = log
+        self._number = number
+        self._read = TransactionCoordinator(log)
+
+    def take_up(self, read: ReadRecord) -> None:
+        self._read.replay(read.key, read.value, at=(self._number, read.offset))
+
+    def finish(self) -> None:
+        self._log.take_over(self._number, self._read)

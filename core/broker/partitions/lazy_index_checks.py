@@ -1,0 +1,76 @@
+"""Checks indexes that nobody used since the start: a few segments at a time, for a sixth of the time at most.
+
+A start opens none of them, and whoever uses one checks it (`core/log/lazy_index_check.py`). This finds what is wrong
+with the others while nobody waits for it, and which offsets are missing between two segments. Who asks for those of a
+topic has its segments checked first (`steps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from time import monotonic  # noqa: TID251  how long a turn takes
+
+from core.broker.requests.fair_scheduler import TURN_SECONDS
+from core.common.background import RunInBackground
+from core.common.pending import Schedule
+from core.common.steps import Steps
+from core.log.partition_log import PartitionLog
+
+_REST_MS = 10
+
+
+class LazyIndexChecks:
+    """Owned by the broker's task."""
+
+    def __init__(
+        self,
+        find_logs: Callable[[], Iterable[PartitionLog]],
+        schedule: Schedule,
+        run_in_background: RunInBackground,
+        on_holes: Callable[[PartitionLog, list[tuple[int, int]]], None] | None,
+    ) -> None:
+        """`on_holes` is called with the offsets [start, end) that are missing between segments of a log for no known
+        reason; first, it may be, with some of which the reason is still being looked for.
+        """
+        self._find_logs = find_logs
+        self._schedule = schedule
+        self._run_in_background = run_in_background
+        self._on_holes = on_holes
+
+    def begin(self) -> None:
+        """Checks the logs that there are now, once."""
+        self._go_on(self._check_all(list(self._find_logs())))
+
+    def add(self, log: PartitionLog) -> None:
+        """Checks one that came later."""
+        self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
+
+    def _go_on(self, steps: Steps[None]) -> None:
+        end_s = monotonic() + TURN_SECONDS
+        if any(monotonic() >= end_s for _ in steps):
+            self._schedule(_REST_MS, partial(self._go_on, steps))
+
+    def _check_all(self, logs: list[PartitionLog]) -> Steps[None]:
+        while logs:
+            yield from self.steps(logs.pop(0))  # one that is deleted meanwhile is not held
+
+    def steps(self, log: PartitionLog) -> Steps[None]:
+        """Checks what was not used yet of a log, unless that was done."""
+        late_check = log.late_check
+        if late_check is None:
+            return
+        yield from late_check.steps()
+        log.late_check = None
+        holes = late_check.take_holes()
+        on_holes = self._on_holes
+        if not holes or on_holes is None:
+            return
+        if not log.config.is_compacted:
+            on_holes(log, [(hole.start, hole.end) for hole in holes])
+        found: list[tuple[int, int]] = []
+
+        def explain() -> None:
+            found.extend(late_check.explain(holes, log.config))
+
+        self._run_in_background(explain, lambda: on_holes(log, found))

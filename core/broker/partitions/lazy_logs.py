@@ -1,0 +1,271 @@
+"""Logs that are opened when somebody first asks for them, as it takes long: much of them has to be read. Small ones are
+opened by the start, as far as that takes no time.
+
+A broker that only reads has to read all of a log, one that owns it what was not safe on the disk when it last stopped.
+One is read at a time, by another thread: of those that were asked for the one with the least to read comes first. The
+owner goes on with those that nobody asked for, as it has work to do in all of them. Who asks for one waits
+for it, for `MOST_WAIT_MS` at most, and must ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
+that does not lead a partition yet. A fetch waits only if none of its partitions is open. Whoever asks for others is
+served meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from core.broker.partitions.buffer_copy import keep_records
+from core.broker.partitions.log_startup import LogStartup
+from core.broker.partitions.storage_services import StorageServices
+from core.cluster.image.metadata_image import MetadataImage
+from core.common.errors import PlogError
+from core.common.pending import Pending
+from core.common.stoppable_filesystem import StoppableFileSystem
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.log.log_loader import LoadedLog
+from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
+from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
+from core.protocol.schema.fetch import FETCH, FetchRequest
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsRequest
+from core.protocol.schema.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest
+from core.protocol.schema.produce import PRODUCE, ProduceRequest
+from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMarkersRequest
+
+_log = logging.getLogger("plog.log")
+
+MOST_WAIT_MS = 10_000
+"""How long a request waits: less than clients wait for an answer."""
+
+AT_ONCE_BYTES = 64 * 1024 * 1024
+_BYTES_OF_OPENING = 128 * 1024
+"""What could be read in the time that it takes to open a log, or a segment of it."""
+
+
+class LazyLogs:
+    """Owned by the broker's task, but for the reading itself."""
+
+    def __init__(self, services: StorageServices, opening: LogStartup) -> None:
+        self._services = services
+        self._opening = opening
+        self._asked: set[TopicPartition] = set()
+        self._queue: list[tuple[bool, int, TopicPartition]] = []  # those asked for (False) first, then by bytes to read
+        self._loading: TopicPartition | None = None
+        self._files: StoppableFileSystem | None = None  # that it is read with
+        self._is_stopped = False
+        self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
+        self._waiting: dict[_Waiting, None] = {}
+
+    def read_at_once(self) -> Iterator[TopicPartition]:
+        """Gives those that are to be opened before the broker serves, as that takes no time: the smallest, those of
+        groups and transactions first.
+        """
+        unloaded, left = self._services.log_manager.unloaded, AT_ONCE_BYTES
+        for name in sorted(
+            unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
+        ):
+            left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
+            is_needed = name.topic in INTERNAL_TOPICS and not self._services.node.is_read_only
+            if left >= 0 or is_needed:
+                yield name
+
+    def begin(self) -> None:
+        """Has an owner's logs read from now on, whoever asks for them."""
+        if not self._services.node.is_read_only:
+            unloaded = self._services.log_manager.unloaded
+            self._queue += [(True, log.bytes_to_read, name) for name, log in unloaded.items()]
+            heapify(self._queue)
+        self._begin_next()
+
+    def is_loading(self, topic: str) -> bool:
+        """Says whether a log of the topic is being read just now, so that its folder must stay where it is."""
+        return self._loading is not None and self._loading.topic == topic
+
+    def stop(self) -> None:
+        """Gives up soon what is being read, and begins nothing else."""
+        self._is_stopped = True
+        if self._files is not None:
+            self._files.stop()
+
+    def ask(self, partition: TopicPartition) -> None:
+        """Has the log opened, if that was not done. Without a loop it is done when this returns."""
+        unloaded = self._services.log_manager.unloaded.get(partition)
+        if unloaded is not None:
+            if partition not in self._asked:
+                self._asked.add(partition)
+                heappush(self._queue, (False, unloaded.bytes_to_read, partition))
+            self._begin_next()
+
+    def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
+        """Does the work once for `who` asks, when the log is open or offline; never if it is that now."""
+        if partition in self._services.log_manager.unloaded:
+            self._then[partition][who] = work
+            self.ask(partition)
+
+    def _begin_next(self) -> None:
+        if self._loading is not None or self._is_stopped:
+            return
+        partition = self._take_next()
+        if partition is None:
+            return
+        self._loading = partition
+        found: list[LoadedLog | OSError | PlogError] = []
+        files = self._files = StoppableFileSystem(self._services.filesystem)
+        config = self._services.configs.of_topic(partition.topic)
+        try:
+            self._services.log_manager.begin_load(partition, config)
+        except OSError as error:
+            found.append(error.with_traceback(None))
+
+        def work() -> None:
+            try:
+                if not found:
+                    found.append(self._opening.load(partition, config, files))
+            except (OSError, PlogError) as error:
+                found.append(error.with_traceback(None))  # which would hold the log
+            except Exception as error:  # noqa: BLE001 - the door of a background thread
+                _log.exception("%s could not be read", partition)
+                found.append(PlogError(f"could not be read: {error}"))
+
+        def then() -> None:
+            if self._is_stopped:
+                return
+            self._loading = self._files = None
+            self._opening.end_load(partition, found[0])
+            self._call_waiters(partition)
+            self._begin_next()
+
+        self._services.runtime.run_loading(work, then)
+
+    def _take_next(self) -> TopicPartition | None:
+        """Takes the next one that is to be opened still; None if there is none."""
+        unloaded = self._services.log_manager.unloaded
+        while self._queue:
+            is_not_asked, bytes_to_read, partition = heappop(self._queue)
+            self._asked.discard(partition)
+            if partition in unloaded:
+                why = "" if is_not_asked else ", as it was asked for"
+                _log.info("%s is read%s: about %d bytes", partition, why, bytes_to_read)
+                return partition
+        return None
+
+    def _call_waiters(self, partition: TopicPartition) -> None:
+        for work in self._then.pop(partition, {}).values():
+            work()
+        for waiting in list(self._waiting):
+            waiting.on_loaded(partition)
+        self._services.replicas.notify([partition])
+
+    def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
+        """Gives what `handle` gives, or a Pending with it for when the partitions are open that the request names."""
+        named = _NAMED.get(key)
+        unloaded = self._services.log_manager.unloaded
+        if named is None or not unloaded or (self._services.node.is_read_only and key in _WRITES):
+            return handle()
+        names = set(named(self._services.image, request))
+        missing = {name for name in names if name in unloaded}
+        for name in missing:
+            self.ask(name)
+        missing = {name for name in missing if name in unloaded}
+        may_have_others = key == FETCH.key and (request.session_epoch > 0 or len(missing) < len(names))
+        if not missing or may_have_others:
+            return handle()
+        if key == PRODUCE.key:
+            keep_records(request)
+        waiting = _Waiting(handle, missing, self._waiting, is_fetch=key == FETCH.key)
+        waiting.limit(self._services.runtime.schedule, MOST_WAIT_MS)
+        return waiting
+
+
+class _Waiting(Pending[Any]):
+    """The answer to a request that waits for logs to be opened; owned by the broker's task."""
+
+    def __init__(
+        self,
+        handle: Callable[[], Any],
+        missing: set[TopicPartition],
+        among: dict[_Waiting, None],
+        *,
+        is_fetch: bool,
+    ) -> None:
+        self._handle = handle
+        self._missing = missing
+        self._among = among
+        self._is_fetch = is_fetch
+        among[self] = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """A fetch is not: it ends when the client goes, as one does that waits for records."""
+        return (self in self._among and not self._is_fetch) or super().is_at_work
+
+    def on_loaded(self, partition: TopicPartition) -> None:
+        if partition in self._missing:
+            self._missing.remove(partition)
+            if not self._missing or self._is_fetch:
+                self.complete_now()
+
+    def complete_now(self) -> None:
+        """Handles the request, with the logs that are open by now."""
+        if self not in self._among:
+            super().complete_now()
+            return
+        self.stop_waiting()
+        try:
+            made = self._handle()
+        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
+            self.fail(error)
+            return
+        self.follow(made)
+
+    def forget(self) -> None:
+        self._among.pop(self, None)
+
+
+def _of_produce(image: MetadataImage, request: ProduceRequest) -> Iterator[TopicPartition]:
+    for topic in request.topic_data:
+        name = topic.name or image.find_name(topic.topic_id) or ""
+        yield from (TopicPartition(name, data.index) for data in topic.partition_data)
+
+
+def _of_fetch(image: MetadataImage, request: FetchRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        name = topic.topic or image.find_name(topic.topic_id) or ""
+        yield from (TopicPartition(name, wanted.partition) for wanted in topic.partitions)
+
+
+def _of_indexes(_image: MetadataImage, request: ListOffsetsRequest | DeleteRecordsRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.name, wanted.partition_index) for wanted in topic.partitions)
+
+
+def _of_epochs(_image: MetadataImage, request: OffsetForLeaderEpochRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.topic, wanted.partition) for wanted in topic.partitions)
+
+
+def _of_markers(_image: MetadataImage, request: WriteTxnMarkersRequest) -> Iterator[TopicPartition]:
+    for topic in (topic for marker in request.markers for topic in marker.topics):
+        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+
+
+def _of_producers(_image: MetadataImage, request: DescribeProducersRequest) -> Iterator[TopicPartition]:
+    for topic in request.topics:
+        yield from (TopicPartition(topic.name, number) for number in topic.partition_indexes)
+
+
+_NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
+    PRODUCE.key: _of_produce,
+    FETCH.key: _of_fetch,
+    LIST_OFFSETS.key: _of_indexes,
+    OFFSET_FOR_LEADER_EPOCH.key: _of_epochs,
+    DELETE_RECORDS.key: _of_indexes,
+    DESCRIBE_PRODUCERS.key: _of_producers,
+    WRITE_TXN_MARKERS.key: _of_markers,
+}
+"""The partitions that a request is about, by the API's key."""
+
+_WRITES = (PRODUCE.key, DELETE_RECORDS.key, WRITE_TXN_MARKERS.key)
+"""The APIs that write: a broker that only reads refuses these, whether the log is open or not."""

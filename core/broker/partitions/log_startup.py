@@ -1,0 +1,200 @@
+"""Opens the logs of a data directory: at the start, or later, when somebody asks for one that was left out then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from core.broker.partitions.lazy_index_checks import LazyIndexChecks
+from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
+from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.suspected_loss import Doubts, SuspectedLoss
+from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.metadata_log import METADATA_PARTITION
+from core.cluster.image.topics_from_folders import find_topics
+from core.common.errors import KafkaError, PlogError
+from core.common.filesystem import FileSystem
+from core.common.shadow_filesystem import link_tree
+from core.common.topic_partition import TopicPartition
+from core.files.directory_lock import find_lock_holder
+from core.files.file_names import WAS_MEMBER, partition_directory_name
+from core.files.log_config import LogConfig
+from core.log.log_loader import LoadedLog
+
+_log = logging.getLogger("plog.broker")
+
+
+class LogStartup:
+    """Owned by the broker's task, but for `load`."""
+
+    def __init__(
+        self,
+        services: StorageServices,
+        controller: DirectoryMetadata | None,
+        *,
+        late_checks: LazyIndexChecks,
+        doubts: SuspectedLoss,
+        recovered_flush: PostRecoveryFlush,
+        unreadable: list[Path],
+    ) -> None:
+        """`controller` is the one of a lone broker; a member of a cluster has none that would take up topics or start
+        leader epochs. `unreadable` are the files that a broker which only reads passed over.
+        """
+        self._services = services
+        self._controller = controller
+        self._late_checks = late_checks
+        self._doubts = doubts
+        self._recovered_flush = recovered_flush
+        self._unreadable = unreadable
+        self._found: dict[TopicPartition, Doubts] = {}  # of a log that was just read
+        self.has_adopted = False
+        """Whether there were folders without metadata."""
+
+    # --- at the start
+
+    def find_known(self) -> Mapping[TopicPartition, Path]:
+        """Finds the folders of the topics that the metadata know. Those of others are taken up if there are no
+        metadata, or if some are lost; else they are set aside. A member of a cluster opens all that it has: what is its
+        replica is said later.
+        """
+        if self._controller is None:
+            self._note_member()
+            return self._services.log_manager.as_found()
+        was_member = self._was_member
+        is_new = not self._services.image.has_known_topics
+        if is_new:
+            self._adopt(self._controller, self._services.log_manager.find_partitions())
+        elif self._controller.lacks_records or was_member:
+            folders = self._services.log_manager.find_partitions()
+            known_topics = self._services.image.topics
+            missing = {tp: path for tp, path in folders.items() if tp.topic not in known_topics}
+            self._adopt(self._controller, missing)
+        if was_member and not self._services.node.is_read_only:
+            self._services.filesystem.unlink(self._member_file)
+        topic_ids = {
+            TopicPartition(topic.name, number): topic.topic_id
+            for topic in self._services.image.topics.values()
+            for number, registration in topic.partitions.items()
+            if self._services.node.node_id in registration.replicas
+        }
+        if topic_ids and not is_new:
+            return self._services.log_manager.set_aside_strays(topic_ids)
+        known = self._services.log_manager.known(topic_ids)
+        for partition, path in self._services.log_manager.find_partitions().items():
+            if partition not in known:
+                _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
+        return known
+
+    @property
+    def _member_file(self) -> Path:
+        return self._services.log_manager.directory / WAS_MEMBER
+
+    @property
+    def _was_member(self) -> bool:
+        """Says whether the directory's topics may be those of a cluster that it was in, and be taken up."""
+        return self._member_file.exists()
+
+    def _note_member(self) -> None:
+        """Notes that, if the directory has metadata of its own: a later start without the cluster takes up what it
+        finds, and sets nothing aside.
+        """
+        directory = self._services.log_manager.directory
+        if (directory / partition_directory_name(METADATA_PARTITION)).is_dir() and not self._was_member:
+            self._services.filesystem.write_atomic(self._member_file, b"")
+
+    def _adopt(self, controller: DirectoryMetadata, folders: Mapping[TopicPartition, Path]) -> None:
+        """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
+
+        What their configuration was is not known: nothing is deleted or compacted until somebody says so.
+        """
+        self.has_adopted = bool(folders)
+        found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
+        self._services.log_manager.checkpoints.note_unknown_recovery_points(folders)
+        controller.adopt_topics(found)
+        for topic, partitions in found.items() if not self._services.node.is_read_only else ():
+            _log.warning(
+                "topic %s came without metadata: %d partition%s; its configuration is not known, so retention and "
+                "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",
+                topic.name,
+                len(partitions),
+                "s" * (len(partitions) != 1),
+                topic.name,
+            )
+
+    def open_all(self, folders: Mapping[TopicPartition, Path]) -> None:
+        """Opens the logs in those folders."""
+        opened = self._services.log_manager.open_existing(folders, self._services.configs.of_topic)
+        self._raise_leader_epochs(opened)
+        evidence = self._services.log_manager.read_evidence()
+        for loaded in opened:
+            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._services.node.is_read_only else None)
+        if not self._services.log_manager.unloaded:
+            self._services.log_manager.forget_clean_shutdown()
+
+    def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
+        """Raises the epochs of logs that were cut, and of those that know later epochs than the metadata. In a cluster
+        the controller does: it has elected another leader when this one went.
+        """
+        if self._controller is None:
+            return
+        was_cut = [loaded.log.partition for loaded in opened if loaded.was_cut]
+        if was_cut:
+            self._controller.start_new_leader_epochs(was_cut)
+        for log in (loaded.log for loaded in opened):
+            registration = self._services.image.topics[log.partition.topic].partitions[log.partition.partition]
+            if log.leader_epochs.latest_epoch > registration.leader_epoch:
+                self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
+
+    def _note_doubts(self, loaded: LoadedLog, doubts: Doubts | None) -> None:
+        """Notes what was found by a broker that only reads; None for a log that is owned."""
+        if doubts is None:
+            self._doubts.note_unexplained(loaded.log, loaded.unexplained or ())
+        else:
+            self._doubts.note(loaded.log, doubts, self._unreadable)
+
+    # --- later
+
+    def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
+        """Reads the partition's log, with that file system; in any thread. Raises OSError and CorruptRecordError if
+        that can't be. `end_load` comes then.
+        """
+        if self._services.node.is_read_only and find_lock_holder(self._services.node.directory) is not None:
+            self._link_again(partition)
+        loaded = self._services.log_manager.load(partition, config, filesystem)
+        if self._services.node.is_read_only:
+            self._found[partition] = self._doubts.find(loaded, self._services.log_manager.read_evidence())
+        return loaded
+
+    def _link_again(self, partition: TopicPartition) -> None:
+        """Links the folder as it is now: whoever writes there made and deleted segments since the start. Raises OSError
+        if it can't be read.
+        """
+        name = partition_directory_name(partition)
+        shadow = self._services.log_manager.directory / name
+        if shadow.is_symlink():
+            return
+        self._services.filesystem.remove_tree(shadow)
+        shadow.mkdir()
+        link_tree(
+            self._services.node.directory / name,
+            shadow,
+            on_unreadable=lambda _error, path: self._unreadable.append(path),
+            depth=0,
+        )
+
+    def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
+        """Serves the partition, unless it could not be read or is there no more."""
+        found_doubts = self._found.pop(partition, None)
+        loaded = self._services.log_manager.end_load(partition, found)
+        if loaded is None:
+            return
+        self._note_doubts(loaded, found_doubts)
+        try:
+            self._raise_leader_epochs([loaded])
+        except KafkaError as error:  # of the metadata log: an epoch that is not on the disk would be given twice
+            self._services.log_manager.set_offline(partition, error)
+            return
+        self._services.replicas.serve_loaded(loaded.log)
+        self._late_checks.add(loaded.log)
+        self._recovered_flush.begin([loaded.log])

@@ -1,0 +1,109 @@
+"""What readers should know about logs and fetches do not say: offsets that may be lost, and transactions whose end is.
+
+A broker that only reads looks for both when it opens a log, and reports them as keys of a topic's settings
+(`core.broker.config.config_sources`). One that owns its logs learns of offsets that are missing between segments from
+what opens and checks them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.common.errors import PlogError
+from core.files.directory_lock import find_lock_holder
+from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
+from core.files.transaction_marker import FateKind
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.resolved_transactions import ResolvedTransactions
+from core.forensics.unexplained_gaps import UnexplainedGaps
+from core.log.log_loader import LoadedLog
+from core.log.log_manager import LogManager
+from core.log.partition_log import PartitionLog
+
+_log = logging.getLogger("plog.broker")
+
+
+class Doubts(NamedTuple):
+    """Offsets [start, end) that are missing for no known reason, or of batches that may have been aborted."""
+
+    unexplained: list[tuple[int, int]]
+    undecided: list[tuple[int, int]]
+
+
+class SuspectedLoss:
+    """Owned by the broker's task, but for `find`."""
+
+    def __init__(self, log_manager: LogManager, replicas: ReplicaManager, origin: Path) -> None:
+        """`origin` is the user's directory, of which the log manager's may be a shadow."""
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._origin = origin
+
+    def find(self, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> Doubts:
+        """Looks for them in a log that is only read; in any thread, as it may read the whole log. `evidence` is no more
+        that of a clean stop afterwards: the engine may have changed the shadow.
+        """
+        log, partition = loaded.log, loaded.log.partition
+        gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
+        holes = UnexplainedGaps()
+        if loaded.unexplained is not None:
+            for start, end in loaded.unexplained:
+                holes.add(start, end)
+        else:
+            evidence.was_stopped_cleanly = False
+            with contextlib.closing(PartitionReader(log.directory, evidence=evidence, is_locked=True)) as reader:
+                holes = reader.unexplained(log.log_start_offset, log.log_end_offset, gaps, most_batches=None)
+        if holes.count:
+            _log.warning("%s: %s", partition, holes.text(self._log_manager.directory))
+        undecided: list[tuple[int, int]] = []
+        if holes.count or gaps or loaded.is_odd or read_lost_offsets(log.directory):
+            undecided = self._judge_transactions(log)
+        return Doubts(holes.ranges if holes.count else [], undecided)
+
+    def note(self, log: PartitionLog, doubts: Doubts, unreadable: Iterable[Path]) -> None:
+        """Takes up what was found. `unreadable` are the segments that can't be opened: nothing else reports those after
+        a log's end.
+        """
+        if doubts.unexplained:
+            self._replicas.unexplained[log.partition] = doubts.unexplained
+        if doubts.undecided:
+            self._replicas.undecided[log.partition] = doubts.undecided
+        for path in unreadable:
+            parsed, partition = parse_offset_file_name(path.name), locate_partition(path.parent)[0]
+            is_after = parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset
+            if partition == log.partition and is_after:
+                self._log_manager.with_wrong_tail.add(log.partition)
+
+    def note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
+        """Takes up the offsets [start, end) that are missing between the segments of a log that is still served."""
+        if self._log_manager.logs.get(log.partition) is not log:
+            return
+        if holes:
+            self._replicas.unexplained[log.partition] = list(holes)
+        else:
+            self._replicas.unexplained.pop(log.partition, None)
+
+    def _judge_transactions(self, log: PartitionLog) -> list[tuple[int, int]]:
+        """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,
+        indexes may have been made again. Gives the offsets of batches of which that is not known.
+        """
+        partition, directory = log.partition, self._origin / log.directory.name
+        evidence, is_beside_writer = KnownOffsetsOfDirectory(self._origin), find_lock_holder(self._origin) is not None
+        with contextlib.suppress(PlogError, OSError):  # what can't be read is reported elsewhere
+            reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
+            with contextlib.closing(reader):
+                fates = reader.transaction_fates
+                log.judged = ResolvedTransactions(fates, reader.last_stable_offset)
+            undecided = [fate for fate in fates if fate.fate is FateKind.UNKNOWN]
+            for fate in undecided:
+                why = "aborted or not can't be told; readers of committed records do not get them"
+                _log.warning("%s: %s: %s: %s", partition, fate.records_text, why, fate.evidence)
+            return sorted((base, last + 1) for fate in undecided for base, last in fate.batches)
+        return []

@@ -1,0 +1,180 @@
+"""What a broker does as a member of a cluster: it obeys the controller, leads some partitions and follows others.
+
+The controller says by LeaderAndIsr what this broker leads and follows; `ReplicaFetcherManager` fetch what is followed,
+`IsrReporter` tells the controller who is in sync with what is led. `join` comes when the broker listens, `leave` before
+it stops listening: until the controller has handed over what is led here, clients are served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from core.broker.config.client_quotas import ClientQuotas
+from core.broker.controller.controller_elector import ControllerElector
+from core.broker.coordinators.transaction_peers import TransactionPeers
+from core.broker.partitions.log_services import LogServices
+from core.broker.replication.auto_topic_creation import AutoTopicCreation
+from core.broker.replication.cluster_peers import ClusterPeers
+from core.broker.replication.controller_channel import ControllerChannel
+from core.broker.replication.isr_reporter import IsrReporter
+from core.broker.replication.leader_and_isr_changes import LeaderAndIsrChanges
+from core.broker.replication.leadership_handover import controlled_shutdown
+from core.broker.replication.producer_id_blocks import ProducerIdBlocks
+from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
+from core.broker.serving.receive_buffers import ReceiveBuffers
+from core.cluster.image.cluster_member_metadata import NO_CONTROLLER, ClusterMemberMetadata
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.zookeeper_metadata import ControlFence
+from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+
+_log = logging.getLogger("plog.broker")
+
+_SILENCE_MS = 10_000
+
+ReadConfigs = Callable[[Iterable[str]], Pending[None] | None]
+"""Takes up the settings of new topics of those names; gives what is to be waited for, None if that is nothing."""
+
+
+class Membership:
+    """Owned by the broker's task."""
+
+    def __init__(
+        self,
+        services: LogServices,
+        controller: ClusterMemberMetadata,
+        peers: ClusterPeers,
+        read_configs: ReadConfigs,
+        quotas: ClientQuotas,
+    ) -> None:
+        self.controller = controller
+        self.quotas = quotas
+        self.read_configs = read_configs
+        self.control: ControllerElector | None = None
+        """The broker's candidacy for the office of the controller, once it stands."""
+        self.assigned = LeaderAndIsrChanges(services)
+        self._said: set[str] = set()
+        self._services = services
+        self._peers = peers
+        self._fence = ControlFence()
+        buffers = ReceiveBuffers()
+        config, node_id = services.config, services.node.node_id
+        client_id = f"broker-{node_id}"
+        self.channel = ControllerChannel(self._find_controller, config, buffers, client_id=client_id)
+        self.transactions = TransactionPeers(peers.find_endpoint, config, buffers, client_id)
+        self.producer_ids = ProducerIdBlocks(self.channel, node_id=node_id, broker_epoch=self._broker_epoch)
+        self._isr_reporter = IsrReporter(
+            self.channel, node_id=node_id, broker_epoch=self._broker_epoch, on_answer=services.replicas.on_isr_answer
+        )
+        self._topic_creation = AutoTopicCreation(self.channel, lambda: services.config)
+        self._fetchers = ReplicaFetcherManager(
+            FollowingBroker(
+                node_id=node_id,
+                replicas=services.replicas,
+                log_manager=services.log_manager,
+                find_endpoint=peers.find_endpoint,
+                broker_epoch=self._broker_epoch,
+                config=lambda: services.config,
+                runtime=services.runtime,
+                buffers=buffers,
+                quota=services.quotas.follower,
+            )
+        )
+        services.replicas.on_proposal = self._isr_reporter.propose
+        services.topics.ask_for = self._topic_creation.begin
+        controller.allocate = self.producer_ids.take
+        controller.subscribe(self._on_metadata)
+        verifier = self.transactions.verifier
+        services.replicas.subscribe(verifier.forget, lambda partition: verifier.forget(partition.log.partition))
+
+    def _broker_epoch(self) -> int:
+        return self.controller.broker_epoch
+
+    def _find_controller(self) -> tuple[int, Endpoint] | None:
+        endpoint = self._peers.find_endpoint(self.controller.controller_id)
+        return None if endpoint is None else (self.controller.controller_id, endpoint)
+
+    # --- the controller's requests
+
+    def find_error(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> ErrorCode | None:
+        """Finds why a control request is refused; None if it is the present controller's, which is noted then."""
+        error = self._fence.find_error(controller_epoch, broker_epoch)
+        if error is None and (controller_id, controller_epoch) != (
+            self.controller.controller_id,
+            self.controller.epoch,
+        ):
+            self.controller.note_controller(controller_id, controller_epoch)
+            self.channel.look_again()
+        return error
+
+    def _on_metadata(self, delta: MetadataDelta) -> None:
+        if delta.brokers.changed:
+            self._fetchers.on_brokers_changed()
+            self.transactions.on_brokers_changed()
+            self.channel.look_again()
+
+    # --- its place
+
+    def note_unfit(self, reason: str, hint: str) -> None:
+        """Logs that a controller can't be obeyed, unless one was: what comes then is of somebody else. It is no reason
+        to leave, as anybody may send such a request.
+        """
+        if self.controller.controller_id == NO_CONTROLLER and reason not in self._said:
+            self._said.add(reason)
+            _log.error("%s: this broker leads and follows nothing; %s", reason, hint)
+
+    def on_registered(self, broker_epoch: int) -> None:
+        """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""
+        self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
+        self.producer_ids.begin()
+        self.channel.look_again()
+        self._services.runtime.schedule(_SILENCE_MS, self._say_silence)
+
+    def _say_silence(self) -> None:
+        if self.controller.controller_id == NO_CONTROLLER:
+            _log.warning(
+                "no controller of the cluster has spoken to this broker in %d s: until one does, clients that ask for "
+                "topics are disconnected. Is a broker of Kafka's running, and can it reach this one's listener %s?",
+                *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
+            )
+
+    @property
+    def max_lag(self) -> int:
+        """How many committed records the replica lacks that lacks most, of those that follow here."""
+        return self._fetchers.max_lag
+
+    @property
+    def look_every_ms(self) -> int:
+        """How often `ReplicaManager.look_at_followers` is to be called."""
+        return self._peers.max_lag_ms // 2
+
+    @property
+    def is_controller(self) -> bool:
+        """Says whether this broker is in office."""
+        return self.control is not None and self.control.term is not None
+
+    async def hand_over(self) -> None:
+        """Has the controller elect others for what is led here, before the broker stops. If none has ever spoken to it,
+        nothing is here.
+        """
+        if self.controller.controller_id == NO_CONTROLLER:
+            return
+        await controlled_shutdown(
+            self.channel,
+            self._services.config,
+            node_id=self._services.node.node_id,
+            broker_epoch=self._broker_epoch,
+        )
+
+    async def close(self) -> None:
+        """Follows and asks nobody any more."""
+        if self.control is not None:
+            await self.control.close()
+        await self._fetchers.close()
+        self.channel.close()
+        await self._isr_reporter.close()
+        await self._topic_creation.close()
+        await self.producer_ids.close()
+        await self.transactions.close()

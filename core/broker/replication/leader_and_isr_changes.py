@@ -1,0 +1,278 @@
+"""Which replicas a member of a cluster holds, as its controller says by LeaderAndIsr and StopReplica, and nothing else.
+
+What is assigned makes an image of its own, apart from the one of all topics: UpdateMetadata may tell of a leader before
+that leader knows. A change of it is a delta, which `ReplicaManager.apply` takes up as it does a lone broker's.
+
+Source: kafka.server.ReplicaManager.becomeLeaderOrFollower and stopReplicas, of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from copy import copy
+from functools import partial
+from typing import NamedTuple
+
+from core.broker.partitions.log_services import LogServices
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
+from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.zookeeper_metadata import MIGRATING_DIRECTORY
+from core.cluster.partition.partition_state import LeaderRecoveryState
+from core.common.error_code import ErrorCode
+from core.common.errors import PlogError
+from core.common.filesystem import access_error
+from core.common.steps import Steps, finish
+from core.common.topic_partition import TopicPartition, is_valid_topic_name
+from core.files.file_names import CLUSTER_METADATA_TOPIC
+from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from core.protocol.schema.stop_replica import StopReplicaRequest
+
+_log = logging.getLogger("plog.broker")
+
+_ANY_EPOCHS = (-1, -2)
+"""Leader epochs of a StopReplica that holds whatever is known: of a topic that is deleted, and of old controllers."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Stopped(NamedTuple):
+    """What StopReplica says of one partition."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    is_deleted: bool
+
+
+class LeaderAndIsrChanges:
+    """Owned by the broker's task."""
+
+    def __init__(self, services: LogServices) -> None:
+        self._services = services
+        services.log_manager.remembers_lost_ends = True
+        self._image = MetadataImage(has_known_topics=True)
+        self._unfit: dict[TopicPartition, PlogError] = {}
+        """What this broker was to lead and does not, as its log lacks committed records."""
+
+    # --- LeaderAndIsr
+
+    def take_up(self, request: LeaderAndIsrRequest) -> Steps[Errors]:
+        """Takes up what the request assigns: roles change, and new logs are made, in the steps. Gives for each
+        partition whether it was taken.
+
+        STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION
+        for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one whose topic id is another topic's,
+        KAFKA_STORAGE_ERROR for one whose log is offline, INVALID_TOPIC_EXCEPTION for a name that is no folder's.
+        """
+        self._forget_replaced(request)
+        errors: Errors = {}
+        taken: dict[TopicPartition, PartitionRecord] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name = TopicPartition(topic.topic_name, state.partition_index)
+                registration = _registration(topic.topic_id, state)
+                error = (
+                    self._why_refused(name, registration)
+                    or self._why_unusable(name, topic.topic_id)
+                    or self._why_not_led(name, registration)
+                )
+                errors[name] = error or ErrorCode.NONE
+                if error is None:
+                    taken[name] = registration
+        effects = self._apply(self._records_of(taken))
+        for name in taken:
+            self._services.late_loads.when_loaded(name, self, partial(self._on_loaded, name))
+        for starting in effects:
+            yield from starting
+        offline = self._services.log_manager.offline.keys() | self._unfit.keys()
+        return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
+
+    def _forget_replaced(self, request: LeaderAndIsrRequest) -> None:
+        """Forgets topics whose names belong to others now, and sets their folders aside. They were deleted without our
+        being told: a controller tells nobody who is no replica any more, and a broker that was away may not know that
+        it is none. Kafka's brokers refuse the new topic until they are started again (INCONSISTENT_TOPIC_ID).
+        """
+        for topic in request.topic_states:
+            known = self._image.topics.get(topic.topic_name)
+            if known and known.topic_id != topic.topic_id and self._image.find_name(topic.topic_id) is None:
+                self._apply([RemoveTopicRecord(known.topic_id)])
+                for number in known.partitions:
+                    self._why_unusable(TopicPartition(known.name, number), topic.topic_id)
+
+    def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
+        node_id, topic_id = self._services.node.node_id, registration.topic_id
+        if _is_impossible(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if name in self._services.log_manager.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if name in self._unfit and (
+            registration.leader == NO_LEADER or self._find_loss(name, registration) is not None
+        ):
+            return ErrorCode.KAFKA_STORAGE_ERROR  # nobody leads, or it is asked again, in the epoch that is known
+        topic = self._image.topics.get(name.topic)
+        if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if node_id not in registration.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if registration.leader == node_id and node_id not in registration.isr:
+            return ErrorCode.INVALID_REQUEST
+        known = self._image.find_partition(name)
+        if known is not None and registration.leader_epoch <= known.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        return None
+
+    def _why_unusable(self, name: TopicPartition, topic_id: bytes) -> ErrorCode | None:
+        """Sets aside what the folder has of another topic, unless the disk refuses."""
+        log_manager = self._services.log_manager
+        try:
+            log_manager.ensure_topic(name, topic_id)
+        except OSError as error:
+            log_manager.set_offline(name, access_error(error, error.filename or log_manager.directory, "rename"))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None
+
+    def _why_not_led(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
+        """Refuses to lead what `_find_loss` finds. A log that is still to be opened is looked at when it is open."""
+        error = self._find_loss(name, registration)
+        if error is None:
+            self._unfit.pop(name, None)
+            return None
+        self._note_unfit(name, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _on_loaded(self, name: TopicPartition) -> None:
+        """Called when the log of a partition is open that was assigned before. If this broker is not to lead it, it
+        leads no more, and the controller is told that it can't.
+        """
+        registration = self._image.find_partition(name)
+        if registration is None or name not in self._services.replicas.partitions:
+            return
+        error = self._find_loss(name, registration)
+        if error is not None:
+            self._note_unfit(name, error)
+            for steps in self._apply([self._without_role(registration, is_deleted=False)]):
+                finish(steps)
+            self._services.log_manager.report_offline()
+
+    def _note_unfit(self, name: TopicPartition, reason: PlogError) -> None:
+        if name not in self._unfit:
+            _log.error("%s is not led here: %s", name, reason)
+        self._unfit[name] = reason
+
+    def _find_loss(self, name: TopicPartition, registration: PartitionRecord) -> PlogError | None:
+        """Finds committed records that this broker is to lead without: whoever follows would cut them (KAFKA-14139).
+
+        It does not lead then as long as another one is in sync, who may have them. A plog as the controller does not
+        ask it to: it has compared the logs.
+        """
+        lost = self._services.log_manager.lost_ends.get(name)
+        if lost is None or registration.leader == NO_LEADER:
+            return None
+        node_id = self._services.node.node_id
+        is_last = registration.isr == [node_id]
+        is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
+        if registration.leader != node_id or is_wanted or is_last:
+            del self._services.log_manager.lost_ends[name]  # from now on committed is what that leader has
+            return None
+        return PlogError(
+            f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and others are in sync"
+        )
+
+    def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:
+        made: set[str] = set()
+        for name, registration in taken.items():
+            if name.topic not in self._image.topics and name.topic not in made:
+                made.add(name.topic)
+                yield TopicRecord(name.topic, registration.topic_id)
+            yield registration
+
+    # --- StopReplica
+
+    def stop(self, request: StopReplicaRequest) -> Steps[Errors]:
+        """Follows the partitions no more; deletes those that are to be deleted, which may be folders that nobody has
+        assigned in this life of the broker. Gives for each whether it was done.
+        """
+        errors: Errors = {}
+        stopped: list[PartitionRecord] = []
+        deleted: list[TopicPartition] = []
+        for one in _stopped(request):
+            error = self._why_not_stopped(one)
+            errors[one.partition] = error or ErrorCode.NONE
+            if error is None:
+                known = self._image.find_partition(one.partition)
+                if known is not None:
+                    stopped.append(self._without_role(known, is_deleted=one.is_deleted))
+                if one.is_deleted:
+                    self._unfit.pop(one.partition, None)
+                    deleted.append(one.partition)
+        effects = self._apply(stopped)
+        self._apply(self._removed_topics())
+        configs = {name: self._services.configs.of_topic(name.topic) for name in deleted}
+        for steps in effects + self._services.topics.remove_logs(configs):
+            yield from steps
+        left = filter(self._services.log_manager.has_folder, deleted)  # which the disk has refused to rename
+        return errors | dict.fromkeys(left, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
+        if _is_impossible(one.partition):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if one.partition in self._services.log_manager.offline and not one.is_deleted:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known = self._image.find_partition(one.partition)
+        if known is not None and one.leader_epoch not in _ANY_EPOCHS and one.leader_epoch < known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return None
+
+    def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
+        """Gives the partition as it is once it is stopped: led by nobody, as far as this node knows, and without a
+        replica here if it is deleted.
+        """
+        after = copy(known)
+        if is_deleted:
+            after.replicas = [one for one in known.replicas if one != self._services.node.node_id]
+        after.leader = NO_LEADER
+        return after
+
+    def _removed_topics(self) -> list[MetadataRecord]:
+        """Forgets topics of which nothing is held any more: the next one of that name may have another id."""
+        node_id = self._services.node.node_id
+        return [
+            RemoveTopicRecord(topic.topic_id)
+            for topic in self._image.topics.values()
+            if not any(node_id in partition.replicas for partition in topic.partitions.values())
+        ]
+
+    def _apply(self, records: Iterable[MetadataRecord]) -> list[Steps[None]]:
+        delta = MetadataDelta(self._image).replay(records)
+        self._image = delta.apply()
+        return self._services.replicas.apply(delta)
+
+
+def _is_impossible(name: TopicPartition) -> bool:
+    """Says whether no controller can mean that: its folder would be somewhere else, or is no replica's."""
+    return not is_valid_topic_name(name.topic) or name.topic == CLUSTER_METADATA_TOPIC
+
+
+def _registration(topic_id: bytes, state: LeaderAndIsrPartitionState) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=state.partition_index,
+        topic_id=topic_id,
+        replicas=state.replicas,
+        isr=state.isr,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        leader_recovery_state=state.leader_recovery_state,
+        adding_replicas=state.adding_replicas,
+        removing_replicas=state.removing_replicas,
+        directories=[MIGRATING_DIRECTORY] * len(state.replicas),
+    )
+
+
+def _stopped(request: StopReplicaRequest) -> Iterator[Stopped]:
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            name = TopicPartition(topic.topic_name, state.partition_index)
+            yield Stopped(name, state.leader_epoch, state.delete_partition)

@@ -1,0 +1,99 @@
+"""Connections with more requests than one turn is worth: they take turns, and everybody else is served in between.
+
+A client may send thousands of requests without waiting for an answer. A connection handles what came for about
+`TURN_SECONDS`, then stands in line; the line moves for at most `ROUND_SECONDS` before the loop looks at all the other
+sockets again. So what one peer has in the queue, or two hundred, costs another's next request no more than a round.
+
+A single request that takes longer is worked on in steps (`stepped_answer.py`), turn by turn, too: a few such requests
+at a time, as each holds what it is working on; the others wait until one of them is done. What holds nothing, such as
+to make the logs of a topic, which may take a minute, waits for none of them, nor they for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic  # noqa: TID251  how long a turn takes
+
+from core.common.steps import Steps
+
+TURN_SECONDS = 0.002
+ROUND_SECONDS = 0.002
+MOST_AT_WORK = 4
+
+
+class FairScheduler:
+    """The line of one server; owned by the loop's task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._line: deque[Callable[[], None]] = deque()
+        self._is_moving = False
+        self._at_work = 0
+        self._work: deque[Callable[[], bool]] = deque()
+
+    def wait(self, take_turn: Callable[[], None]) -> None:
+        """Calls back once, when the turn comes."""
+        self._line.append(take_turn)
+        self._move()
+
+    def take(self, take_turn: Callable[[], bool]) -> None:
+        """Calls back, turn by turn, as long as that gives True: there is more to do."""
+
+        def go_on() -> None:
+            if take_turn():
+                self.wait(go_on)
+
+        self.wait(go_on)
+
+    def work(self, take_turn: Callable[[], bool]) -> None:
+        """Does likewise for what holds memory as long as it is at work: when there is a place for it."""
+        if self._at_work == MOST_AT_WORK:
+            self._work.append(take_turn)
+            return
+        self._at_work += 1
+
+        def take_turn_in_place() -> bool:
+            has_more = False
+            try:
+                has_more = take_turn()
+            finally:
+                if not has_more:
+                    self._at_work -= 1
+                    if self._work:
+                        self.work(self._work.popleft())
+            return has_more
+
+        self.take(take_turn_in_place)
+
+    @property
+    def has_enough_work(self) -> bool:
+        """Whether more of it would have to wait."""
+        return self._at_work == MOST_AT_WORK
+
+    def go_through(self, steps: Steps[None]) -> None:
+        """Does the broker's own work, a turn's worth at a time, beside all that is in the line."""
+
+        def take_turn() -> bool:
+            end_s = monotonic() + TURN_SECONDS
+            return any(monotonic() >= end_s for _ in steps)
+
+        self.take(take_turn)
+
+    def _move(self) -> None:
+        if self._line and not self._is_moving:
+            self._is_moving = True
+            self._loop.call_soon(self._go_round)
+
+    def _go_round(self) -> None:
+        """Calls those who stand in line now, as long as the round lasts."""
+        end_s = monotonic() + ROUND_SECONDS
+        try:
+            for _ in range(len(self._line)):
+                self._line.popleft()()
+                if monotonic() >= end_s:
+                    break
+        finally:
+            self._is_moving = False
+            self._move()

@@ -1,0 +1,105 @@
+"""When a member of a cluster knows all topics: ZooKeeper lists them, and the controller tells of them, one by one.
+
+The first UpdateMetadata to a broker that has registered may name brokers alone, and many topics come in several of
+them. Until the controller has told of every topic that ZooKeeper lists, `ClusterMemberMetadata.is_informed` is False,
+and no client hears that a topic does not exist. The controller tells nobody of a topic that is being deleted, that was
+never led, or that it can't read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from core.cluster.controller.controller_context import ControlledTopic
+from core.cluster.controller.controller_writes import NOT_WRITTEN
+from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
+from core.zookeeper.controller_store import ControllerStore
+from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_transaction import ZooKeeperError
+
+_log = logging.getLogger("plog.zookeeper")
+
+_LOOK_AGAIN_SECONDS = 0.5
+"""How long it waits for news before it looks again: topics are deleted, too."""
+_WARN_AFTER_LOOKS = 20
+
+T = TypeVar("T")
+
+
+class Read(Protocol):
+    """Reads as often as it takes."""
+
+    async def __call__(self, read: Callable[[], Awaitable[T]], /) -> T: ...
+
+
+class UnannouncedTopics:
+    """Owned by the loop's thread."""
+
+    def __init__(self, session: ZooKeeperSession, controller: ClusterMemberMetadata, read: Read) -> None:
+        self._controller = controller
+        self._read = read
+        self._store = ControllerStore(session, 0, 0)  # which reads as a controller does
+        self._news = asyncio.Event()
+        controller.subscribe(lambda _delta: self._news.set())
+
+    async def wait(self, broker_epoch: int) -> None:
+        """Sets `is_informed` when the controller has told of all topics, unless the broker has registered again by
+        then.
+        """
+        self._controller.is_informed = False
+        looks = 0
+        try:
+            while self._controller.broker_epoch == broker_epoch:
+                self._news.clear()
+                untold = await self._find_untold() if self._controller.image.brokers else None
+                if self._controller.broker_epoch != broker_epoch:
+                    return
+                if self._controller.image.brokers and untold is None:
+                    self._controller.is_informed = True
+                    return
+                looks += 1
+                if looks == _WARN_AFTER_LOOKS and untold is not None:
+                    self._warn(untold)
+                await self._wait_for_news()
+        except ZooKeeperError as error:  # this broker is about to end
+            _log.debug("which topics there are is not known: %s", error)
+
+    async def _wait_for_news(self) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), _LOOK_AGAIN_SECONDS)
+        except TimeoutError:
+            return
+
+    async def _find_untold(self) -> str | None:
+        """Finds a topic of which the controller has yet to tell; None if there is none."""
+        listed = set(await self._read(self._store.topic_names))
+        listed.difference_update(await self._read(self._store.deleted_topics))
+        lacking = [topic for topic in sorted(listed) if self._controller.lacks(topic)]
+        for some in filter(None, (lacking[:1], lacking[1:])):  # the first says nearly always how it stands
+            others = {one.topic_id: one.name for one in self._controller.image.topics.values() if one.name not in some}
+            found = (await self._read(partial(self._store.read_topics, some, others))).topics
+            for topic, controlled in found.items():
+                if self._count_led(controlled) > self._count_known(topic):
+                    return topic
+        return None
+
+    @staticmethod
+    def _count_led(topic: ControlledTopic) -> int:
+        """Counts the partitions of which a controller tells: those that were led once."""
+        return sum(state.partition_epoch != NOT_WRITTEN for state in topic.partitions.values())
+
+    def _count_known(self, topic: str) -> int:
+        known = self._controller.image.topics.get(topic)
+        return 0 if known is None else len(known.partitions)
+
+    def _warn(self, topic: str) -> None:
+        _log.warning(
+            "ZooKeeper has the topic %s, of which the controller, broker %d, has not told this broker: until it does, "
+            "clients that ask for topics that are unknown here are disconnected",
+            topic,
+            self._controller.controller_id,
+        )

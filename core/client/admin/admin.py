@@ -1,0 +1,372 @@
+"""What the command line does with a cluster besides records: topics, and configurations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from core.client.admin.controller_connection import at_controller
+from core.client.net.client_connection import ClientConnection
+from core.client.net.coordinator_connection import ensure_success
+from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
+from core.client.net.leader_retry import retry_while_leader_moves
+from core.client.net.read_options import METADATA_SECONDS
+from core.cluster.description.topic_description import PartitionDescription, TopicDescription
+from core.common.config_def import ConfigResourceType, ConfigSource
+from core.common.error_code import ErrorCode
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
+from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
+from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from core.protocol.schema.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribableLogDirTopic, DescribeLogDirsRequest
+from core.protocol.schema.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
+from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+LATEST = -1
+EARLIEST = -2
+
+_TIMEOUT_MS = 30_000
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.2
+
+
+class AlterOperation(IntEnum):
+    """Numbers of org.apache.kafka.clients.admin.AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """What to do with one key; DELETE has no value."""
+
+    key: str
+    operation: AlterOperation
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One key of a resource; a sensitive one has no value. `source` is a `ConfigSource`; `doc` is there on request."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+    doc: str | None
+
+
+_ERRORS_OF_NO_ACCESS = (
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+_UNEXPECTED_HINT = (
+    "the log of the controller says why. One of Kafka's with ZooKeeper answers so, for example, if some brokers have a "
+    "rack and others none: plog cluster brokers"
+)
+
+
+class Admin:
+    """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused, and those of
+    settings BrokerAwayError for a broker that is not there.
+
+    The controller says that a topic is made, deleted or grown, and other brokers hear of it a moment later: each method
+    that does this returns when the broker that is asked next knows of it; if that answers, after 5 s at the latest.
+    """
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made. Its partitions
+        have leaders then.
+        """
+        topic = CreatableTopic(
+            name,
+            partitions,
+            replication_factor,
+            configs=[CreatableTopicConfig(key, value) for key, value in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest([topic], _TIMEOUT_MS, validate_only)
+
+        def create(connection: ClientConnection) -> None:
+            for result in connection.call(CREATE_TOPICS, request).topics:
+                try:
+                    ensure_success(result.error_code, name, result.error_message)
+                except KafkaError as error:
+                    if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                        error.hint = _UNEXPECTED_HINT
+                    raise
+
+        at_controller(self._client, create)
+        if not validate_only:
+            self._wait_until([name], lambda topic: topic is not None and _has_leaders(topic))
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        states = [DeleteTopicState(name) for name in names]
+
+        def delete(connection: ClientConnection) -> None:
+            by_state = connection.version_of(DELETE_TOPICS) >= 6
+            request = DeleteTopicsRequest(
+                topics=states if by_state else [], topic_names=[] if by_state else list(names), timeout_ms=_TIMEOUT_MS
+            )
+            for result in connection.call(DELETE_TOPICS, request).responses:
+                ensure_success(result.error_code, result.name or "", result.error_message)
+
+        at_controller(self._client, delete)
+        self._wait_until(names, lambda topic: topic is None)
+
+    def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Grows the topic to `count` partitions."""
+        request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _TIMEOUT_MS, validate_only)
+
+        def create(connection: ClientConnection) -> None:
+            for result in connection.call(CREATE_PARTITIONS, request).results:
+                ensure_success(result.error_code, name, result.error_message)
+
+        at_controller(self._client, create)
+        if not validate_only:
+            self._wait_until([name], lambda topic: topic is not None and len(topic.partitions) >= count)
+
+    def _wait_until(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> None:
+        """Returns when it is so of what a broker knows of each of the topics, or when none tells: the change is made by
+        then. What the client knew of them is out of date.
+        """
+        deadline_s, pause_s = time.monotonic() + METADATA_SECONDS, _FIRST_PAUSE_SECONDS
+        while not self._is_known(names, is_so) and time.monotonic() < deadline_s:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_SECONDS)
+        for name in names:
+            self._client.forget_topic(name)
+
+    def _is_known(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> bool:
+        """Asks once; yes as well if no broker tells."""
+        try:
+            found = self._client.refresh(names, skips_unknown=True)
+        except KafkaError as error:
+            return error.code not in RETRIABLE
+        except PlogError:
+            return True
+        return all(is_so(found.get(name)) for name in names)
+
+    # --- configurations
+
+    def alter_configs(
+        self,
+        resource_type: ConfigResourceType,
+        name: str,
+        changes: Sequence[ConfigChange],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        configs = [AlterableConfig(change.key, change.operation, change.value) for change in changes]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, configs)], validate_only)
+        connection = self._connection_for(resource_type, name)
+        for result in connection.call(INCREMENTAL_ALTER_CONFIGS, request).responses:
+            ensure_success(result.error_code, name, result.error_message)
+
+    def describe_configs(
+        self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
+    ) -> list[ConfigValue]:
+        """Gives every key of the resource, by name."""
+        resource = DescribeConfigsResource(resource_type, name, None)
+        request = DescribeConfigsRequest([resource], include_documentation=with_docs)
+        values: list[ConfigValue] = []
+        for result in self._connection_for(resource_type, name).call(DESCRIBE_CONFIGS, request).results:
+            ensure_success(result.error_code, name, result.error_message)
+            values += [
+                ConfigValue(c.name, c.value, c.config_source, c.read_only, c.is_sensitive, c.documentation)
+                for c in result.configs
+            ]
+        return sorted(values, key=lambda value: value.name)
+
+    def find_configs(
+        self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
+    ) -> list[ConfigValue]:
+        """Does as `describe_configs`; gives none if the server is too old for it, or this client may not ask."""
+        try:
+            return self.describe_configs(resource_type, name, with_docs=with_docs)
+        except KafkaError as error:
+            if error.code in _ERRORS_OF_NO_ACCESS:
+                return []
+            raise
+
+    def find_topic_setting(self, names: Sequence[str], key: str) -> dict[str, str]:
+        """Finds what holds for each topic; those are missing of which this client may not know it."""
+        asked = [DescribeConfigsResource(ConfigResourceType.TOPIC, name, [key]) for name in names]
+        answer = self._client.any_connection().call(DESCRIBE_CONFIGS, DescribeConfigsRequest(asked))
+        return {
+            result.resource_name: config.value
+            for result in answer.results
+            for config in result.configs
+            if not result.error_code and config.value is not None
+        }
+
+    def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
+        """Gives what has settings, by type and name: of those types, or of all."""
+        answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
+        ensure_success(answer.error_code, "configurations")
+        found = [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
+        return sorted(found)
+
+    def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
+        """Gives one to the broker that a resource is about, else to any. Raises BrokerAwayError if there is no such
+        broker: no other one takes or gives its settings.
+        """
+        if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
+            if int(name) not in self._client.node_ids:
+                self._client.refresh([])
+            if int(name) not in self._client.node_ids:
+                raise BrokerAwayError(int(name), self._client.node_ids)
+            return self._client.connection_to(int(name))
+        return self._client.any_connection()
+
+    # --- records and offsets
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Moves the start of each log to that offset, or to the end with -1; gives where they start now. Raises
+        KafkaError for the first that was refused; it names those that were moved all the same.
+        """
+        by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
+        for partition, offset in offsets.items():
+            topics = by_leader.setdefault(self._client.leader_of(partition), {})
+            topics.setdefault(partition.topic, []).append(DeleteRecordsPartition(partition.partition, offset))
+        starts, refused = dict[TopicPartition, int](), list[KafkaError]()
+        for leader, topics in by_leader.items():
+            request = DeleteRecordsRequest([DeleteRecordsTopic(*topic) for topic in topics.items()], _TIMEOUT_MS)
+            for topic in self._client.connection_to(leader).call(DELETE_RECORDS, request).topics:
+                for result in topic.partitions:
+                    partition = TopicPartition(topic.name, result.partition_index)
+                    try:
+                        ensure_success(result.error_code, str(partition))
+                        starts[partition] = result.low_watermark
+                    except KafkaError as error:
+                        refused.append(error)
+        if refused:
+            moved = "".join(
+                f"; {partition} starts at offset {start} now" for partition, start in sorted(starts.items())
+            )
+            raise KafkaError(refused[0].code, f"{refused[0].message}{moved}", hint=refused[0].hint)
+        return starts
+
+    def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
+        """Gives the bytes of each partition's log: of the largest replica that brokers report. One that can't be
+        reached reports none.
+        """
+        partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
+        sizes: dict[TopicPartition, int] = {}
+        for node_id in self._client.node_ids:
+            try:
+                answer = self._client.connection_to(node_id).call(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(partitions))
+            except ConnectionFailedError:
+                self._client.forget_connection(node_id)
+                continue
+            for result in answer.results:
+                for topic in result.topics:
+                    for found in topic.partitions:
+                        partition = TopicPartition(topic.name, found.partition_index)
+                        sizes[partition] = max(sizes.get(partition, 0), found.partition_size)
+        return sizes
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Gives partitions with their offsets and sizes, and the topic's overrides."""
+        topic = self._client.topic(name)
+        led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
+        starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
+        ends = self.list_offsets(dict.fromkeys(led, LATEST))
+        topic = self._client.topic(name)  # leaders may have changed meanwhile
+        sizes = self.log_sizes([name])
+        configs = self.describe_configs(ConfigResourceType.TOPIC, name)
+        overrides = {c.name: c.value or "" for c in configs if c.source == ConfigSource.TOPIC_CONFIG}
+        damaged = next((parse_damaged_offsets(c.value) for c in configs if c.name == DAMAGED_OFFSETS and c.value), {})
+        return TopicDescription(
+            name,
+            topic.topic_id,
+            overrides,
+            [
+                PartitionDescription(
+                    partition=number,
+                    leader=info.leader,
+                    leader_epoch=info.leader_epoch,
+                    replicas=info.replicas,
+                    isr=info.isr,
+                    start_offset=starts.get(TopicPartition(name, number), -1),
+                    end_offset=ends.get(TopicPartition(name, number), -1),
+                    size_bytes=sizes.get(TopicPartition(name, number)),
+                    damaged=tuple(f"{first}-{last}" for first, last in damaged.get(number, ())),
+                )
+                for number, info in sorted(topic.partitions.items())
+            ],
+        )
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
+    ) -> dict[TopicPartition, int]:
+        """Gives the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
+        timestamp lies beyond every record. Leaders may change meanwhile (`retry_while_leader_moves`).
+        """
+        return retry_while_leader_moves(self._client, lambda: self._ask_for_offsets(timestamps, isolation_level))
+
+    def _ask_for_offsets(
+        self, timestamps: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, int]:
+        by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+        for partition, timestamp in timestamps.items():
+            topics = by_leader.setdefault(self._client.leader_of(partition), {})
+            topics.setdefault(partition.topic, []).append(
+                ListOffsetsPartition(partition.partition, timestamp=timestamp)
+            )
+        offsets = {}
+        for leader, topics in by_leader.items():
+            wanted = [ListOffsetsTopic(name, partitions) for name, partitions in topics.items()]
+            request = ListOffsetsRequest(-1, isolation_level, wanted, _TIMEOUT_MS)
+            for topic in self._client.connection_to(leader).call(LIST_OFFSETS, request).topics:
+                for found in topic.partitions:
+                    partition = TopicPartition(topic.name, found.partition_index)
+                    if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_there(partition):
+                        text = f"broker {leader} has not heard yet of {partition}, which it is to lead"
+                        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
+                    ensure_success(found.error_code, str(partition))
+                    offsets[partition] = found.offset
+        return offsets
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        """Asks a broker whether there is such a partition; the client may know one that is deleted."""
+        topic = self._client.refresh([partition.topic], skips_unknown=True).get(partition.topic)
+        return topic is not None and partition.partition in topic.partitions
+
+
+def _has_leaders(topic: TopicInfo) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions.values())

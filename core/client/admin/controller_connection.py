@@ -1,0 +1,67 @@
+"""Work that changes a cluster's metadata, which is the controller's.
+
+While ZooKeeper is away no controller decides anything, and nobody knows when one could: what is asked of it then fails
+at once, and says so. Brokers of plog say for how long they have been without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from core.client.admin.cluster_status import describe_cluster
+from core.client.net.client_connection import ClientConnection
+from core.client.net.coordinator_connection import patiently
+from core.client.net.kafka_client import KafkaClient
+from core.cluster.description.cluster_health import cut_off_text
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError, PlogError
+
+_NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE})
+"""Errors of a broker that is the controller no more, or that knows of none."""
+
+_LOOK_SECONDS = 3.0
+_LOOK_AGAIN_SECONDS = 1.0
+_NO_ZOOKEEPER_HINT = "is ZooKeeper running? What is led goes on; plog cluster status says when it is back"
+
+Result = TypeVar("Result")
+
+
+def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
+    """Gives what `work` gives at any broker. Brokers of KRaft forward it; if this one does not, it is done at the
+    controller. Waits a while if there is none, or it is none any more. Raises KafkaError at once if ZooKeeper is away.
+    """
+    try:
+        return work(client.any_connection())
+    except KafkaError as error:
+        if error.code is not ErrorCode.NOT_CONTROLLER:
+            raise
+    return at_controller_itself(client, work)
+
+
+def at_controller_itself(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
+    """As `at_controller`, for what no broker forwards: the controller is asked alone."""
+    look_at = time.monotonic()
+
+    def look(error: KafkaError) -> None:
+        nonlocal look_at
+        if time.monotonic() >= look_at:
+            _ensure_zookeeper_is_there(client, error)
+            look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
+
+    return patiently(lambda: work(client.controller_connection()), _NO_CONTROLLER, note=look)
+
+
+def _ensure_zookeeper_is_there(client: KafkaClient, refusal: KafkaError) -> None:
+    """Raises KafkaError, with the code of the refusal, if the brokers say that ZooKeeper is away."""
+    try:
+        found = describe_cluster(client, timeout_s=_LOOK_SECONDS)
+    except PlogError:
+        return  # they come and go: the next try finds out
+    if found.is_cut_off:
+        raise KafkaError(
+            refusal.code,
+            f"{cut_off_text(found.cut_off)}: until it is back there is no controller, and nothing can be changed",
+            hint=_NO_ZOOKEEPER_HINT,
+        )

@@ -1,0 +1,347 @@
+"""What the command line asks a cluster about groups: who is in them, and how far they have read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from core.client.net.client_connection import ClientConnection
+from core.client.net.coordinator_connection import CoordinatorType, ensure_success, find_coordinator, patiently
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.leader_retry import retry_while_leader_moves
+from core.common.did_you_mean import did_you_mean
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.topic_partition import TopicPartition
+from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
+from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
+from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
+from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from core.protocol.schema.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+
+STABLE_SECONDS = 10.0
+"""How long to wait for the end of a transaction, which its coordinator is writing down."""
+
+_FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
+_FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
+_LAST_VERSION_BY_NAME = 9  # KIP-848
+"""The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """`type` and `state` are empty if the broker is too old to say them."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """`partitions` is None if the assignment is not a consumer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """`protocol` is what assigns the partitions, `coordinator` the broker's node id; `epoch` -1 for classic groups."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    epoch: int
+    members: tuple[GroupMember, ...]
+
+
+_OF_CLASSIC_GROUPS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""What ConsumerGroupDescribe answers of a classic group; the latter if Kafka 3.9 runs with ZooKeeper, where it
+advertises the API all the same.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupAdmin:
+    """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
+
+    def __init__(self, client: KafkaClient, *, rides_over: bool = True) -> None:
+        """Without `rides_over` a connection that is lost is the caller's to make again: members do that."""
+        self._client = client
+        self._rides_over = rides_over
+        self._coordinator_id = -1  # the one that was asked last
+
+    def list_groups(self) -> list[ListedGroup]:
+        """Gives those of every broker, by id."""
+        self._client.refresh([])
+        groups = []
+        for node_id in self._client.node_ids:
+            response = patiently(
+                lambda node_id=node_id: _checked(  # type: ignore[misc]
+                    self._client.connection_to(node_id).call(LIST_GROUPS, ListGroupsRequest())
+                )
+            )
+            groups += [ListedGroup(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+        return sorted(groups, key=lambda group: group.group_id)
+
+    def describe(self, group_id: str) -> GroupDescription:
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
+        try:
+            return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            meant = did_you_mean(group_id, (group.group_id for group in self.list_groups()))
+            raise KafkaError(error.code, error.message, hint=meant or "plog group list") from None
+
+    def _describe(self, connection: ClientConnection, group_id: str) -> GroupDescription:
+        if connection.speaks(CONSUMER_GROUP_DESCRIBE):
+            try:
+                return self._describe_consumer_group(connection, group_id)
+            except KafkaError as error:
+                if error.code not in _OF_CLASSIC_GROUPS:
+                    raise
+        (group,) = connection.call(DESCRIBE_GROUPS, DescribeGroupsRequest([group_id])).groups
+        ensure_success(group.error_code, group_id, group.error_message)
+        if group.group_state == "Dead":
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        members = [
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                assigned_partitions(member.member_assignment)
+                if group.protocol_type == CONSUMER_PROTOCOL_TYPE
+                else None,
+            )
+            for member in group.members
+        ]
+        return GroupDescription(
+            group_id=group_id,
+            type="classic",
+            state=group.group_state,
+            protocol_type=group.protocol_type,
+            protocol=group.protocol_data,
+            coordinator=self._coordinator_id,
+            epoch=-1,
+            members=tuple(members),
+        )
+
+    def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
+        (group,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
+        ensure_success(group.error_code, group_id, group.error_message)
+        members = [
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                tuple(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                ),
+            )
+            for member in group.members
+        ]
+        return GroupDescription(
+            group_id=group_id,
+            type="consumer",
+            state=group.group_state,
+            protocol_type="consumer",
+            protocol=group.assignor_name,
+            coordinator=self._coordinator_id,
+            epoch=group.group_epoch,
+            members=tuple(members),
+        )
+
+    def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
+        """Gives all that the group committed; nothing if there is no such group. What a transaction committed may not
+        be there yet when its producer has the answer: `stable_offsets` waits for it.
+        """
+        return self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, None))
+
+    def stable_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, seconds: float = STABLE_SECONDS
+    ) -> dict[TopicPartition, GroupOffset]:
+        """Gives what the group committed of these partitions, when no transaction is about to move it any more. Whoever
+        goes on from there does nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) if one still is after so long.
+        """
+        return patiently(
+            lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),
+            frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT}),
+            seconds=seconds,
+        )
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        member_id: str = "",
+        epoch: int = -1,
+        group_instance_id: str | None = None,
+        metadata: str = "",
+    ) -> None:
+        """Commits as a member, or from outside: that only while the group has no members."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for partition, offset in offsets.items():
+            data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
+            topics.setdefault(partition.topic, []).append(data)
+        request = OffsetCommitRequest(
+            group_id,
+            epoch,
+            member_id,
+            group_instance_id,
+            topics=[OffsetCommitRequestTopic(name, partitions=found) for name, found in topics.items()],
+        )
+
+        def commit(connection: ClientConnection) -> None:
+            answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+
+        self.at_coordinator(group_id, commit)
+
+    def delete(self, group_id: str) -> None:
+        """Deletes the group and its offsets; only while it has no members."""
+        is_perhaps_done = False  # by a request whose answer was lost
+
+        def delete(connection: ClientConnection) -> None:
+            nonlocal is_perhaps_done
+            try:
+                answer = connection.call(DELETE_GROUPS, DeleteGroupsRequest([group_id]))
+            except ConnectionFailedError:
+                is_perhaps_done = True
+                raise
+            for result in answer.results:
+                if not (is_perhaps_done and result.error_code == ErrorCode.GROUP_ID_NOT_FOUND):
+                    ensure_success(result.error_code, group_id)
+
+        self.at_coordinator(group_id, delete)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for partition in partitions:
+            topics.setdefault(partition.topic, []).append(OffsetDeleteRequestPartition(partition.partition))
+        request = OffsetDeleteRequest(group_id, [OffsetDeleteRequestTopic(*found) for found in topics.items()])
+
+        def delete(connection: ClientConnection) -> None:
+            answer = connection.call(OFFSET_DELETE, request)
+            ensure_success(answer.error_code, group_id)
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
+
+        self.at_coordinator(group_id, delete)
+
+    # --- where groups are kept
+
+    def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
+        """Does the work; again, for a while, if the coordinator moves, loads or is being made, and also if it dies
+        (`retry_while_leader_moves`), unless that is the caller's to see to.
+        """
+
+        def once() -> Result:
+            return work(self._find_coordinator(group_id))
+
+        return retry_while_leader_moves(self._client, once) if self._rides_over else patiently(once)
+
+    def _find_coordinator(self, group_id: str) -> ClientConnection:
+        self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
+        return self._client.connection_to(self._coordinator_id)
+
+
+def _fetch_offsets(
+    connection: ClientConnection, group_id: str, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, GroupOffset]:
+    """Gives what the group committed: all of it as it is, or of these partitions what is stable (KIP-447)."""
+    version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
+    has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
+    is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
+    numbers: dict[str, list[int]] = {}
+    for partition in partitions or ():
+        numbers.setdefault(partition.topic, []).append(partition.partition)
+    if has_several:
+        several = [OffsetFetchRequestTopics(name, partition_indexes=found) for name, found in numbers.items()]
+        group = OffsetFetchRequestGroup(group_id, topics=None if partitions is None else several)
+        request = OffsetFetchRequest(groups=[group], require_stable=is_stable)
+    else:
+        topics = [OffsetFetchRequestTopic(name, found) for name, found in numbers.items()]
+        request = OffsetFetchRequest(group_id, None if partitions is None else topics, require_stable=is_stable)
+    answer = connection.call(OFFSET_FETCH, request, at_most=version)
+    fetched = answer.groups[0] if has_several else answer
+    ensure_success(fetched.error_code, group_id)
+    offsets = {}
+    for topic in fetched.topics:
+        for p in topic.partitions:
+            partition = TopicPartition(topic.name, p.partition_index)
+            if p.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise _unstable(group_id, partition)
+            ensure_success(p.error_code, f"group {group_id}: {partition}")
+            if p.committed_offset >= 0:
+                offsets[partition] = GroupOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+    return offsets
+
+
+def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        f"a transaction that moves group {group_id} on {partition} has not ended",
+        hint="plog transaction find-hanging --topic __consumer_offsets tells whether anybody will end it",
+    )
+
+
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Reads what a consumer was given; nothing if that can't be read."""
+    try:
+        message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
+    except MalformedMessageError:
+        return ()
+    return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
+
+
+def _checked(response: Result) -> Result:
+    """Raises KafkaError if the whole answer is one."""
+    ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
+    return response

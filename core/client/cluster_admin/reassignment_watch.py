@@ -1,0 +1,149 @@
+"""Looks how far a reassignment has come, until all its partitions are where they are to be.
+
+What is left is what the new replicas lack of the size of the others, as DescribeLogDirs tells them. Of a broker that
+is away the size counts that it told last. Segments that are deleted or compacted meanwhile make sizes differ a little;
+whether a partition is done, the controller says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment
+from core.client.cluster_admin.replica_sizes import ReplicaSizes, Sizes
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.leader_retry import retry_while_leader_moves
+from core.cluster.assignment.planned_move import PlannedMove
+from core.common.topic_partition import TopicPartition
+
+LOOK_SECONDS = 1.0
+STALL_SECONDS = 30.0
+"""After so long without progress the user hears of it."""
+
+
+class CopiedBytes(NamedTuple):
+    """What the new replicas of a partition have, and what they lack, together."""
+
+    copied: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSoFar:
+    """`left` are the partitions that are still under way, `copies` has those of them whose sizes somebody told;
+    `bytes_left` is None if nobody tells any.
+    """
+
+    partitions: int
+    left: list[TopicPartition]
+    moved_bytes: int
+    bytes_left: int | None
+    copies: dict[TopicPartition, CopiedBytes]
+
+    @property
+    def done(self) -> int:
+        return self.partitions - len(self.left)
+
+    @property
+    def of_unknown_size(self) -> int:
+        """How many partitions are under way whose sizes nobody told: the bytes do not count them."""
+        return len(self.left) - len(self.copies)
+
+
+class ReassignmentWatch:
+    """Owned by one task."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        moves: Iterable[PlannedMove],
+        *,
+        note: Callable[[str], None] = lambda _text: None,
+        stall_seconds: float = STALL_SECONDS,
+        is_throttled: bool = False,
+    ) -> None:
+        """`note` is called with what the user should know: a broker that is away, or that nothing moves."""
+        self._client = client
+        self._admin = ClusterAdmin(client)
+        self._moves = {move.partition: move for move in moves}
+        self._note = note
+        self._stall_seconds = stall_seconds
+        self._is_throttled = is_throttled
+        self._least_left: tuple[int, int] | None = None
+        self._progress_s = time.monotonic()
+        self._noted: set[int] = set()
+        self._sizes: Sizes = {partition: {} for partition in self._moves}
+        self._sent = dict[TopicPartition, int]()
+
+    def look(self) -> MovedSoFar:
+        """Gives how far it has come."""
+        with ReplicaSizes(self._client) as sizes:
+            return retry_while_leader_moves(self._client, lambda: self._look(sizes))
+
+    def watch(self) -> Iterator[MovedSoFar]:
+        """Gives how far it has come, once in a while; ends after the state in which nothing is left."""
+        with ReplicaSizes(self._client) as sizes:
+            while True:
+                state = retry_while_leader_moves(self._client, lambda: self._look(sizes))
+                yield state
+                if not state.left:
+                    return
+                self._note_stall(state)
+                time.sleep(LOOK_SECONDS)
+
+    def _look(self, sizes: ReplicaSizes) -> MovedSoFar:
+        ongoing = self._admin.list_reassignments()
+        left = [partition for partition in self._moves if partition in ongoing]
+        self._note_brokers({partition: ongoing[partition] for partition in left})
+        for partition, told in sizes.find(left).items():
+            self._sizes[partition].update(told)
+        known = {partition: self._copies(partition, ongoing[partition].adding) for partition in left}
+        copies = {partition: found for partition, found in known.items() if found is not None}
+        self._sent |= {partition: found.copied for partition, found in copies.items()}
+        for partition in self._moves.keys() - set(left):
+            self._sent[partition] = max(self._sent.get(partition, 0), self._moves[partition].moved_bytes)
+        bytes_left = sum(found.left for found in copies.values())
+        is_known = bool(copies) or not left
+        return MovedSoFar(len(self._moves), left, sum(self._sent.values()), bytes_left if is_known else None, copies)
+
+    def _copies(self, partition: TopicPartition, adding: Collection[int]) -> CopiedBytes | None:
+        """Gives None if nobody has told how large it is, or how large any replica of it is now."""
+        sizes = self._sizes[partition]
+        planned = self._moves[partition].size_bytes
+        whole = max((size for broker, size in sizes.items() if broker not in adding), default=planned)
+        if whole is None or not sizes:
+            return None
+        copied = sum(min(sizes.get(broker, 0), whole) for broker in adding)
+        return CopiedBytes(copied, whole * len(adding) - copied)
+
+    def _note_brokers(self, ongoing: Mapping[TopicPartition, OngoingReassignment]) -> None:
+        """Says which brokers are awaited that are away."""
+        self._client.refresh([])
+        living = set(self._client.node_ids)
+        for partition, one in ongoing.items():
+            for broker in one.adding:
+                if broker in living:
+                    self._noted.discard(broker)
+                elif broker not in self._noted:
+                    self._noted.add(broker)
+                    self._note(
+                        f"warning: broker {broker} is away, to which {partition} moves; that goes on when it is back"
+                    )
+
+    def _note_stall(self, state: MovedSoFar) -> None:
+        measure = (len(state.left), state.bytes_left or 0)
+        now_s = time.monotonic()
+        if self._least_left is None or measure < self._least_left:
+            self._least_left, self._progress_s = measure, now_s
+        elif now_s - self._progress_s > self._stall_seconds:
+            self._progress_s = now_s
+            why = (
+                "with a throttle below what is produced to these partitions it never ends: --status --throttle RATE "
+                "sets another"
+                if self._is_throttled
+                else "plog cluster describe says how far each replica is"
+            )
+            self._note(f"warning: there is not less left than {self._stall_seconds:.0f} s ago; {why}")

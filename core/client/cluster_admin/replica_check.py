@@ -1,0 +1,263 @@
+"""Compares the replicas of a partition while they serve, by batch: all bytes of each must be the same everywhere.
+
+Each replica is read from its own broker, from the offset where the last of them begins up to the lowest high watermark:
+below it everything is committed, and no replica may differ. Only some megabytes of each are in memory.
+
+Replicas of a compacted log differ without fault, because each broker compacts by itself. Of those the records are
+compared that all replicas have; how many records only some of them have is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from core.client.cluster_admin.replica_reader import Entry, ReplicaReader
+from core.client.net.kafka_client import KafkaClient
+from core.cluster.description.replicated_partition import ReplicatedPartition
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError
+from core.common.topic_partition import TopicPartition
+
+_MOST_DIFFERENCES = 100
+"""So many of a partition are described; others are counted."""
+_MOST_EMPTY_ANSWERS = 5
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Offsets from `first` to `last` in which replicas differ; `text` says how, at the first of them."""
+
+    first: int
+    last: int
+    text: str
+
+
+@dataclass(slots=True)
+class ReplicaComparison:
+    """What came of a partition: `start` and `end` are the offsets that were compared, the end not with them. They mean
+    nothing unless it `has_range`: there were two replicas, and these said where they end.
+    """
+
+    partition: TopicPartition
+    is_compacted: bool
+    brokers: list[int] = field(default_factory=list)
+    """Those whose replicas were compared to the end."""
+    start: int = 0
+    end: int = 0
+    has_range: bool = False
+    compared: int = 0
+    """Batches, or records of a compacted log."""
+    only_in_some: int = 0
+    """Records of a compacted log that not all replicas have."""
+    differences: list[Difference] = field(default_factory=list)
+    more_differences: int = 0
+    not_compared: dict[int, PlogError] = field(default_factory=dict)
+    """Why a broker's replica could not be compared, or not to the end."""
+
+
+class ReplicaCheck:
+    """Owned by one task."""
+
+    def __init__(self, client: KafkaClient, *, note_progress: Callable[[int, int], None] = lambda _c, _b: None) -> None:
+        """`note_progress` is called with how many more batches, or records, and bytes were compared."""
+        self._client = client
+        self._note_progress = note_progress
+        self._lost: dict[int, ConnectionFailedError] = {}
+        """Brokers that did not answer: they are not waited for again."""
+
+    def compare(self, placed: ReplicatedPartition, *, is_compacted: bool) -> ReplicaComparison:
+        found = ReplicaComparison(placed.partition, is_compacted)
+        reading = _Reading(placed, found)
+        for broker in placed.replicas:
+            if broker in self._lost:
+                found.not_compared[broker] = self._lost[broker]
+                continue
+            if broker not in self._client.node_ids:
+                found.not_compared[broker] = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it is away")
+                continue
+            reader = ReplicaReader(self._client, broker, placed.partition, is_compacted=is_compacted)
+            if self._try(reading, reader, lambda r=reader: r.seek(r.find_start())):  # type: ignore[misc]
+                reading.readers.append(reader)
+        self._begin(reading)
+        while len(reading.readers) > 1 and self._fill(reading):
+            before, sizes = found.compared, sum(reader.read_bytes for reader in reading.readers)
+            reading.compare()
+            self._note_progress(found.compared - before, sizes - reading.noted_bytes)
+            reading.noted_bytes = sizes
+        reading.end_run()
+        found.brokers = [reader.broker for reader in reading.readers]
+        return found
+
+    def _begin(self, reading: _Reading) -> None:
+        """Finds from where to where the replicas are compared."""
+        found = reading.found
+        if len(reading.readers) < 2:
+            return
+        self._skip(reading, max(reader.position for reader in reading.readers))
+        found.start = reading.floor
+        self._ask(reading, reading.readers)
+        found.has_range = len(reading.readers) > 1
+        found.end = max(min((reader.high_watermark for reader in reading.readers), default=0), found.start)
+
+    def _skip(self, reading: _Reading, floor: int) -> None:
+        """Forgets what is before that offset, which retention has taken from one of them."""
+        reading.floor = max(reading.floor, floor)
+        for reader in reading.readers:
+            reader.seek(reading.floor)
+
+    def _fill(self, reading: _Reading) -> bool:
+        """Reads on, wherever all is compared that was read. Says whether there is something to compare."""
+        for _ in range(_MOST_EMPTY_ANSWERS):
+            empty = [r for r in reading.readers if not r.entries and r.position < reading.found.end]
+            if not empty:
+                break
+            self._ask(reading, empty)
+            if any(not r.entries and r.position < reading.found.end for r in empty if r in reading.readers):
+                time.sleep(_PAUSE_SECONDS)
+        for reader in [r for r in reading.readers if not r.entries and r.position < reading.found.end]:
+            if reader.high_watermark >= reading.found.end:
+                reader.seek(reading.found.end)  # it says that it has all, and has no batch there
+                continue
+            text = f"its high watermark went back to {reader.high_watermark}, and it gives nothing after that"
+            reading.drop(reader, KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, text))
+        return any(reader.entries for reader in reading.readers)
+
+    def _ask(self, reading: _Reading, readers: Sequence[ReplicaReader]) -> None:
+        """Has these read on, all at once."""
+        leader = reading.placed.leader
+        sent = [r for r in readers if self._try(reading, r, lambda r=r: r.send(is_leader=r.broker == leader))]  # type: ignore[misc]
+        for reader in sent:
+            self._try(reading, reader, lambda r=reader: self._receive(reading, r))  # type: ignore[misc]
+
+    def _receive(self, reading: _Reading, reader: ReplicaReader) -> None:
+        try:
+            reader.receive()
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            start = reader.find_start()
+            if start <= reader.position:
+                text = f"its log ends before offset {reader.position}, which it had"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text) from None
+            self._skip(reading, start)
+
+    def _try(self, reading: _Reading, reader: ReplicaReader, work: Callable[[], None]) -> bool:
+        """Does it; notes a broker that does not let us, and goes on without it."""
+        try:
+            work()
+        except PlogError as error:
+            if isinstance(error, ConnectionFailedError):
+                self._client.forget_connection(reader.broker)
+                self._lost[reader.broker] = error
+            reading.drop(reader, error)
+            return False
+        return True
+
+
+class _Reading:
+    """The replicas of one partition, while they are compared; owned by one task."""
+
+    def __init__(self, placed: ReplicatedPartition, found: ReplicaComparison) -> None:
+        self.placed = placed
+        self.found = found
+        self.readers: list[ReplicaReader] = []
+        self.floor = 0
+        """The first offset that all can have."""
+        self.noted_bytes = 0
+        self._run: Difference | None = None
+        """What differs just now: it is one difference until the replicas are equal again."""
+
+    def drop(self, reader: ReplicaReader, error: PlogError) -> None:
+        self.found.not_compared[reader.broker] = error
+        if reader in self.readers:
+            self.readers.remove(reader)
+
+    def compare(self) -> None:
+        """Compares until one of them has to read on."""
+        end = self.found.end
+        while True:
+            for reader in self.readers:
+                if not reader.entries and reader.position < end:
+                    return
+            heads = [r.entries[0] if r.entries and r.entries[0].first < end else None for r in self.readers]
+            first = min((head.first for head in heads if head is not None), default=None)
+            if first is None:
+                for reader in self.readers:
+                    reader.entries.clear()
+                return
+            self._compare_heads(first, heads)
+            for reader, head in zip(self.readers, heads, strict=True):
+                if head is not None and head.first == first:
+                    reader.entries.popleft()
+
+    def _compare_heads(self, first: int, heads: Sequence[Entry | None]) -> None:
+        """Compares what the replicas have at an offset, which is the least of what they have."""
+        here = [head if head is not None and head.first == first else None for head in heads]
+        present = [entry for entry in here if entry is not None]
+        is_same = all(entry == present[0] for entry in present) and present[0].damage is None
+        if is_same and len(present) == len(here):
+            self.found.compared += 1
+            self.end_run()
+        elif is_same and self.found.is_compacted:
+            self.found.only_in_some += 1
+        else:
+            last = max(entry.last for entry in present)
+            if self._run is None:
+                self._run = Difference(first, last, self._describe(here))
+            else:
+                self._run = Difference(self._run.first, max(self._run.last, last), self._run.text)
+
+    def end_run(self) -> None:
+        if self._run is None:
+            return
+        if len(self.found.differences) < _MOST_DIFFERENCES:
+            self.found.differences.append(self._run)
+        else:
+            self.found.more_differences += 1
+        self._run = None
+
+    def _describe(self, here: Sequence[Entry | None]) -> str:
+        """Says how each replica differs from what most of them have, or the leader if there is no such majority."""
+        brokers = [reader.broker for reader in self.readers]
+        votes: dict[Entry | None, list[int]] = {}
+        for broker, entry in zip(brokers, here, strict=True):
+            votes.setdefault(entry, []).append(broker)
+
+        def weight(entry: Entry | None) -> tuple[bool, int, bool]:
+            is_sound = entry is not None and entry.damage is None
+            return is_sound, len(votes[entry]), self.placed.leader in votes[entry]
+
+        usual = max(votes, key=weight)
+        texts = [f"{_names(votes[usual])}: {_text(usual, None)}"]
+        texts += [f"{_names(those)}: {_text(entry, usual)}" for entry, those in votes.items() if entry is not usual]
+        return "; ".join(texts)
+
+
+def _names(brokers: Iterable[int]) -> str:
+    numbers = [str(broker) for broker in sorted(brokers)]
+    return f"broker{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+
+
+def _text(entry: Entry | None, usual: Entry | None) -> str:
+    """Says what there is; only what is not usual, if something is."""
+    if entry is None:
+        return "nothing"
+    if entry.damage is not None:
+        return f"a damaged batch ({entry.damage})"
+    if not entry.size_bytes:
+        return "a record" if usual is None else "another record"
+    facts = {
+        "to offset": (entry.last, usual.last if usual is not None else None),
+        "leader epoch": (entry.epoch, usual.epoch if usual is not None else None),
+        "crc": (entry.crc, usual.crc if usual is not None else None),
+        "bytes": (entry.size_bytes, usual.size_bytes if usual is not None else None),
+    }
+    parts = [
+        f"{name} {value:08x}" if name == "crc" else f"{name} {value}"
+        for name, (value, other) in facts.items()
+        if value != other
+    ]
+    return f"a batch, {', '.join(parts)}" if parts else "another batch"

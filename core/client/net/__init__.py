@@ -1,0 +1,6 @@
+"""Connections to brokers: TCP, TLS, SASL, and who leads what.
+
+In: addresses and settings of a client. Out: answers, in the order of the requests, from the broker that has them.
+`KafkaClient` owns the connections; each belongs to one thread at a time. Waits are bounded, and a user hears of a long
+one.
+"""

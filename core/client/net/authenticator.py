@@ -1,0 +1,172 @@
+"""SASL on a connection: before any other request, and again before the session ends (KIP-152, KIP-368).
+
+SaslHandshake v1, which mechanism -> the ones that the broker has
+SaslAuthenticate, the mechanism's message -> its answer; and so on; the last answer says how long the session lasts
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from core.client.net.token_source import TokenSource
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.protocol.api import Api
+from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
+from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+from core.security.client_security import BearerLogin, PasswordLogin
+from core.security.client_settings import IN_CLEAR, STRONGEST_FIRST
+from core.security.sasl.oauthbearer import OAuthBearerClient
+from core.security.sasl.plain import PlainClient
+from core.security.sasl.sasl_steps import ClientSteps
+from core.security.sasl.scram import MECHANISMS, ScramClient
+from core.security.secret import hide_secrets
+
+Req = TypeVar("Req")
+
+_EARLIEST, _LATEST = 0.85, 0.95
+"""Shares of the session's lifetime between which it is time to authenticate again; Java's client has the same."""
+
+_LEAST_SECONDS = 1.0
+"""The least between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to who comes back sooner. Only a token
+that is about to expire makes a session so short.
+"""
+
+_HANDSHAKE_VERSION = 1  # KIP-152
+_NO_AUTHENTICATION = "the listener does not authenticate"
+_NO_AUTHENTICATION_HINT = "security.protocol=PLAINTEXT or SSL, or the port of a listener with SASL"
+
+
+class Exchange(Protocol):
+    """A connection to be authenticated."""
+
+    def exchange(self, api: Api[Req, Any], request: Req, *, at_most: int = ...) -> Any:
+        """Sends a request at once, and gives its answer: a response message of the API."""
+
+
+class Authenticator:
+    """Authenticates one connection; owned by one task."""
+
+    def __init__(
+        self,
+        login: PasswordLogin | BearerLogin,
+        tokens: TokenSource | None = None,
+        *,
+        has_tls: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`has_tls`: nobody on the way reads what the connection carries."""
+        self._login = login
+        self._has_tls = has_tls
+        self._pause = pause
+        self._tokens = tokens or (TokenSource(login) if isinstance(login, BearerLogin) else None)
+        self._token = ""
+        self._clock = clock
+        self._due_s: float | None = None
+        self._begun_s: float | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to authenticate again."""
+        return self._due_s is not None and self._clock() >= self._due_s
+
+    def authenticate(self, connection: Exchange) -> None:
+        """Raises KafkaError if the broker refuses, AuthenticationError if it does not prove who it is, or if no token
+        can be had, and ConnectionFailedError.
+        """
+        steps = self._steps()
+        if self._begun_s is not None and self._clock() < self._begun_s + _LEAST_SECONDS:
+            self._pause(self._begun_s + _LEAST_SECONDS - self._clock())
+        self._begun_s = self._clock()
+        self._handshake(connection)
+        message: bytes | None = steps.first()
+        lifetime_ms = 0
+        while message is not None:
+            response = self._exchange(connection, message)
+            if response.error_code:
+                raise self._refused(ErrorCode.of(response.error_code), response.error_message, steps)
+            message = steps.answer(response.auth_bytes)
+            lifetime_ms = response.session_lifetime_ms
+        self._due_s = None
+        if lifetime_ms > 0:
+            share = random.uniform(_EARLIEST, _LATEST)  # noqa: S311 - so that not all connections do it at once
+            self._due_s = self._clock() + share * lifetime_ms / 1000
+
+    def _steps(self) -> ClientSteps:
+        login = self._login
+        if isinstance(login, BearerLogin):
+            assert self._tokens is not None
+            self._token = self._tokens.token()
+            return OAuthBearerClient(self._token, login.extensions)
+        if login.mechanism in MECHANISMS:
+            password = login.password.reveal()
+            return ScramClient(MECHANISMS[login.mechanism], login.name, password, is_token=login.is_token)
+        return PlainClient(login.name, login.password.reveal())
+
+    def _handshake(self, connection: Exchange) -> None:
+        mechanism = self._login.mechanism
+        try:
+            response = connection.exchange(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism), at_most=_HANDSHAKE_VERSION)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                raise KafkaError(error.code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT) from None
+            raise
+        code = ErrorCode.of(response.error_code)
+        if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise KafkaError(
+                code,
+                f"the broker does not take {mechanism} on this listener; it takes {offered}",
+                hint=self._advise(response.mechanisms),
+            )
+        if code is ErrorCode.ILLEGAL_SASL_STATE:
+            raise KafkaError(code, _NO_AUTHENTICATION, hint=_NO_AUTHENTICATION_HINT)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code)
+
+    def _advise(self, offered: Sequence[str]) -> str | None:
+        """Names the strongest mechanism that both speak. Without TLS it is none that sends the secret itself: somebody
+        who stands on the way could offer it alone, to be told the password.
+        """
+        spoken = [name for name in STRONGEST_FIRST if name in offered]
+        if not spoken:
+            return f"plog speaks {', '.join(STRONGEST_FIRST)}" if offered else None
+        safe = [name for name in spoken if self._has_tls or name not in IN_CLEAR]
+        if safe:
+            return f"sasl.mechanism={safe[0]}"
+        return f"{' and '.join(spoken)} without TLS would show the secret: has the cluster a listener with SASL_SSL?"
+
+    def _exchange(self, connection: Exchange, message: bytes) -> SaslAuthenticateResponse:
+        try:
+            response: SaslAuthenticateResponse = connection.exchange(
+                SASL_AUTHENTICATE, SaslAuthenticateRequest(message)
+            )
+            return response
+        except ConnectionFailedError as error:
+            hint = (
+                f"some brokers close the connection when they refuse: is the login for {self._login.mechanism} right?"
+            )
+            raise ConnectionFailedError(error.message, where=error.where, hint=hint) from error
+
+    def _refused(self, code: ErrorCode, message: str | None, steps: ClientSteps) -> KafkaError:
+        login = self._login
+        if isinstance(login, PasswordLogin):
+            what = f"{login.mechanism} for {login.name!r}"
+            hint = (
+                "is the delegation token still good?"
+                if login.is_token
+                else "are the user, the password and the mechanism right?"
+            )
+        else:
+            assert self._tokens is not None
+            what = login.mechanism
+            hint = self._tokens.explain(self._token)
+            self._tokens.forget()
+        refusal = steps.refusal if isinstance(steps, OAuthBearerClient) else None
+        secret = login.password.reveal() if isinstance(login, PasswordLogin) else self._token
+        said = hide_secrets(message or refusal or "", [secret]) or code.text
+        return KafkaError(code, f"{what}: {said}", hint=hint)

@@ -1,0 +1,107 @@
+"""The beginning of a connection: while a port keeps silent, the user is to hear whom we wait for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import time
+
+from core.client.net.readable_socket import is_readable
+from core.common.endpoint import Endpoint, address_error
+
+SILENCE_SECONDS = 3.0
+"""How long a port may be silent before the user hears of it."""
+
+_ACCEPT_SECONDS = 7.0
+"""How long a connection may take to be accepted: nobody has dropped the first packet three times by chance."""
+
+SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kafka broker, and is the broker well?"
+
+_logger = logging.getLogger("plog.client")
+
+_Address = tuple[str, int]
+
+
+def open_socket(address: _Address, timeout_s: float) -> socket.socket:
+    """Makes a connection, with that timeout. Raises OSError if there is none, also for an address that can be none: a
+    server may have advertised it.
+    """
+    if not 0 < address[1] < 1 << 16:
+        raise OSError(errno.EINVAL, "there is no such port")  # the system would take another one
+    try:
+        return socket.create_connection(address, timeout=timeout_s)
+    except ValueError as error:
+        raise address_error(error) from error
+
+
+def is_this_machine(host: str) -> bool:
+    """Says whether the host is this machine, however that is written: 127.1, localhost., x.localhost (RFC 6761)."""
+    with contextlib.suppress(OSError, ValueError):
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    endpoint = Endpoint(host.rstrip("."), 0)
+    return endpoint.is_loopback or endpoint.is_wildcard or endpoint.host.lower().endswith(".localhost")
+
+
+class ConnectNotice:
+    """Connects, and waits for the first bytes that come; may be used by several threads."""
+
+    def __init__(self) -> None:
+        self._warned: set[tuple[_Address, str]] = set()
+        self.silent: set[_Address] = set()
+        """The addresses that were silent for so long when they were asked last."""
+
+    def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
+        """Makes a connection, with that timeout. Raises OSError if there is none; if it `is_hasty`, after some seconds
+        already.
+        """
+        if timeout_s <= SILENCE_SECONDS:
+            return open_socket(address, timeout_s)
+        try:
+            plain = open_socket(address, SILENCE_SECONDS)
+        except TimeoutError:
+            self.silent.add(address)
+            if is_hasty:
+                raise
+            self._warn(address, "has not accepted the connection yet")
+            plain = open_socket(address, min(timeout_s, _ACCEPT_SECONDS) - SILENCE_SECONDS)
+        plain.settimeout(timeout_s)
+        return plain
+
+    def wait(self, plain: socket.socket, address: _Address, *, has_tls: bool, is_hasty: bool = False) -> None:
+        """Returns when there is something to read, or the end. After some seconds it says that it waits, and probes
+        what speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's
+        timeout is over; if it `is_hasty`, after those seconds.
+        """
+        timeout_s = plain.gettimeout()
+        assert timeout_s is not None
+        deadline_s = time.monotonic() + timeout_s
+        if is_readable(plain, min(SILENCE_SECONDS, timeout_s)):
+            self.silent.discard(address)
+            return
+        self.silent.add(address)
+        if timeout_s > SILENCE_SECONDS:
+            if is_hasty:
+                raise TimeoutError
+            self._warn(address, "accepted the connection and has not answered; is it a Kafka broker?")
+            from core.client.net.port_probe import find_speech, speaks
+
+            speech = find_speech(address, has_tls=has_tls, timeout_s=timeout_s)
+            if speech is not None:
+                raise speaks(address, speech)
+        if not is_readable(plain, deadline_s - time.monotonic()):
+            raise TimeoutError
+
+    def pass_over(self, address: _Address, following: _Address) -> None:
+        """Says which address is asked instead of one that was silent."""
+        self._say(address, "{}:{} does not answer; asking {}:{}".format(*address, *following))
+
+    def _warn(self, address: _Address, what: str) -> None:
+        self._say(address, "waiting for {}:{}, which {}".format(*address, what))
+
+    def _say(self, address: _Address, text: str) -> None:
+        """Warns once for each address, however often it is tried again."""
+        if (address, text) not in self._warned:
+            self._warned.add((address, text))
+            _logger.warning("%s", text)

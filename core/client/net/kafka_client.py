@@ -1,0 +1,419 @@
+"""A cluster as a client sees it: its topics, who leads their partitions, and connections to the brokers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.client.net.client_connection import ClientConnection, Connect, Req, Res
+from core.client.net.connector import Connector
+from core.common.did_you_mean import did_you_mean
+from core.common.endpoint import parse_endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError, UnreachableAddressError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from core.protocol.api import Api
+    from core.security.client_security import ClientSecurity
+
+_logger = logging.getLogger("plog.client")
+
+_RETRY_SECONDS = 0.1
+_LEADER_TIMEOUT_SECONDS = 10.0
+_LOOK_SECONDS = 3.0
+
+_NOT_MADE_HINT = "the controller makes topics: its log says what it waits for, such as a ZooKeeper that is away"
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Errors that may go away by themselves."""
+
+Address = tuple[str, int]
+"""A host and a port."""
+
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+FindMetadata = Callable[[Sequence[str]], MetadataResponse]
+"""Gives what a broker would answer of these topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """The replicas on brokers, or on disks, that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: dict[int, PartitionInfo]
+
+
+class KafkaClient:
+    """Owned by one task."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        connect: Connect | None = None,
+        *,
+        security: ClientSecurity | None = None,
+        connector: Connector | None = None,
+        place: str | None = None,
+        find_metadata: FindMetadata | None = None,
+    ) -> None:
+        """Connects. `connect` stands in the place of sockets, `connector` in that of one that is made by `security`;
+        `place` says for people where the cluster is, if the bootstrap addresses don't. `find_metadata` knows of topics
+        without asking a broker. Raises what a `Connector` does, ConnectionFailedError if none of the bootstrap
+        addresses answers.
+        """
+        self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
+        self._bootstrap = self._named = bootstrap
+        self._find_metadata = find_metadata
+        self._connect = connect
+        self._connector = connector or Connector(security)
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._any: ClientConnection | None = None
+        self._reached: set[Address] = set()
+        self._topics: dict[str, TopicInfo] = {}
+        self._once_known: set[str] = set()
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self.any_connection()
+
+    def another(self, *, timeout_s: float | None = None) -> KafkaClient:
+        """Makes a client of the same cluster, with connections of its own, on which an answer may take so long. If none
+        of the bootstrap addresses answers, the brokers do that are known from here.
+        """
+        connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
+        made = KafkaClient(
+            list(dict.fromkeys([*self._bootstrap, *self._brokers.values()])),
+            self._connect,
+            connector=connector,
+            place=self.place,
+            find_metadata=self._find_metadata,
+        )
+        made._named, made._reached = self._named, set(self._reached)
+        return made
+
+    # --- connections
+
+    def _open(self, address: Address, *, is_hasty: bool = False) -> ClientConnection:
+        if self._connect is not None:
+            return ClientConnection(self._connect(*address))
+        return self._connector(*address, is_hasty=is_hasty)
+
+    def any_connection(self) -> ClientConnection:
+        """Gives one to whichever broker answers. One that is silent for some seconds is passed over, and asked again
+        after all others, for as long as an answer may take.
+        """
+        if self._any is None:
+            self._any = self._open_any()
+        return self._any
+
+    def _open_any(self) -> ClientConnection:
+        failure = ConnectionFailedError("no broker is known to be there", where="a broker")
+        addresses = self._addresses()
+        silent: list[Address] = []
+        for number, address in enumerate(addresses, 1):
+            try:
+                return self._open(address, is_hasty=len(addresses) > 1)
+            except UnansweredError as error:
+                failure = error
+                silent.append(address)
+                following = addresses[number] if number < len(addresses) else silent[0]
+                if following != address:
+                    self._connector.pass_over(address, following)
+            except ConnectionFailedError as error:
+                failure = error
+        for address in silent if len(addresses) > 1 else ():
+            try:
+                return self._open(address)
+            except ConnectionFailedError as error:
+                failure = error
+        raise failure
+
+    def _addresses(self) -> list[Address]:
+        """Gives where brokers may be; those that were silent when they were asked last come last."""
+        addresses = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
+        return sorted(addresses, key=self._connector.is_silent)
+
+    def ask_any(self, api: Api[Req, Res], request: Req) -> Res:
+        """Gives the answer of whichever broker gives one, to a question that may be asked twice: it goes to another one
+        if the first is silent, or has closed the connection, as brokers do with one that is idle for long.
+        """
+        for _ in self._addresses()[1:]:
+            connection = self.any_connection()
+            try:
+                return connection.call(api, request, is_hasty=True)
+            except ConnectionFailedError as error:
+                self._forget_any()
+                if isinstance(error, UnansweredError):
+                    _logger.warning("%s does not answer; asking another broker", error.where)
+        connection = self.any_connection()
+        try:
+            return connection.call(api, request)
+        except ConnectionFailedError:
+            self._forget_any()
+            raise
+
+    def _forget_any(self) -> None:
+        """Forgets what `any_connection` gave: if an answer comes there still, it is to an earlier question."""
+        if self._any is not None:
+            self._any.close()
+        self._any = None
+
+    def connection_to(self, node_id: int) -> ClientConnection:
+        connection = self._connections.get(node_id)
+        if connection is None:
+            address = self._brokers.get(node_id)
+            if address is None:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
+            try:
+                connection = self._connections[node_id] = self._open(address)
+            except ConnectionFailedError as error:
+                self._ensure_may_come(address, error)
+                raise
+            self._reached.add(address)
+        return connection
+
+    def _ensure_may_come(self, address: Address, error: ConnectionFailedError) -> None:
+        """Raises UnreachableAddressError if servers answer here, and no address that they name for their clients can be
+        reached: trying again does not help. If others can be, this one may be of a broker that is down.
+        """
+        if address in self._named or self._reached or not self._answers(self._named):
+            return
+        if error.message.startswith("lost"):  # there was a connection
+            return
+        if not self._answers([one for one in self._brokers.values() if one != address]):
+            raise self.unreachable(error) from error
+
+    def unreachable(self, error: ConnectionFailedError) -> UnreachableAddressError:
+        """Makes of an error about an address one that says who named the address."""
+        return UnreachableAddressError(
+            f"{error.message}; the server {self.place} answers, and names that address for its clients",
+            where=error.where,
+            hint="advertised.listeners has to name an address that is reached from here: plog serve --advertise "
+            "HOST:PORT; plog cluster status shows what is named",
+        )
+
+    def _answers(self, addresses: Iterable[Address]) -> bool:
+        """Says whether a broker answers at one of them."""
+        for address in addresses:
+            with suppress(PlogError):
+                self._open(address, is_hasty=True).close()
+                return True
+        return False
+
+    @contextmanager
+    def connection_at(self, address: str, *, timeout_s: float) -> Iterator[ClientConnection]:
+        """Opens a connection of its own to the broker at HOST:PORT; any thread may. Raises what a `Connector` does."""
+        endpoint = parse_endpoint(address)
+        if self._connect is not None:
+            connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
+        else:
+            connection = self._connector.with_timeout(timeout_s)(endpoint.host, endpoint.port)
+        with closing(connection):
+            yield connection
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Gives the brokers that the last refresh found."""
+        return list(self._brokers)
+
+    def controller_connection(self) -> ClientConnection:
+        """Gives one to the controller, asking who it is now; in a cluster of KRaft that is any broker. Raises
+        KafkaError(BROKER_NOT_AVAILABLE) if there is none just now.
+        """
+        self.refresh([])
+        if self.controller_id not in self._brokers:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no controller now")
+        try:
+            return self.connection_to(self.controller_id)
+        except ConnectionFailedError as error:
+            error.hint = (
+                f"broker {self.controller_id} is the cluster's controller, which makes this change: is it running?"
+            )
+            raise
+
+    def forget_connections(self) -> None:
+        """Forgets them after one broke: the next request makes a new one."""
+        self.close()
+        self._connections.clear()
+        self._any = None
+
+    def forget_connection(self, node_id: int) -> None:
+        """Forgets the one to that broker, after it broke."""
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
+    # --- metadata
+
+    def refresh(
+        self, topics: Iterable[str] | None = None, *, may_create: bool = False, skips_unknown: bool = False
+    ) -> dict[str, TopicInfo]:
+        """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own;
+        `skips_unknown`: but one that is not there is missing.
+        """
+        response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
+        self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id
+        found = {}
+        for topic in response.topics:
+            if skips_unknown and topic.error_code == _UNKNOWN:
+                continue
+            if topic.error_code:
+                raise _topic_error(ErrorCode.of(topic.error_code), topic.name or "")
+            assert topic.name is not None
+            partitions = {
+                p.partition_index: PartitionInfo(
+                    p.leader_id,
+                    p.leader_epoch,
+                    tuple(p.replica_nodes),
+                    tuple(p.isr_nodes),
+                    tuple(p.offline_replicas),
+                )
+                for p in topic.partitions
+            }
+            found[topic.name] = TopicInfo(topic.name, topic.topic_id, topic.is_internal, partitions)
+        self._topics |= found
+        self._once_known |= found.keys()
+        return found
+
+    def _ask_metadata(self, topics: list[str] | None, *, may_create: bool) -> MetadataResponse:
+        """Asks whoever knows of named topics without a broker; a broker about all else, and to create a topic."""
+        if self._find_metadata is not None and topics:
+            found = self._find_metadata(topics)
+            if not may_create or all(topic.error_code != _UNKNOWN for topic in found.topics):
+                return found
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
+        return self.ask_any(METADATA, request)
+
+    def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
+        """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; one
+        that was there is waited for: a broker that has just started may not know of it yet.
+        """
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self.refresh([name], may_create=may_create)[name]
+            except KafkaError as error:
+                is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                is_too_late = time.monotonic() > deadline
+                if is_unknown and not may_create and (is_too_late or name not in self._once_known):
+                    raise self._unknown(name, error) from None
+                if not (is_unknown or error.code in RETRIABLE) or is_too_late:
+                    raise (self._not_made(name, error) if may_create else error) from None
+            time.sleep(_RETRY_SECONDS)
+
+    def _unknown(self, name: str, error: KafkaError) -> KafkaError:
+        """Adds to the error the name of the topic that was perhaps meant."""
+        meant = did_you_mean(name, self.refresh())
+        return KafkaError(error.code, error.message, hint=meant or error.hint)
+
+    def _not_made(self, name: str, error: KafkaError) -> KafkaError:
+        """Makes the error of a topic that was to be made: brokers say of it that there is no leader until it is there;
+        of one that is there they say it of its partitions.
+        """
+        if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or name in self._once_known:
+            return error
+        return KafkaError(error.code, f"topic {name!r} is not there, and could not be made yet", hint=_NOT_MADE_HINT)
+
+    def leader_of(self, partition: TopicPartition) -> int:
+        """Waits a while for one if there is none. Raises KafkaError if it stays so, or there is no such partition."""
+        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
+        while True:
+            leader = self.find_leader(partition)
+            if leader is not None:
+                return leader
+            if time.monotonic() > deadline:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+            time.sleep(_RETRY_SECONDS)
+            self.forget_topic(partition.topic)
+
+    def find_leader(self, partition: TopicPartition) -> int | None:
+        """Gives the leader that the metadata name, None if there is none. Raises KafkaError if there is no such one."""
+        info = self.topic(partition.topic).partitions.get(partition.partition)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+        return info.leader if info.leader >= 0 else None
+
+    def has_other_replicas(self, partition: TopicPartition) -> bool:
+        """Says whether another broker may lead it soon, if the disk of the one that leads it fails."""
+        info = self.topic(partition.topic).partitions.get(partition.partition)
+        return info is not None and len(info.replicas) > 1
+
+    def is_replaced(self, node_id: int, partitions: Collection[TopicPartition]) -> bool:
+        """Says whether brokers name another leader than this one now for one of the partitions; no if none of them
+        tells, in a few seconds. What the client knows stays as it is: requests to those leaders may be under way.
+        """
+        if len(self._brokers) < 2:
+            return False
+        try:
+            with closing(self.another(timeout_s=_LOOK_SECONDS)) as asked:
+                found = asked.refresh(sorted({partition.topic for partition in partitions}))
+        except PlogError:
+            return False
+        leaders = {
+            TopicPartition(topic.name, number): one.leader
+            for topic in found.values()
+            for number, one in topic.partitions.items()
+        }
+        return any(leaders.get(partition, -1) not in (-1, node_id) for partition in partitions)
+
+    def forget_topic(self, name: str) -> None:
+        """Forgets what is known of it: that is out of date."""
+        self._topics.pop(name, None)
+
+    def forget_topics(self) -> None:
+        """Forgets what is known of all topics."""
+        self._topics.clear()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._any is not None:
+            self._any.close()
+
+
+def _topic_error(code: ErrorCode, name: str) -> KafkaError:
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(code, f"no topic {name!r}", hint=f"plog topic list, or plog topic create {name}")
+    return KafkaError(code, f"topic {name!r}: {code.text}")

@@ -1,0 +1,98 @@
+"""Finds out what speaks at a port that does not answer as a broker would.
+
+A broker with TLS closes a connection that begins without it, some servers wait for the end of a line that does not
+come, and a broker that is stopped says nothing at all. So other protocols are tried on the port, on connections of
+their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from core.client.net.readable_socket import is_readable
+from core.common.errors import ConnectionFailedError
+from core.protocol.frame import SIZE, encode_request
+from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
+
+_PROBE_SECONDS = 2.0
+_START_BYTES = 16
+_CORRELATION_ID = 0x706C6F67
+
+
+class Speech(StrEnum):
+    TLS = "TLS"
+    HTTP = "HTTP"
+    KAFKA = "Kafka's protocol without TLS"
+
+
+_HINTS = {
+    Speech.TLS: "--command-config FILE with security.protocol=SSL or SASL_SSL; plog help security",
+    Speech.HTTP: "is that the port of a broker?",
+    Speech.KAFKA: "--command-config FILE with security.protocol=PLAINTEXT or SASL_PLAINTEXT; plog help security",
+}
+
+
+def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
+    """Makes the error about a port where something else than Kafka speaks."""
+    where = f"{address[0]}:{address[1]}"
+    return ConnectionFailedError(f"could not connect to {where}: it speaks {speech}", where=where, hint=_HINTS[speech])
+
+
+def recognize(start: bytes) -> Speech | None:
+    """Finds by the first bytes of an answer what speaks there; None if they may be Kafka's."""
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return Speech.TLS
+    return Speech.HTTP if start[:4] in (b"HTTP", b"<htm", b"<!DO") else None
+
+
+def find_speech(address: tuple[str, int], *, has_tls: bool, timeout_s: float | None) -> Speech | None:
+    """Finds what the port answers to, other than what we speak; None if it is nothing that we know. It takes four
+    seconds at most, or twice the time that an answer may take.
+    """
+    seconds = _PROBE_SECONDS if timeout_s is None else min(timeout_s, _PROBE_SECONDS)
+    asked: list[tuple[bytes, Callable[[bytes], bool]]] = [
+        (_kafka_request(), _is_kafka) if has_tls else (_client_hello(), lambda start: recognize(start) is Speech.TLS),
+        (b"GET / HTTP/1.0\r\n\r\n", lambda start: recognize(start) is Speech.HTTP),
+    ]
+    for request, is_understood in asked:
+        start = _ask(address, request, seconds)
+        if is_understood(start):
+            return recognize(start) or Speech.KAFKA
+    return None
+
+
+def _ask(address: tuple[str, int], request: bytes, seconds: float) -> bytes:
+    """Gives the first bytes of the answer; fewer, or none, if no more come."""
+    start = b""
+    deadline_s = time.monotonic() + seconds
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=seconds) as plain:
+        plain.sendall(request)
+        while len(start) < _START_BYTES and is_readable(plain, deadline_s - time.monotonic()):
+            more = plain.recv(_START_BYTES - len(start))
+            if not more:
+                break
+            start += more
+    return start
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is said to it but this
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
+
+
+def _kafka_request() -> bytes:
+    return bytes(encode_request(API_VERSIONS, 0, _CORRELATION_ID, "plog", ApiVersionsRequest("plog", "1")))
+
+
+def _is_kafka(start: bytes) -> bool:
+    return start[SIZE.size : SIZE.size + 4] == _CORRELATION_ID.to_bytes(4, "big")

@@ -1,0 +1,47 @@
+"""The certificates that a server shows, and whether a client would trust them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+from core.client.net.connect_notice import open_socket
+from core.client.net.tls_context import make_context
+from core.client.net.tls_socket import TlsPeer, TlsSocket
+from core.common.errors import AuthenticationError, ConnectionFailedError
+from core.security.client_security import Tls
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificates:
+    """`chain` is DER, the server's own first; `refusal` says why a client with these settings would refuse it."""
+
+    chain: list[bytes]
+    tls_version: str
+    refusal: AuthenticationError | None
+
+
+def ask_server(host: str, port: int, tls: Tls, *, timeout_s: float = 10.0) -> ServerCertificates:
+    """Connects twice: trusting everything, to see what there is, and as `tls` says. Only TLS's handshake is sent.
+    Raises ConnectionFailedError if nobody answers or it is no TLS; AuthenticationError if the server ends the
+    handshake; raises UsageError for files of `tls` that can't be read.
+    """
+    peer = TlsPeer(host, port, tls.key_store is not None)
+    trusting = replace(tls, checks_certificates=False, checks_host_names=False)
+    with contextlib.closing(_connect(peer, trusting, timeout_s)) as connection:
+        chain, version = connection.shown_chain(), connection.version
+    try:
+        _connect(peer, tls, timeout_s).close()
+    except AuthenticationError as error:
+        return ServerCertificates(chain, version, error)
+    return ServerCertificates(chain, version, None)
+
+
+def _connect(peer: TlsPeer, tls: Tls, timeout_s: float) -> TlsSocket:
+    context = make_context(tls)
+    try:
+        plain = open_socket((peer.host, peer.port), timeout_s)
+    except OSError as error:
+        reason = (error.strerror or str(error) or type(error).__name__).lower()
+        raise ConnectionFailedError(f"could not connect to {peer.where}: {reason}", where=peer.where) from error
+    return TlsSocket(plain, peer, context)

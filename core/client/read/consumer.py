@@ -1,0 +1,810 @@
+"""Reads partitions of a cluster: whole batches, checked, in order of offsets within a partition."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from core.client.net.kafka_client import RETRIABLE, KafkaClient
+from core.client.net.known_leaders import KnownLeaders
+from core.client.net.read_options import DAMAGE_HINT, FAILOVER_SECONDS, ReadOptions
+from core.client.read.watermarks import Watermarks
+from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
+from core.common.errors import (
+    ConnectionFailedError,
+    CorruptRecordError,
+    KafkaError,
+    MalformedMessageError,
+    PlogError,
+    UnansweredError,
+)
+from core.common.topic_partition import TopicPartition
+from core.forensics.missing_offsets import offsets_text
+from core.forensics.unexplained_gaps import UnexplainedGaps
+from core.index.transaction_index import AbortedTransaction
+from core.log.aborted_filter import AbortedFilter
+from core.log.damaged_ranges import (
+    DAMAGED_OFFSETS,
+    UNDECIDED_OFFSETS,
+    UNEXPLAINED_OFFSETS,
+    WRONG_START,
+    WRONG_TAIL,
+    parse_damaged_offsets,
+)
+from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
+
+_FETCH_BYTES = 50 * 1024 * 1024
+PARTITION_BYTES = 1024 * 1024
+"""Most bytes requested per partition in one fetch."""
+_CONSUMER = -1
+_FIRST_VERSION_WITH_IDS = 13  # KIP-516
+_SESSIONLESS_EPOCH = -1
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+_RETRY_SECONDS = 0.2
+_WRONG_ENDS = {
+    WRONG_TAIL: (
+        "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log names them"
+    ),
+    WRONG_START: "where it begins by log-start-offset-checkpoint can't be, says the broker, which does not believe it",
+}
+_MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
+_MOST_HOLES_KEPT = 1000
+_MOST_STUCK = 10
+"""Answers in a row from which nothing can be read; a few may be sound, as when a batch lies after a high watermark that
+is older."""
+
+_Ranges = list[tuple[int, int]]
+"""Pairs of a first and a last offset."""
+
+
+@dataclass(slots=True)
+class _BrokerReport:
+    """What a partition's leader reported of it, when a hole in it, or its end, was read first."""
+
+    damaged: _Ranges
+    unexplained: _Ranges
+    undecided: _Ranges
+    met: UnexplainedGaps = field(default_factory=UnexplainedGaps)
+    """The unexplained ones that were read past and not reported yet."""
+
+    hidden: UnexplainedGaps = field(default_factory=UnexplainedGaps)
+    """The undecided ones, likewise."""
+
+    def is_undecided(self, offset: int) -> bool:
+        at = bisect_right(self.undecided, (offset, 1 << 63)) - 1
+        return at >= 0 and offset <= self.undecided[at][1]
+
+
+_Sent = dict[int, dict[str, list[FetchPartition]]]
+"""What was requested of each leader, by its node id and topic."""
+
+
+class Consumer:
+    """Owned by one task."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        isolation_level: int = READ_COMMITTED,
+        max_wait_ms: int = 500,
+        with_control: bool = False,
+        patience: ReadOptions | None = None,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
+        partition_bytes: int = PARTITION_BYTES,
+        reads_ahead: bool = False,
+    ) -> None:
+        """`with_control`: control batches are read too. `watermarks` is kept up to date. `reads_ahead`: `read` asks for
+        the next ones before it gives what came, so that the client is its own.
+        """
+        self._reads_ahead = reads_ahead
+        self._partition_bytes = partition_bytes
+        self._client = client
+        self._isolation_level = isolation_level
+        self._max_wait_ms = max_wait_ms
+        self._with_control = with_control
+        self._patience = patience or ReadOptions()
+        self._watermarks = {} if watermarks is None else watermarks
+        self._lost_s: float | None = None  # since when no broker answers
+        self._leaders = KnownLeaders(client, self._patience.tell)
+        self._lost_broker: str | None = None
+        self._disk_failed_s: dict[TopicPartition, float] = {}  # since when a leader's disk fails
+        self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
+        self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+        """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
+        missing further on.
+        """
+        self._passed: dict[TopicPartition, deque[tuple[int, int]]] = {}
+        """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
+        self._last_size: dict[TopicPartition, int] = {}  # in bytes, of the last batch that came
+        self._looks_back: set[TopicPartition] = set()
+        """Asked for the batch before their position, too. A broker begins with the first batch that ends after the
+        offset that it is asked for, so a batch of a hole that stands between two answers would come in none of them.
+        """
+        self._looked_back: set[TopicPartition] = set()
+        """Whose last answer did so, and brought nothing new: asked for just their position next."""
+        self._known_damage: dict[TopicPartition, _Ranges] = {}
+        self._reports: dict[TopicPartition, _BrokerReport] = {}
+        self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
+        """What was met after what was given last, by the offset that the broker is asked for again."""
+        self._after_end: dict[TopicPartition, int] = {}
+        """First offset of the batch that lay after the end of its log when it came last."""
+        self._waiting_s: dict[TopicPartition, float] = {}  # since when a log ends before what is wanted of it
+        self._refused_s: dict[TopicPartition, float] = {}  # since when its leader refuses it
+        self._stuck: dict[TopicPartition, int] = {}
+        """How many answers in a row held nothing that can be read."""
+        self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
+
+    def read(
+        self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        """Gives batches as they come, until every partition has reached its end offset.
+
+        An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
+        last end after the end offset. No control batches, if they are not wanted, and for read_committed none of
+        aborted transactions. Raises KafkaError with the broker's code; CorruptRecordError for a batch whose
+        checksum is wrong; raises ConnectionFailedError if patience is at an end.
+        """
+        positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
+        self._end_offsets = end_offsets
+        sent: _Sent | ConnectionFailedError | None = None
+        try:
+            while positions:
+                answers = self._receive_patiently(sent or self._try_to_send(positions), positions)
+                sent = None
+                found: list[tuple[TopicPartition, list[Batch]]] = []
+                failure: PlogError | None = None
+                try:
+                    found.extend(self._advance(answers, positions, end_offsets))
+                except PlogError as error:
+                    failure = error  # what came before it is given first
+                if self._reads_ahead and positions and failure is None:
+                    sent = self._try_to_send(positions)
+                yield from found
+                if failure is not None:
+                    raise failure
+            self._report_wrong_ends(start_offsets, end_offsets)
+        finally:
+            self.report_damaged(positions)
+            if sent is not None:
+                self._client.forget_connections()  # nobody waits for the answer
+
+    def _advance(
+        self,
+        answers: list[tuple[TopicPartition, PartitionData]],
+        positions: dict[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int],
+    ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        """Gives what the answers hold; moves the positions on, and takes away those that have reached their ends."""
+        got_nothing = True
+        without_more = []
+        for partition, data in answers:
+            batches, next_offset = self._batches(partition, data, positions[partition])
+            is_empty = next_offset == positions[partition] and not (data.error_code or len(data.records or b""))
+            got_nothing = got_nothing and is_empty and partition not in self._looked_back
+            positions[partition] = next_offset
+            is_done = next_offset >= end_offsets[partition]
+            if is_empty and not is_done and data.high_watermark < end_offsets[partition]:
+                self._ensure_soon(partition, f"its log ends at {data.high_watermark} now, says the broker")
+            else:
+                self._waiting_s.pop(partition, None)
+            if is_done:
+                self._report_damaged(partition, min(next_offset, end_offsets[partition]))
+                del positions[partition]
+            elif self._end_offset(data) >= end_offsets[partition]:
+                without_more.append(partition)
+            if batches:
+                yield partition, batches
+            if is_done:
+                yield partition, []
+        if got_nothing:
+            for partition in without_more:
+                self._pass_hole(partition, positions[partition], end_offsets[partition])
+                del positions[partition]
+                yield partition, []
+
+    def _ensure_soon(self, partition: TopicPartition, why: str) -> None:
+        """Raises MalformedMessageError if it has been so for longer than another broker may take to take over."""
+        now = time.monotonic()
+        since = self._waiting_s.setdefault(partition, now)
+        if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
+            raise MalformedMessageError(
+                f"could not read {partition} up to offset {self._end_offsets[partition]}: {why}"
+            )
+
+    def follow(
+        self,
+        start_offsets: Mapping[TopicPartition, int],
+        find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
+        """Does likewise, for ever; gives None after a round that brought nothing. What `find_more` gives, called after
+        each round, is read too from then on, from those offsets; if no broker answers it, it is called again later.
+        """
+        positions = dict(start_offsets)
+        try:
+            while True:
+                before = dict(positions)
+                for partition, _, batches in self.poll(positions):
+                    yield partition, batches
+                if positions == before:
+                    yield None
+                if not positions:
+                    time.sleep(_RETRY_SECONDS)
+                try:
+                    positions = {**find_more(), **positions}
+                except ConnectionFailedError as error:
+                    self.reconnect(error)
+        finally:
+            self.report_damaged(positions)
+
+    def poll(self, positions: dict[TopicPartition, int]) -> Iterator[tuple[TopicPartition, int, list[Batch]]]:
+        """Reads one round: what there is from the positions on, with the first offset that is wanted; moves them on.
+
+        All answers are there before the first is given: the connections may be used for other requests meanwhile.
+        """
+        for partition, data in self._fetch_patiently(positions) if positions else ():
+            start = positions[partition]
+            batches, positions[partition] = self._batches(partition, data, start)
+            if batches:
+                yield partition, start, batches
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """Does what `ReadOptions.leave_out` does, for a batch that this consumer gave."""
+        self._patience.leave_out(partition, batch, error)
+
+    def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
+        """Makes one round: a request to each leader, all sent before the first answer is read; gives what came."""
+        return self._receive_patiently(self._try_to_send(positions), positions)
+
+    def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
+        """Gives the error if a leader can't be reached, or is not there."""
+        try:
+            return self._send(positions)
+        except ConnectionFailedError as error:
+            return error
+        except KafkaError as error:
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or not self._patience.seconds:
+                raise
+            return ConnectionFailedError(error.message, where="a leader")
+
+    def _receive_patiently(
+        self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]
+    ) -> list[tuple[TopicPartition, PartitionData]]:
+        """Gives what came; no more, if a connection breaks."""
+        found: list[tuple[TopicPartition, PartitionData]] = []
+        try:
+            if isinstance(sent, ConnectionFailedError):
+                raise sent
+            found.extend(self._receive(sent))
+            self.reached()
+        except ConnectionFailedError as error:
+            self.reconnect(error)
+            for topic in {partition.topic for partition in positions}:
+                self._client.forget_topic(topic)
+        return found
+
+    def reconnect(self, error: ConnectionFailedError) -> None:
+        """Has the next request connect again, a little later; raises `error` if patience is at an end."""
+        now = time.monotonic()
+        if self._lost_s is None and self._patience.seconds:
+            self._lost_s, self._lost_broker = now, error.where
+            forever = self._patience.seconds == float("inf")
+            how_long = "until it is back" if forever else f"for {self._patience.seconds:g} s"
+            self._patience.tell(f"{error.message}; it is tried again {how_long}")
+        if self._lost_s is None or now - self._lost_s >= self._patience.seconds:
+            raise error
+        self._client.forget_connections()
+        time.sleep(_RETRY_SECONDS)
+
+    def reached(self) -> None:
+        """Notes that the brokers answer, and says so if they did not before."""
+        if self._lost_s is not None:
+            away_s = time.monotonic() - self._lost_s
+            self._patience.note(f"reading goes on, after {away_s:.1f} s without {self._lost_broker}")
+        self._lost_s = None
+
+    def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
+        """Sends a request to each leader."""
+        by_leader: _Sent = {}
+        leaders = self._leaders.find(positions, may_wait=lambda _: self._patience.seconds > 0)
+        for partition, leader in leaders.items():
+            offset = self._offset_to_ask_for(partition, positions[partition])
+            wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
+            by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
+        for leader, topics in by_leader.items():
+            self._client.connection_to(leader).send(FETCH, self._request(topics))
+        return by_leader
+
+    def _offset_to_ask_for(self, partition: TopicPartition, position: int) -> int:
+        """Gives the offset before the position if a hole was passed, unless that costs more than half of the answer."""
+        self._looks_back.discard(partition)
+        size = self._last_size.get(partition, 0)
+        if partition not in self._passed or partition in self._looked_back or not 0 < 2 * size <= self._partition_bytes:
+            return position
+        self._looks_back.add(partition)
+        return position - 1
+
+    def _receive(self, sent: _Sent) -> Iterator[tuple[TopicPartition, PartitionData]]:
+        for leader, topics in sent.items():
+            connection = self._client.connection_to(leader)
+            wanted = [TopicPartition(name, p.partition) for name, parts in topics.items() for p in parts]
+            response: FetchResponse = connection.receive(on_silence=partial(self._ensure_still_led, leader, wanted))
+            if response.error_code:
+                raise KafkaError(ErrorCode.of(response.error_code))
+            names = {self._client.topic(name).topic_id: name for name in topics}
+            uses_ids = connection.version_of(FETCH) >= _FIRST_VERSION_WITH_IDS
+            missing = set(wanted)
+            for topic in response.responses:
+                name = names.get(topic.topic_id, "") if uses_ids else topic.topic
+                for data in topic.partitions:
+                    partition = TopicPartition(name, data.partition_index)
+                    if partition not in missing:
+                        raise MalformedMessageError("a Fetch answer has a partition twice, or one not asked for")
+                    missing.discard(partition)
+                    yield partition, data
+            for partition in missing:
+                self._note_stuck(partition, self._asked_for(sent, partition))
+
+    @staticmethod
+    def _asked_for(sent: _Sent, partition: TopicPartition) -> int:
+        parts = (parts for topics in sent.values() for parts in [topics.get(partition.topic, [])])
+        return next(one.fetch_offset for some in parts for one in some if one.partition == partition.partition)
+
+    def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
+        """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
+        if self._patience.seconds and self._client.is_replaced(leader, partitions):
+            text = f"broker {leader} does not answer, and others lead what it was asked for"
+            raise UnansweredError(text, where=f"broker {leader}")
+
+    def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:
+        wanted = [FetchTopic(name, self._client.topic(name).topic_id, parts) for name, parts in topics.items()]
+        return FetchRequest(
+            replica_id=_CONSUMER,
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=_FETCH_BYTES,
+            isolation_level=self._isolation_level,
+            session_epoch=_SESSIONLESS_EPOCH,
+            topics=wanted,
+        )
+
+    def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
+        """Gives the offset to go on from after an error; raises KafkaError if asking again would not help."""
+        if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
+            self._client.forget_topic(partition.topic)
+            now = time.monotonic()
+            since = self._refused_s.setdefault(partition, now)
+            if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
+                raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
+            return position
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._waits_for_another_leader(partition):
+            self._client.forget_topic(partition.topic)
+            time.sleep(_RETRY_SECONDS)
+            return position
+        if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
+            following = self._after_damage(partition, position)
+            self._damaged.setdefault(partition, position)
+            return following
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            why = f"offset {position} is damaged or missing, says the broker"
+            raise KafkaError(code, f"could not read {partition}: {why}", hint=DAMAGE_HINT)
+        raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
+
+    def _waits_for_another_leader(self, partition: TopicPartition) -> bool:
+        """Says whether another one may soon lead the partition, whose leader's disk fails."""
+        now = time.monotonic()
+        since = self._disk_failed_s.setdefault(partition, now)
+        return now - since < self._patience.seconds and self._client.has_other_replicas(partition)
+
+    def _after_damage(self, partition: TopicPartition, position: int) -> int:
+        """Gives the offset after the damage there, as a plog broker has it in its ledger; else the next."""
+        if partition not in self._damaged:
+            self._known_damage[partition] = self._fetch_damage(partition)
+        known = self._known_damage[partition]
+        return next((last + 1 for first, last in known if first <= position <= last), position + 1)
+
+    def _fetch_damage(self, partition: TopicPartition) -> _Ranges:
+        """Asks what the leader knows to be damaged."""
+        return self._fetch_report(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
+
+    def _fetch_report(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
+        """Asks what the leader reports of the partition, by key."""
+        return {
+            name: found.get(partition.partition, [])
+            for name, found in self._fetch_topic_report(partition, *names).items()
+        }
+
+    def _fetch_topic_report(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
+        """Asks what the leader reports of all its partitions of the topic, by key and by partition; nothing of Kafka,
+        which has no such keys.
+        """
+        request = DescribeConfigsRequest(
+            [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))]
+        )
+        found: dict[str, dict[int, _Ranges]] = {name: {} for name in names}
+        try:
+            leader = self._client.connection_to(self._client.leader_of(partition))
+            results = leader.call(DESCRIBE_CONFIGS, request).results
+        except PlogError:
+            return found
+        for config in (config for result in results for config in result.configs):
+            if config.name in found and config.value:
+                found[config.name] |= parse_damaged_offsets(config.value)
+        return found
+
+    def _report_of(self, partition: TopicPartition) -> _BrokerReport:
+        """Gives what `_fetch_report` gave first: it is called once."""
+        if partition not in self._reports:
+            found = self._fetch_report(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
+            self._reports[partition] = _BrokerReport(
+                damaged=found[DAMAGED_OFFSETS],
+                unexplained=found[UNEXPLAINED_OFFSETS],
+                undecided=sorted(found[UNDECIDED_OFFSETS]),
+            )
+        return self._reports[partition]
+
+    def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
+        """Notes offsets [start, end) that did not come: compaction may have taken them, but the broker may also know
+        that some are damaged. Raises KafkaError for those, unless damage is passed over.
+        """
+        end = min(end, self._end_offsets.get(partition, end))
+        if start >= end:
+            return
+        report = self._report_of(partition)
+        damaged = _common(report.damaged, start, end)
+        if damaged and not self._patience.skips_damage:
+            self._without_records(partition, ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
+        for first, last in damaged:
+            self._damaged.setdefault(partition, first)
+            self._report_damaged(partition, last + 1)
+        for first, last in _common(report.unexplained, start, end):
+            report.met.add(first, last + 1)
+        self._passed.setdefault(partition, deque(maxlen=_MOST_HOLES_KEPT)).append((start, end - 1))
+        for first, after, cause in self._displaced.get(partition, ()):
+            if max(first, start) < min(after, end):
+                self._report_passed_over(partition, max(first, start), min(after, end), cause)
+
+    def _pass_displaced(self, partition: TopicPartition, batch: Batch, position: int, cause: str) -> None:
+        """Passes over a batch that stands where nothing is missing: it is a copy, or missing where it belongs."""
+        first = first_offset_of(batch, position)
+        if first >= position:
+            self._displaced.setdefault(partition, []).append((first, batch.next_offset, cause))
+            return
+        for start, last in _common(list(self._passed.get(partition, ())), first, batch.next_offset):
+            self._report_passed_over(partition, start, last + 1, cause)
+
+    def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
+        """Meets a batch whose offsets lie before those requested, and which does not come first in the answer: if it
+        was missing in its place, it is passed over; raises CorruptRecordError unless damage is.
+        """
+        missing = _common(list(self._passed.get(partition, ())), first_offset_of(batch, 0), batch.next_offset)
+        try:
+            batch.ensure_valid()
+        except CorruptRecordError:
+            return  # of bytes that are damaged nobody knows which offsets they had
+        if missing and not self._patience.skips_damage:
+            failure = CorruptRecordError(f"offsets do not rise of {partition}", offset=missing[0][0])
+            failure.hint = DAMAGE_HINT
+            raise failure
+        for first, last in missing:
+            self._report_passed_over(partition, first, last + 1, "offsets do not rise")
+
+    def _report_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
+        self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
+
+    def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
+        """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
+        committed records gets it.
+        """
+        if self._isolation_level != READ_COMMITTED or not batch.is_transactional or batch.is_control:
+            return False
+        return self._report_of(partition).is_undecided(batch.base_offset)
+
+    def _hide(self, partition: TopicPartition, batch: Batch) -> None:
+        """Reports it later; raises CorruptRecordError unless damage is passed over."""
+        if self._patience.skips_damage:
+            self._report_of(partition).hidden.add(batch.base_offset, batch.next_offset)
+            return
+        offsets = offsets_text(batch.base_offset, batch.next_offset)
+        text = f"{offsets} of {partition}: aborted or not can't be told, says the broker"
+        failure = CorruptRecordError(text, offset=batch.base_offset)
+        failure.hint = DAMAGE_HINT
+        raise failure
+
+    def _is_damaged(self, partition: TopicPartition, start: int, end: int) -> bool:
+        return bool(_common(self._report_of(partition).damaged, start, end))
+
+    def report_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
+        that nothing explains.
+        """
+        for partition in list(self._damaged):
+            self._report_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
+        for partition, report in self._reports.items():
+            if report.met.count:
+                self._patience.tell_left_out(f"{partition}: {report.met.text()}")
+                report.met = UnexplainedGaps()
+            if report.hidden.count:
+                offsets = offsets_text(report.hidden.start, report.hidden.end)
+                count = report.hidden.offsets
+                text = f"{count} record{'s' * (count != 1)} in {offsets}: aborted or not can't be told"
+                self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
+                report.hidden = UnexplainedGaps()
+
+    def _report_wrong_ends(
+        self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Reports partitions that were read to their ends, and have a wrong tail or a wrong start, or were read from
+        where the log begins since its first segments were lost. Raises CorruptRecordError unless damage is passed over,
+        but for the last. Asks a topic's leader once for all that it has of the topic.
+        """
+        report: dict[tuple[int, str], dict[str, dict[int, _Ranges]]] = {}
+        for partition, end in end_offsets.items():
+            try:
+                place = self._client.leader_of(partition), partition.topic
+            except PlogError:
+                continue
+            if place not in report:
+                report[place] = self._fetch_topic_report(partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
+            log_start = self._watermarks[partition].log_start_offset if partition in self._watermarks else -1
+            for first, last in report[place][UNEXPLAINED_OFFSETS].get(partition.partition, []):
+                if last + 1 == start_offsets[partition] == log_start:
+                    lost = UnexplainedGaps()
+                    lost.add(first, last + 1)
+                    self._patience.tell_left_out(f"{partition}: {lost.text()}")
+            for key, what in _WRONG_ENDS.items():
+                if not any(first <= end for first, _ in report[place][key].get(partition.partition, [])):
+                    continue
+                text = f"{partition}: {what}"
+                if not self._patience.skips_damage:
+                    failure = CorruptRecordError(text, offset=end)
+                    failure.hint = DAMAGE_HINT
+                    raise failure
+                self._patience.tell_left_out(text)
+
+    def _report_damaged(self, partition: TopicPartition, end: int) -> None:
+        """Reports damaged offsets that follow one another together, once the end of them is known."""
+        start = self._damaged.pop(partition, None)
+        if start is not None:
+            self._patience.tell_left_out(
+                f"{partition}: passed over: {offsets_text(start, end)}: damaged or missing, says the broker"
+            )
+
+    def _end_offset(self, data: PartitionData) -> int:
+        """Gives the offset below which what does not come, when nothing else does, was removed by compaction."""
+        return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
+
+    def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Does what `_find_batches` does. Raises MalformedMessageError if answer after answer holds bytes and nothing
+        that can be read from the position on: a part of a batch, say, or batches that end before it.
+        """
+        batches, next_offset = self._find_batches(partition, data, position)
+        is_stuck = next_offset == position and not data.error_code and len(data.records or b"") > 0
+        if not is_stuck or partition in self._looks_back:
+            self._stuck.pop(partition, None)
+        else:
+            self._note_stuck(partition, position)
+        return batches, next_offset
+
+    def _note_stuck(self, partition: TopicPartition, position: int) -> None:
+        self._stuck[partition] = self._stuck.get(partition, 0) + 1
+        if self._stuck[partition] >= _MOST_STUCK:
+            raise MalformedMessageError(
+                f"could not read {partition} from offset {position} on: the broker's answers do not move on",
+                hint="does the broker give whole batches? plog cluster check compares what the replicas have",
+            )
+
+    def _find_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Gives the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
+
+        KafkaError; raises CorruptRecordError if the first is damaged.
+        """
+        if data.error_code and partition in self._looks_back:  # it may be the offset before that can't be had
+            self._looked_back.add(partition)
+            return [], position
+        if data.error_code:
+            return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
+        self._disk_failed_s.pop(partition, None)
+        self._refused_s.pop(partition, None)
+        failed_at, failure = self._failures.pop(partition, (-1, None))
+        if failure is not None and failed_at == position:
+            raise failure  # a broker that is asked for what is damaged may pass over it without a word
+        self._report_damaged(partition, position)
+        self._watermarks[partition] = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+        self._looked_back.discard(partition)
+        if partition in self._looks_back:
+            self._looked_back.add(partition)  # until something new comes
+        return self._read_batches(partition, data, position)
+
+    def _read_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Goes along the batches of an answer; gives what `_batches` does."""
+        hidden = _hidden_by(data)
+        assert data.records is None or isinstance(data.records, memoryview)
+        found = _with_next(iter_whole_batches(data.records or memoryview(b"")))
+        batches: list[Batch] = []
+        start, batch, following, earlier = position, None, None, 0
+        while True:
+            try:
+                batch, following = next(found, (None, None))
+                if batch is None:
+                    return batches, position
+                if position == start and batch.last_offset < position:
+                    earlier += 1
+                    if earlier > 1:
+                        self._meet_earlier(partition, batch)
+                    continue
+                if stated_offset(batch) != position and not self._is_next(
+                    partition,
+                    batch,
+                    following,
+                    position,
+                    data.high_watermark,
+                    is_first=position == start,
+                    has_batches=bool(batches),
+                ):
+                    return batches, position
+                batch.ensure_valid()
+            except CorruptRecordError as error:
+                is_first = position == start
+                end = self._pass_damage(
+                    partition, batch, following, position, data.high_watermark, error, is_first=is_first
+                )
+                if end is None:
+                    return batches, position  # a broker that is asked for what is damaged may know how far that goes
+                if following is None:
+                    return batches, max(end, position + 1)
+                start = position = end  # a broker that is asked again may begin with the same batch
+                continue
+            is_hidden = hidden.hides(batch)
+            if self._is_undecided(partition, batch):
+                if batches and not self._patience.skips_damage:
+                    return batches, position
+                self._hide(partition, batch)
+                is_hidden = True
+            position = batch.next_offset
+            self._last_size[partition] = batch.size_bytes
+            self._looked_back.discard(partition)
+            if not is_hidden or (self._with_control and batch.is_control):
+                batches.append(batch)
+
+    def _is_next(
+        self,
+        partition: TopicPartition,
+        batch: Batch,
+        following: Batch | None,
+        position: int,
+        high_watermark: int,
+        *,
+        is_first: bool,
+        has_batches: bool,
+    ) -> bool:
+        """Whether a batch that does not begin at the position is to be read now, the hole before it passed over. False
+        if the next answer begins there.
+        `has_batches`: some were read from this answer, which are given before an error.
+        """
+        if self._may_be_newer(partition, batch, position, high_watermark):
+            return False
+        _ensure_fits(batch, following, position, high_watermark, is_first=is_first)
+        first_offset = first_offset_of(batch, position)
+        if first_offset > position:
+            if following is None and not is_first:
+                return False  # asked for first, it comes with what follows, or the broker knows why
+            if has_batches and not self._patience.skips_damage and self._is_damaged(partition, position, first_offset):
+                return False
+            self._pass_hole(partition, position, first_offset)
+        return True
+
+    def _pass_damage(
+        self,
+        partition: TopicPartition,
+        batch: Batch | None,
+        following: Batch | None,
+        position: int,
+        high_watermark: int,
+        error: CorruptRecordError,
+        *,
+        is_first: bool,
+    ) -> int | None:
+        """Gives where the damage ends; None if it has to be asked for first. Raises CorruptRecordError if the reader
+        does not pass over damage, now or when it was asked for.
+        """
+        skips_damage = self._patience.skips_damage
+        is_asked_again = not is_first and not (skips_damage and following is not None)
+        if not skips_damage:
+            failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
+            failure.hint = DAMAGE_HINT
+            if not is_asked_again:
+                raise failure from None
+            self._failures[partition] = position, failure
+        if is_asked_again:
+            return None
+        end = _end_of_damage(batch, following, position, high_watermark)
+        if end > position:
+            self._report_passed_over(partition, position, end, error.cause)
+        elif batch is not None:
+            self._pass_displaced(partition, batch, position, error.cause)
+        return end
+
+    def _may_be_newer(self, partition: TopicPartition, batch: Batch, position: int, high_watermark: int) -> bool:
+        """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
+        watermark before it reads the records. An answer to the next request knows of it.
+        """
+        first_offset = stated_offset(batch)
+        if first_offset <= position or first_offset < high_watermark:
+            return False
+        is_new = self._after_end.get(partition) != first_offset
+        self._after_end[partition] = first_offset
+        return is_new
+
+
+def _hidden_by(data: PartitionData) -> AbortedFilter:
+    aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
+    return AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
+
+
+def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
+    """Gives each with the one after it; an error that ends them comes after all that was found before it."""
+    before, failure = None, None
+    while failure is None:
+        try:
+            batch = next(found, None)
+        except CorruptRecordError as error:
+            batch, failure = None, error
+        if before is not None:
+            yield before, batch
+        if batch is None:
+            break
+        before = batch
+    if failure is not None:
+        raise failure
+
+
+def _ensure_fits(batch: Batch, following: Batch | None, position: int, high_watermark: int, *, is_first: bool) -> None:
+    """Raises CorruptRecordError for a batch whose offsets can't be its own: no checksum covers the first one, and a
+    broker that trusts its log sends it as it lies. `position` is what comes next; `is_first`: it begins the answer.
+
+    One that begins where the reader is may lie after the high watermark, which is older than the records.
+    """
+    first_offset = stated_offset(batch)
+    if first_offset >= high_watermark and first_offset > position:
+        raise batch.corrupt(f"offsets lie after the log's end, which is {high_watermark}")
+    if not is_first and first_offset < position:
+        raise batch.corrupt("offsets do not rise")
+    if following is None or first_offset <= position:
+        return
+    if stated_offset(following) <= batch.last_offset and position <= following.last_offset:
+        raise batch.corrupt("offsets are the next batch's")
+
+
+def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, high_watermark: int) -> int:
+    """Finds where the offsets from `position` on end that a damaged batch holds: where the next one begins, if that is
+    sound, or by its own header, if that can be believed; the next offset else.
+    """
+    if following is not None:
+        with contextlib.suppress(CorruptRecordError):
+            following.ensure_valid()
+            if position <= following.last_offset < high_watermark:
+                return max(first_offset_of(following, position), position)
+            if following.last_offset < position and batch is not None and batch.next_offset <= position:
+                return position  # both stand after their place, and what belongs here may follow
+    if batch is None:
+        return position + 1
+    count = batch.next_offset - first_offset_of(batch, position)
+    claimed = batch.next_offset if position < batch.next_offset <= high_watermark else position + count
+    return claimed if position < claimed <= min(position + _MOST_OFFSETS, high_watermark) else position + 1
+
+
+def _common(ranges: _Ranges, start: int, end: int) -> _Ranges:
+    """Gives what of the ranges lies in offsets [start, end)."""
+    return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

@@ -1,0 +1,155 @@
+"""Reads topics as a member of a group: what the membership gives it, from where the group stopped.
+
+What was made use of is committed every few seconds, before a partition is given up, and at the end; or, at most once,
+before it is made use of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.read_options import ReadOptions
+from core.client.read.committed_offsets import TRY_AGAIN, CommittedOffsets
+from core.client.read.consumer import Consumer
+from core.client.read.group_membership import Membership
+from core.client.read.watermarks import Watermarks
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch
+
+Reset = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""Where to begin with partitions for which the group committed nothing."""
+
+_COMMIT_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
+
+
+class Fetched(NamedTuple):
+    """Batches of a partition, of which the records from `start_offset` on are wanted; whoever has made use of them has
+    made use of all below `next_offset`.
+    """
+
+    partition: TopicPartition
+    start_offset: int
+    batches: list[Batch]
+    next_offset: int
+
+
+class GroupConsumer:
+    """Owned by one task."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        offsets: CommittedOffsets,
+        membership: Membership,
+        reset: Reset,
+        *,
+        isolation_level: int,
+        with_control: bool = False,
+        patience: ReadOptions | None = None,
+        commits_first: bool = False,
+        watermarks: dict[TopicPartition, Watermarks] | None = None,
+    ) -> None:
+        """`commits_first`: at most once, instead of at least once."""
+        self._offsets = offsets
+        self._patience = patience or ReadOptions()
+        self._consumer = Consumer(
+            client,
+            isolation_level=isolation_level,
+            with_control=with_control,
+            patience=self._patience,
+            watermarks=watermarks,
+        )
+        self._commits_first = commits_first
+        self._membership = membership
+        self._reset = reset
+        self._positions: dict[TopicPartition, int] = {}
+        self._done: dict[TopicPartition, int] = {}  # what is not committed yet
+        self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
+
+    def read(self) -> Iterator[Fetched | None]:
+        """Reads for ever; gives None after a round that brought nothing. What was used is reported by `done`.
+
+        Raises what `Consumer.read` raises, and PlogError if the group refuses.
+        """
+        while True:
+            try:
+                self._follow_assignment()
+                if time.monotonic() >= self._next_commit_s:
+                    self.commit()
+                if not self._positions:  # nothing is fetched that could be answered
+                    self._consumer.reached()
+            except ConnectionFailedError as error:
+                self._consumer.reconnect(error)
+                continue
+            started, before = time.monotonic(), dict(self._positions)
+            found = [Fetched(*polled, self._positions[polled[0]]) for polled in self._consumer.poll(self._positions)]
+            if found and self._commits_first and not self._is_committed_first():
+                self._positions = before
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            if self._commits_first:  # a stop in the middle puts back what was not made use of
+                self._done |= {fetched.partition: fetched.start_offset for fetched in found}
+            yield from found
+            with_records = {fetched.partition for fetched in found}
+            for partition, offset in self._positions.items():
+                if partition not in with_records and offset != before[partition]:  # only ends of transactions
+                    self.done(partition, offset)
+            if not found:
+                yield None
+                if time.monotonic() - started < _PAUSE_SECONDS:
+                    time.sleep(_PAUSE_SECONDS)
+
+    def done(self, partition: TopicPartition, next_offset: int) -> None:
+        """Notes that this partition's records below the offset were made use of."""
+        self._done[partition] = next_offset
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """See `RecordSource.leave_out`."""
+        self._consumer.leave_out(partition, batch, error)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Gives what comes next of each partition that is read."""
+        return self._positions
+
+    def _follow_assignment(self) -> None:
+        owned = frozenset(self._positions)
+        assigned = self._membership.assignment(owned)
+        if owned - assigned:
+            self.commit()
+            for partition in owned - assigned:
+                del self._positions[partition]
+                self._done.pop(partition, None)  # others have it now, and may have read on
+        added = sorted(assigned - owned)
+        committed = self._offsets.find(added) if added else None
+        if committed is not None:
+            new = [partition for partition in added if partition not in committed]
+            self._positions |= committed
+            self._positions |= self._reset(new) if new else {}
+
+    def _is_committed_first(self) -> bool:
+        try:
+            return self._offsets.commit(self._positions) is ErrorCode.NONE
+        except ConnectionFailedError as error:
+            self._consumer.reconnect(error)
+            return False
+
+    def commit(self) -> None:
+        """Commits what is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
+        self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
+        if self._done and self._offsets.commit(self._done) not in TRY_AGAIN:
+            self._done = {}
+
+    def close(self) -> None:
+        """Commits and leaves. Says so if the commit is not possible just now: nobody waits for that."""
+        self._consumer.report_damaged(self._positions)
+        self.commit()
+        if self._done:
+            self._patience.tell(f"not committed: what was read in the last {_COMMIT_SECONDS:g} s; it is read again")
+        self._membership.leave()

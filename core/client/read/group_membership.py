@@ -1,0 +1,173 @@
+"""Members of a consumer group: what the group's coordinator assigns to each.
+
+`ConsumerMember` speaks the consumer protocol (KIP-848), `ClassicMember` (classic_member.py) the one before;
+`SoleMember` stands for one if nobody else can be in the group. A static member (KIP-345), one with a
+`group_instance_id`, keeps its partitions over a restart: it goes without leaving for good.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Protocol
+
+from core.client.admin.group_admin import GroupAdmin
+from core.client.net.client_connection import ClientConnection
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.subscription import Subscription
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+Partitions = frozenset[TopicPartition]
+
+_REBALANCE_TIMEOUT_MS = 300_000
+_OLDER_HINT = "--group-protocol classic"
+_JOIN_EPOCH, _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = 0, -1, -2
+OUTSIDE_EPOCH = -1
+"""The epoch of a commit from outside, by no member."""
+
+FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
+"""Errors that mean that others have what this member had; it may join again."""
+
+_OUT = FENCED | {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNRELEASED_INSTANCE_ID}
+"""Errors that say to a member that wants to leave that it is not in."""
+
+
+class Membership(Protocol):
+    member_id: str
+    epoch: int
+    group_instance_id: str | None
+
+    def assignment(self, owned: Partitions) -> Partitions:
+        """Gives what is to be read now, by one who reads `owned`."""
+
+    def leave(self) -> None: ...
+
+
+class SoleMember:
+    """The member if nobody else can be in the group: it commits from outside."""
+
+    member_id = ""
+    epoch = OUTSIDE_EPOCH
+    group_instance_id: str | None = None
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+
+    def assignment(self, owned: Partitions) -> Partitions:  # noqa: ARG002 - it is what it is
+        return self._partitions
+
+    def leave(self) -> None:
+        """Does nothing: it was never in."""
+
+
+def has_consumer_protocol(client: KafkaClient) -> bool:
+    """Says whether the cluster has groups of the consumer protocol: they come with the feature group.version. What is
+    advertised does not tell: Kafka 3.9 with ZooKeeper lists their requests, and refuses them.
+    """
+    return client.any_connection().features.get("group.version", 0) >= 1
+
+
+class ConsumerMember:
+    """A member of the consumer protocol; owned by one task."""
+
+    def __init__(
+        self, client: KafkaClient, group_id: str, subscription: Subscription, group_instance_id: str | None = None
+    ) -> None:
+        """Raises KafkaError(UNSUPPORTED_VERSION) if the cluster does not speak the protocol."""
+        self._client = client
+        self._admin = GroupAdmin(client, rides_over=False)
+        self._group_id = group_id
+        self._subscription = subscription
+        self._topics: list[str] = []
+        if not client.any_connection().speaks(CONSUMER_GROUP_HEARTBEAT):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "the broker does not serve groups of the consumer protocol (KIP-848)",
+                hint=_OLDER_HINT,
+            )
+        self.member_id = str(uuid.uuid4())
+        self.epoch = _JOIN_EPOCH
+        self.group_instance_id = group_instance_id
+        self._may_be_in = False  # since the first request, whether or not its answer came
+        self._assigned: Partitions = frozenset()
+        self._sent: Partitions = frozenset()
+        self._next_s = 0.0
+
+    def assignment(self, owned: Partitions) -> Partitions:
+        """Sends a heartbeat when it is time to, or when it has something to report."""
+        topics = list(self._subscription.partitions())
+        if (
+            self.epoch == _JOIN_EPOCH
+            or owned != self._sent
+            or topics != self._topics
+            or time.monotonic() >= self._next_s
+        ):
+            self._heartbeat(owned, topics)
+        return self._assigned
+
+    def _heartbeat(self, owned: Partitions, topics: list[str]) -> None:
+        request = self._request(self.epoch)
+        if self.epoch == _JOIN_EPOCH:
+            owned = frozenset()
+            request.rebalance_timeout_ms = _REBALANCE_TIMEOUT_MS
+        if self.epoch == _JOIN_EPOCH or topics != self._topics:
+            request.subscribed_topic_names = topics
+        if self.epoch == _JOIN_EPOCH or owned != self._sent:
+            request.topic_partitions = self._by_id(owned)
+        self._may_be_in = True
+        try:
+            response = self._ask(request)
+        except KafkaError as error:
+            if error.code not in FENCED:
+                raise
+            self.epoch, self._assigned, self._sent = _JOIN_EPOCH, frozenset(), frozenset()
+            return
+        self.epoch = response.member_epoch
+        self._sent, self._topics = owned, topics
+        self._next_s = time.monotonic() + response.heartbeat_interval_ms / 1000
+        if response.assignment is not None:
+            names = {self._client.topic(name).topic_id: name for name in topics}
+            self._assigned = frozenset(
+                TopicPartition(names[topic.topic_id], number)
+                for topic in response.assignment.topic_partitions
+                if topic.topic_id in names
+                for number in topic.partitions
+            )
+
+    def _request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(self._group_id, self.member_id, epoch, self.group_instance_id)
+
+    def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        def ask(connection: ClientConnection) -> ConsumerGroupHeartbeatResponse:
+            response = connection.call(CONSUMER_GROUP_HEARTBEAT, request)
+            if response.error_code:
+                code = ErrorCode.of(response.error_code)
+                hint = _OLDER_HINT if code is ErrorCode.UNSUPPORTED_VERSION else None  # Kafka 3.9 with ZooKeeper
+                raise KafkaError(code, response.error_message or f"group {self._group_id}: {code.text}", hint=hint)
+            return response
+
+        return self._admin.at_coordinator(self._group_id, ask)
+
+    def _by_id(self, partitions: Partitions) -> list[TopicPartitions]:
+        numbers: dict[str, list[int]] = {}
+        for partition in sorted(partitions):
+            numbers.setdefault(partition.topic, []).append(partition.partition)
+        return [TopicPartitions(self._client.topic(name).topic_id, found) for name, found in numbers.items()]
+
+    def leave(self) -> None:
+        if not self._may_be_in:
+            return
+        try:
+            self._ask(self._request(_LEAVE_EPOCH if self.group_instance_id is None else _LEAVE_STATIC_EPOCH))
+        except KafkaError as error:
+            if error.code not in _OUT:
+                raise
+        self.epoch, self._may_be_in = _JOIN_EPOCH, False

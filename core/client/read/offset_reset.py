@@ -1,0 +1,260 @@
+"""Finds where a group's offsets are, and where they are to go."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from core.client.admin.admin import EARLIEST, LATEST, Admin
+from core.client.admin.group_admin import GroupDescription, GroupOffset
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.consumer import READ_UNCOMMITTED, Consumer
+from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
+from core.common.time_text import parse_time
+from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch
+from core.records.record import Record
+
+Offsets = Mapping[TopicPartition, GroupOffset]
+
+_DURATION = re.compile(r"-?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_ROUNDS = 3  # of looking: a batch may have nothing but an end of a transaction
+_UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Where to move offsets: one of these is set. Kafka's modes, by the names of their options."""
+
+    to_earliest: bool | None = None
+    to_latest: bool | None = None
+    to_current: bool | None = None
+    to_offset: int | None = None
+    shift_by: int | None = None
+    to_datetime: str | None = None
+    by_duration: str | None = None
+    from_file: Mapping[TopicPartition, int] | None = None
+
+    @classmethod
+    def of(cls, **modes: Any) -> Reset:
+        """Makes one of the modes; raises UsageError unless just one is set."""
+        asked = [name for name, value in modes.items() if value is not None]
+        if len(asked) != 1:
+            options = ", ".join("--" + field.name.replace("_", "-") for field in fields(cls))
+            given = " and ".join("--" + name.replace("_", "-") for name in asked) or "none is given"
+            raise UsageError(f"where to is said by one option, {given}", hint=f"one of {options}")
+        return cls(**modes)
+
+
+def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
+    """Gives a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: how
+    long the first record that the group has not read has been there, by its timestamp; 0 if it has read all. The lag of
+    an offset above the log's end is negative, as in Kafka's tool; `note` says so in words, and what was deleted unread.
+    """
+    readers = {p: member for member in group.members for p in member.partitions or ()}
+    partitions = sorted({*committed, *readers})
+    known = client.refresh({p.topic for p in partitions}) if partitions else {}
+    present = [p for p in partitions if p.topic in known and p.partition in known[p.topic].partitions]
+    admin = Admin(client)
+    starts = admin.list_offsets({p: EARLIEST for p in present if p in committed})
+    ends = admin.list_offsets(dict.fromkeys(present, LATEST))
+    behind = [p for p in present if p in committed and committed[p].offset < ends[p]]
+    waiting = {p: max(committed[p].offset, starts[p]) for p in behind}
+    oldest = _timestamps_at(client, waiting)
+    now_ms = time.time_ns() // 1_000_000
+    rows = []
+    for partition in partitions:
+        offset = committed[partition].offset if partition in committed else None
+        end = ends.get(partition)
+        reader = readers.get(partition)
+        rows.append(
+            {
+                "group": group.group_id,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offset,
+                "end_offset": end,
+                "lag": None if offset is None or end is None else end - offset,
+                "lag_ms": _lag_ms(partition, offset, end, oldest, now_ms),
+                "note": None if offset is None else outside_text(offset, starts.get(partition), end),
+                "metadata": (committed[partition].metadata or None) if partition in committed else None,
+                "member_id": reader and reader.member_id,
+                "client_id": reader and reader.client_id,
+                "host": reader and reader.client_host,
+            }
+        )
+    return rows
+
+
+def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
+    """Says how a committed offset lies outside a log of offsets [start, end]; None if it does not, or nobody knows."""
+    if end is not None and offset > end:
+        return f"{offset - end} above the log's end: the next fetch is out of range"
+    if start is not None and end is not None and offset < start:
+        return f"{start - offset} below the log's start: deleted before they were read; {end - start} can still be read"
+    return None
+
+
+def _lag_ms(
+    partition: TopicPartition, offset: int | None, end: int | None, oldest: Mapping[TopicPartition, int], now_ms: int
+) -> int | None:
+    """Gives None if it is not known."""
+    if offset is None or end is None:
+        return None
+    if offset >= end:
+        return 0 if offset == end else None
+    return max(now_ms - oldest[partition], 0) if partition in oldest else None
+
+
+def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Finds that of the first record at or after each offset, if there is one: from a batch of each partition."""
+    found = {}
+    positions = dict(offsets)
+    consumer = Consumer(client, isolation_level=READ_UNCOMMITTED, max_wait_ms=0, partition_bytes=1)
+    try:
+        for _ in range(_ROUNDS):
+            for partition, start, batches in consumer.poll(positions):
+                record = next((r for r in _readable(batches) if r.offset >= start), None)
+                if record is not None and record.timestamp >= 0:
+                    found[partition] = record.timestamp
+            for partition in set(offsets) & found.keys():
+                positions.pop(partition, None)
+            if not positions:
+                break
+    except KafkaError:  # an offset that is out of range says nothing of time
+        pass
+    return found
+
+
+def _readable(batches: Iterable[Batch]) -> Iterator[Record]:
+    """Gives the records of the batches that decode."""
+    for batch in batches:
+        with contextlib.suppress(CorruptRecordError):
+            yield from batch.records()
+
+
+def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartition]:
+    """Finds the partitions of `TOPIC` or `TOPIC:N,N..`; raises UsageError and KafkaError for others."""
+    found = []
+    for text in texts:
+        name, separator, numbers = text.partition(":")
+        present = client.topic(name).partitions
+        if not separator:
+            found += [TopicPartition(name, number) for number in sorted(present)]
+            continue
+        for number in numbers.split(","):
+            if not number.strip().isdecimal() or int(number) not in present:
+                there = f"0 to {max(present)}" if len(present) > 1 else "partition 0"
+                raise UsageError(f"--topic {text}: topic {name} has no partition {number!r}, only {there}")
+            found.append(TopicPartition(name, int(number)))
+    return found
+
+
+def find_partitions(
+    client: KafkaClient, committed: Offsets, topics: Sequence[str], reset: Reset, *, all_topics: bool
+) -> list[TopicPartition]:
+    """Finds the partitions whose offset is to move."""
+    if reset.from_file is not None and not topics and not all_topics:
+        return list(reset.from_file)
+    if bool(topics) == all_topics:
+        raise UsageError("which topics is said by --topic or --all-topics", hint="for example --topic flights")
+    if topics:
+        return parse_topics(client, topics)
+    return [p for name in sorted({p.topic for p in committed}) for p in parse_topics(client, [name])]
+
+
+def new_offsets(
+    client: KafkaClient,
+    committed: Offsets,
+    partitions: Sequence[TopicPartition],
+    reset: Reset,
+    *,
+    say: Callable[[str], None],
+) -> dict[TopicPartition, int]:
+    """Finds where each partition's offset goes; moved to where the partition has records, which `say` reports."""
+    admin = Admin(client)
+    starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+    wanted: Mapping[TopicPartition, int]
+    if reset.to_earliest:
+        wanted = starts
+    elif reset.to_latest:
+        wanted = ends
+    elif reset.to_current:
+        wanted = {p: committed[p].offset if p in committed else ends[p] for p in partitions}
+    elif reset.to_offset is not None:
+        wanted = dict.fromkeys(partitions, reset.to_offset)
+    elif reset.shift_by is not None:
+        missing = [str(p) for p in partitions if p not in committed]
+        if missing:
+            raise UsageError(f"--shift-by: the group committed no offset of {', '.join(missing)}")
+        wanted = {p: committed[p].offset + reset.shift_by for p in partitions}
+    elif reset.from_file is not None:
+        wanted = {p: reset.from_file[p] for p in partitions if p in reset.from_file}
+    else:
+        timestamp = _timestamp(reset)
+        before_1970 = timestamp < 0  # to ListOffsets negative numbers are words: -1 is the end
+        at = starts if before_1970 else admin.list_offsets(dict.fromkeys(partitions, timestamp))
+        wanted = {p: offset if offset >= 0 else ends[p] for p, offset in at.items()}
+        for partition in (p for p, offset in at.items() if offset < 0):
+            say(f"warning: {partition} has no record of that time or later; taking its end, {ends[partition]}")
+    moved = {}
+    for partition, offset in wanted.items():
+        moved[partition] = min(max(offset, starts[partition]), ends[partition])
+        if moved[partition] != offset:
+            say(
+                f"warning: {partition} holds offsets {starts[partition]} to {ends[partition]}, not {offset}; "
+                f"taking {moved[partition]}"
+            )
+    return moved
+
+
+def _timestamp(reset: Reset) -> int:
+    now_ms = time.time_ns() // 1_000_000
+    if reset.to_datetime is not None:
+        return parse_time(reset.to_datetime, now_ms)
+    assert reset.by_duration is not None
+    match = _DURATION.fullmatch(reset.by_duration)
+    if match is None or not any(match.groups()):
+        raise UsageError(f"--by-duration {reset.by_duration}: expected PnDTnHnMnS", hint="PT2H is two hours, P1D a day")
+    return now_ms - round(sum(float(n or 0) * unit for n, unit in zip(match.groups(), _UNITS_MS, strict=True)))
+
+
+def read_offsets_file(path: Path) -> dict[TopicPartition, int]:
+    """Reads lines of topic,partition,offset; with a header or a group in front, as `--output csv` and Kafka's tool
+    write.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise AccessError(f"could not read {path}: {error}", where=str(path)) from error
+    header = rows[0] if rows and "topic" in rows[0] else None
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(rows, start=1):
+        if not row or row is header:
+            continue
+        try:
+            topic, partition, offset = _columns(row, header)
+            found, wanted = TopicPartition(topic, int(partition)), int(offset)
+        except (ValueError, IndexError):
+            raise UsageError(f"{path}:{number}: {','.join(row)!r} is not topic,partition,offset") from None
+        if offsets.setdefault(found, wanted) != wanted:
+            raise UsageError(f"{path}:{number}: {found} has another offset in a line before, {offsets[found]}")
+    if not offsets:
+        raise UsageError(f"{path} has no line of topic,partition,offset")
+    return offsets
+
+
+def _columns(row: list[str], header: list[str] | None) -> tuple[str, str, str]:
+    if header is not None:
+        offset = "new_offset" if "new_offset" in header else "offset"
+        return row[header.index("topic")], row[header.index("partition")], row[header.index(offset)]
+    topic, partition, offset = row[-3:] if len(row) in (3, 4) else row
+    return topic, partition, offset

@@ -1,0 +1,56 @@
+"""Sources of records, by time or offset: a cluster (`ClusterSource`), or the files of data directories
+(`DirectorySource`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from core.common.errors import CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.records.batches import Batch
+
+Offsets = Mapping[TopicPartition, int]
+FindMore = Callable[[], Offsets]
+
+
+class RecordSource(Protocol):
+    def topics(self) -> list[str]:
+        """Lists the topics, with internal ones."""
+
+    def partitions(self, topic: str) -> list[int]:
+        """Lists them; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
+
+    def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Gives the offsets below which a reader of the source's isolation may read."""
+
+    def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        """Gives the first offset whose record is as new as that or newer; the end if there is none. Servers can't be
+        asked for times before 1970: there it is the start.
+        """
+
+    def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
+        """Reads as `Consumer.read` does. Once all was read, `ReadOptions.note` is called for records that lie there and
+        are held back: by an open transaction, or above the high watermark.
+        """
+
+    def follow(
+        self, starts: Offsets, find_more: FindMore = dict
+    ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
+        """Reads as `Consumer.follow` does."""
+
+    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
+        """Does for a batch that was read, and whose records do not decode, what `ReadOptions.leave_out` does."""
+
+
+def waiting_text(start: int, end: int) -> str:
+    held = offsets_from(start, end, "wait")
+    return f"{held} for an open transaction; plog transaction find-hanging --all"
+
+
+def offsets_from(start: int, end: int, verb: str) -> str:
+    """Writes `offset 5 waits`, or `22 offsets from 5 on wait`."""
+    return f"offset {start} {verb}s" if end == start + 1 else f"{end - start:,} offsets from {start} on {verb}"

@@ -1,0 +1,551 @@
+"""Keys and values of a Schema Registry: turns bytes that name their schema into JSON, and back.
+
+    0       1                  5
+    | 0x00 | id, big-endian   | Avro: the datum | JSON Schema: JSON | Protobuf: message indexes, then the message |
+
+Ids begin with 1: bytes that begin with id 0 name no schema, nor do keys of 8 bytes whose schema is not there or does
+not fit. They are what Java's LongSerializer makes of numbers below 2^56.
+
+Avro is written as Avro's own JSON encoding (avro_json.py), so that nothing is lost on the way back; plain JSON is taken
+too. Protobuf is its JSON mapping, with the names of the .proto file; fields that have no presence are there when they
+are zero. Message indexes are zigzag varints: how many, then each; a single 0 stands for the first message. Source:
+Confluent's wire format.
+
+Needs the extra `schema`: confluent-kafka's client of the registry, fastavro, jsonschema, and protoc from grpcio-tools.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import re
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from core.client.net.connect_notice import is_this_machine
+from core.client.schemas.avro_json import AvroJson, CutOffError
+from core.client.schemas.undecoded import SchemaError
+from core.common.errors import AccessError, UsageError
+from core.common.lenient_json import decode_text, read_json
+from core.common.varint import read_varint
+from core.security.client_settings import RegistrySettings
+from core.security.secret import shown_url
+
+_FRAME = struct.Struct(">bI")
+_MAGIC = 0
+_FILE_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
+_HINT = "pip install 'plog-kafka[schema]'"
+
+
+_LONG_BYTES = 8
+_NOT_FOUND = range(40400, 40500)
+"""The registry's error codes for a schema, subject or version that is not there; HTTP's own is 404."""
+_TIMEOUT_SECONDS = 10
+"""How long one try waits for a registry that is silent."""
+_NO_CODE = -1
+"""What the client has for the code of an error that is not the registry's own."""
+_ASK_AGAIN_SECONDS = 30.0
+"""A schema that was not there is asked for again after this time."""
+
+
+class Codec(NamedTuple):
+    """Turns what follows the id, of one schema, into JSON, and back. Raises ValueError for what does not fit it."""
+
+    decode: Callable[[bytes], bytes]
+    encode: Callable[[bytes], bytes]
+    decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
+    """Gives the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
+
+
+class SchemaRegistry:
+    """Owned by one task. Every method raises AccessError if the registry does not answer."""
+
+    def __init__(self, url: str, settings: RegistrySettings | None = None) -> None:
+        """Raises UsageError if the extra is not installed, and for files of keys and certificates that can't be read.
+        The URL may hold a user and a password, which no message shows.
+        """
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as error:
+            raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
+        self._url = shown_url(url)
+        try:
+            with _own_settings(settings) as own, _without_proxies(url):
+                self._client = SchemaRegistryClient({"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own})
+        except (ValueError, OSError) as error:
+            raise UsageError(f"--schema-registry {self._url}: {error}") from error
+        self._codecs: dict[int, Codec] = {}
+        self._failures: dict[int, tuple[float, SchemaError]] = {}  # when each ends to count
+        self.long_keys = 0
+        """How many keys of 8 bytes were given as they are, because no schema fits."""
+        self.has_typed = False
+        """Whether `decode_typed` gave something else than `decode` would, or could."""
+
+    # --- out
+
+    def decode(self, data: bytes | None, *, is_key: bool = False) -> bytes | None:
+        """Gives the JSON of what names its schema; other bytes as they are. Raises SchemaError if they don't fit it."""
+        if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
+            return data
+        schema_id = _FRAME.unpack_from(data)[1]
+        try:
+            return self._codec(schema_id).decode(data[_FRAME.size :]) if schema_id else data
+        except (ValueError, RecursionError, SchemaError) as error:
+            return self._plain_long(data, schema_id, error, is_key=is_key)
+
+    def decode_typed(self, data: bytes | None, *, is_key: bool = False) -> tuple[bytes | None, bytes | None]:
+        """Gives what `decode` gives, and the same with 64-bit numbers of Protobuf as numbers."""
+        schema_id = 0 if data is None or len(data) < _FRAME.size or data[0] else _FRAME.unpack_from(data)[1]
+        try:
+            decode = self._codec(schema_id).decode_typed if schema_id else None
+            if decode is not None and data is not None:
+                return decode(data[_FRAME.size :])
+        except (ValueError, RecursionError, SchemaError):
+            pass  # `decode` says what it is
+        decoded = self.decode(data, is_key=is_key)
+        return decoded, decoded
+
+    def _plain_long(self, data: bytes, schema_id: int, error: Exception, *, is_key: bool) -> bytes:
+        """Gives a key that is rather a number than of a schema as it is. Raises SchemaError for all else."""
+        if isinstance(error, SchemaError) and not error.why:
+            raise error
+        if is_key and len(data) == _LONG_BYTES:
+            self.long_keys += 1
+            return data
+        if isinstance(error, SchemaError):
+            raise error
+        why = "cut off" if isinstance(error, CutOffError) else f"not of schema {schema_id}"
+        problem = "its levels are too many" if isinstance(error, RecursionError) else str(error)
+        message = f"not of schema {schema_id}, which it names: {problem}"
+        raise SchemaError(message, why=why, schema_id=schema_id) from error
+
+    # --- in
+
+    def encoder(self, schema: str, subject: str) -> Callable[[bytes | None], bytes | None]:
+        """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
+        `subject`. The encoder raises SchemaError for text that is not of the schema; null stays null.
+        """
+        schema_id = self._find_id(schema, subject)
+        codec = self._codec(schema_id)
+        frame = _FRAME.pack(_MAGIC, schema_id)
+
+        def encode(text: bytes | None) -> bytes | None:
+            if text is None:
+                return None
+            try:
+                return frame + codec.encode(text)
+            except ValueError as error:
+                raise SchemaError(f"not of schema {schema_id}: {error}") from error
+            except RecursionError as error:
+                raise SchemaError(f"not of schema {schema_id}: its levels are too many") from error
+
+        return encode
+
+    def has_subject(self, subject: str) -> bool:
+        return self._ask(lambda: subject in self._client.get_subjects())  # type: ignore[no-any-return]
+
+    def _find_id(self, schema: str, subject: str) -> int:
+        if schema.isdecimal():
+            return int(schema)
+        type_ = _FILE_TYPES.get(Path(schema).suffix)
+        if type_ is not None:
+            return self._register(Path(schema), type_, subject)
+        name, _, version = schema.rpartition(":") if schema.rpartition(":")[2].isdecimal() else (schema, "", "")
+        if version:
+            return self._ask_number(lambda: self._client.get_version(name, int(version)).schema_id)
+        return self._ask_number(lambda: self._client.get_latest_version(name).schema_id)
+
+    def _register(self, path: Path, type_: str, subject: str) -> int:
+        from confluent_kafka.schema_registry import Schema
+
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise UsageError(f"schema {path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"schema {path} is no UTF-8") from error
+        if not text.strip():
+            raise UsageError(f"schema {path} is empty")
+        schema = Schema(text, type_)
+        try:
+            codec = _MAKERS[type_](self, schema)  # before a registry has it that takes everything
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"schema {path} can't be used: {error}") from error
+        except ImportError as error:
+            raise UsageError(f"{type_} needs more packages: {error.name}", hint=_HINT) from error
+        number = self._ask_number(lambda: self._client.register_schema(subject, schema))
+        self.has_typed |= codec.decode_typed is not None
+        self._codecs[number] = codec
+        return number
+
+    # --- schemas
+
+    def _codec(self, schema_id: int) -> Codec:
+        if schema_id not in self._codecs:
+            self._codecs[schema_id] = self._make_codec(schema_id)
+        return self._codecs[schema_id]
+
+    def _make_codec(self, schema_id: int) -> Codec:
+        until, failure = self._failures.get(schema_id, (0.0, None))
+        if failure is not None and time.monotonic() < until:
+            raise failure
+        try:
+            schema = self._ask(lambda: _with_text(self._client.get_schema(schema_id)), schema_id)
+            if schema.schema_type not in _MAKERS:
+                raise SchemaError(
+                    f"schema {schema_id} is of type {schema.schema_type}, which is not known",
+                    why=f"of schema {schema_id}",
+                    schema_id=schema_id,
+                )
+            try:
+                codec = _MAKERS[schema.schema_type](self, schema)
+            except (ValueError, RecursionError) as error:
+                why = f"of schema {schema_id}"
+                raise SchemaError(f"schema {schema_id} can't be used: {error}", why=why, schema_id=schema_id) from error
+            self.has_typed |= codec.decode_typed is not None
+            return codec
+        except SchemaError as error:
+            error.why = error.why and f"of schema {schema_id}"  # not that of a schema that it refers to
+            error.schema_id = schema_id
+            self._failures[schema_id] = time.monotonic() + _ASK_AGAIN_SECONDS, error
+            raise
+        except ImportError as error:
+            raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
+
+    def _ask_number(self, work: Callable[[], Any]) -> int:
+        number: int = self._ask(lambda: int(work()))
+        return number
+
+    def _ask(self, work: Callable[[], Any], schema_id: int | None = None) -> Any:
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        try:
+            return work()
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # its answer is no registry's
+            raise self._stranger("") from error
+        except SchemaRegistryError as error:
+            if error.error_code == _NO_CODE:
+                raise self._stranger(f": HTTP {error.http_status_code}") from error
+            is_of_record = error.error_code in _NOT_FOUND or error.http_status_code == HTTPStatus.NOT_FOUND
+            raise SchemaError(
+                f"{self._url}: {error.error_message} ({error.error_code})",
+                why="of a schema that is not there" if is_of_record else "",
+                schema_id=schema_id,
+            ) from error
+        except _transport_errors() as error:
+            raise AccessError(
+                f"the Schema Registry does not answer: {str(error) or type(error).__name__}",
+                where=self._url,
+                hint="--schema-registry URL",
+            ) from error
+
+    def _stranger(self, how: str) -> AccessError:
+        return AccessError(
+            f"{self._url} does not answer as a Schema Registry does{how}",
+            where=self._url,
+            hint="--schema-registry URL: with its path, and the user and password that it may want",
+        )
+
+    def references(self, schema: Any) -> list[tuple[str, Any]]:
+        """Gives (name, schema) of all that the schema refers to, those that others refer to first; each once."""
+        found: dict[str, Any] = {}
+
+        def visit(one: Any) -> None:
+            for reference in one.references or ():
+                if reference.name not in found:
+                    referred = self._ask(
+                        lambda: _with_text(self._client.get_version(reference.subject, reference.version).schema)  # noqa: B023
+                    )
+                    visit(referred)
+                    found[reference.name] = referred
+
+        visit(schema)
+        return list(found.items())
+
+
+@contextlib.contextmanager
+def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]:
+    """Gives them by the names of the registry's client, which reads the files once, when it is made."""
+    found: dict[str, str] = {}
+    with contextlib.ExitStack() as files:
+        if settings is not None and settings.tls is not None:
+            from core.client.net.tls_context import as_pem_files
+
+            found |= files.enter_context(as_pem_files(settings.tls))
+        if settings is not None and settings.user is not None:
+            found["basic.auth.user.info"] = settings.user.reveal()
+        yield found
+
+
+@contextlib.contextmanager
+def _without_proxies(url: str) -> Iterator[None]:
+    """Lets the registry's client, which is made in the block, ask a registry on this machine itself: a proxy would read
+    the user's password. It reads the environment when it is made.
+    """
+    is_here = is_this_machine(urlsplit(url).hostname or "")
+    named = [name for name in os.environ if name.lower().endswith("_proxy")] if is_here else []
+    kept = {name: os.environ.pop(name) for name in named}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def _with_text(schema: Any) -> Any:
+    """Gives the same schema; raises ValueError for an answer that has none."""
+    if not isinstance(schema.schema_str, str):
+        raise ValueError("there is no schema in it")
+    return schema
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Gives the errors of the HTTP client that the registry's client found."""
+    modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+    return (OSError, *(module.HTTPError for module in modules))
+
+
+# --- Avro
+
+
+def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
+    named: dict[str, Any] = {}
+    for _, other in registry.references(schema):
+        AvroJson(json.loads(other.schema_str), named)
+    avro = AvroJson(json.loads(schema.schema_str), named)
+    return Codec(avro.decode, avro.encode)
+
+
+# --- JSON Schema
+
+
+def _json(registry: SchemaRegistry, schema: Any) -> Codec:
+    import jsonschema
+    from referencing import Registry, Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT7
+
+    resources = [
+        (name, Resource.from_contents(json.loads(other.schema_str), default_specification=DRAFT7))
+        for name, other in registry.references(schema)
+    ]
+    content = json.loads(schema.schema_str)
+    kind = jsonschema.validators.validator_for(content, jsonschema.Draft7Validator)
+    try:
+        kind.check_schema(content)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"it is no JSON Schema: {error.json_path}: {error.message}") from error
+    validator = kind(content, registry=Registry().with_resources(resources))
+
+    def encode(text: bytes) -> bytes:
+        try:
+            validator.validate(read_json(text))
+        except jsonschema.ValidationError as error:
+            raise ValueError(f"{error.json_path}: {error.message}") from error
+        except (Unresolvable, re.error) as error:  # a reference that leads nowhere, a pattern that is none
+            raise ValueError(f"the schema can't be used: {error}") from error
+        return text
+
+    def decode(data: bytes) -> bytes:
+        read_json(data)
+        return data
+
+    return Codec(decode, encode)
+
+
+# --- Protobuf
+
+
+def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
+    from google.protobuf import json_format, message_factory
+    from google.protobuf.message import DecodeError, EncodeError
+
+    write = json.JSONEncoder(ensure_ascii=False).encode
+    pool = _pool_of(_compile([*registry.references(schema), (_MAIN, schema)]))
+    main = pool.FindFileByName(_MAIN)
+
+    def message_at(indexes: list[int]) -> Any:
+        descriptor: Any = None
+        for index in indexes:
+            among = list(main.message_types_by_name.values()) if descriptor is None else descriptor.nested_types
+            if not 0 <= index < len(among):
+                raise ValueError(f"there is no message {indexes}")
+            descriptor = among[index]
+        return message_factory.GetMessageClass(descriptor)()
+
+    def fields(data: bytes) -> tuple[Any, Any]:
+        indexes, position = _read_indexes(data)
+        message = message_at(indexes)
+        try:
+            message.ParseFromString(data[position:])
+        except DecodeError as error:
+            raise ValueError(str(error)) from error
+        return message.DESCRIPTOR, json_format.MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=pool,
+        )
+
+    def decode(data: bytes) -> bytes:
+        return write(fields(data)[1]).encode()
+
+    def decode_typed(data: bytes) -> tuple[bytes, bytes]:
+        descriptor, value = fields(data)
+        shown = write(value).encode()
+        return shown, write(_convert(value, descriptor, _number_maker)).encode()
+
+    def encode(text: bytes) -> bytes:
+        message = message_at([0])
+        fields = read_json(text)
+        if not isinstance(fields, dict):  # Parse takes [] and "" for a message
+            raise ValueError("expected a JSON object")
+        _convert(fields, message.DESCRIPTOR, _base64_check)
+        try:
+            json_format.Parse(decode_text(text), message, descriptor_pool=pool)
+            return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+        except (json_format.ParseError, EncodeError) as error:
+            raise ValueError(" ".join(str(error).split())) from error
+
+    return Codec(decode, encode, decode_typed)
+
+
+def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
+    from google.protobuf import descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        try:
+            pool.Add(file)
+        except TypeError as error:  # it does not fit the others
+            raise ValueError(str(error)) from error
+    return pool
+
+
+def _convert(value: Any, descriptor: Any, find: Callable[[Any], Callable[[Any], Any] | None]) -> Any:
+    """Converts, in place, what Protobuf's JSON has for the fields for which `find` finds a converter."""
+    if descriptor.full_name in _WRAPPERS:
+        convert = find(descriptor.fields_by_name["value"])
+        return value if convert is None else convert(value)
+    if not isinstance(value, dict) or descriptor.full_name in _JSON_OF_THEIR_OWN:
+        return value
+    for field in descriptor.fields:
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        one = field.message_type.fields_by_name["value"] if is_map else field
+        convert = find(one) if one.message_type is None else partial(_convert, descriptor=one.message_type, find=find)
+        if convert is None:
+            continue
+        for name in {field.name, field.json_name} & value.keys():
+            found = value[name]
+            if is_map and isinstance(found, dict):
+                value[name] = {key: convert(item) for key, item in found.items()}
+            else:
+                value[name] = [convert(item) for item in found] if isinstance(found, list) else convert(found)
+    return value
+
+
+def _number_maker(field: Any) -> Callable[[Any], Any] | None:
+    """Finds what makes numbers of the texts that Protobuf's JSON has for those of 64 bits."""
+    is_long = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
+    return (lambda item: int(item) if isinstance(item, str) else item) if is_long else None
+
+
+def _base64_check(field: Any) -> Callable[[Any], Any] | None:
+    """Finds what refuses a text that is no base64, out of which Protobuf's reader of JSON makes some bytes."""
+    return partial(_ensure_base64, name=field.full_name) if field.type == field.TYPE_BYTES else None
+
+
+def _ensure_base64(text: Any, name: str) -> Any:
+    if isinstance(text, str) and (_BASE64.fullmatch(text) is None or len(text.rstrip("=")) % 4 == 1):
+        raise ValueError(f"{name}: {text[:40]!r} is no base64, which stands for bytes")
+    return text
+
+
+_BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
+_WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in ("Int64", "UInt64", "Bytes"))
+_JSON_OF_THEIR_OWN = frozenset({"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"})
+_MAIN = "plog-schema.proto"
+_FIRST_MESSAGE = b"\0"
+
+
+def _read_indexes(data: bytes) -> tuple[list[int], int]:
+    """Reads message indexes, and finds where the message begins."""
+    try:
+        count, position = read_varint(data, 0)
+        if count < 0:
+            raise ValueError(f"it has {count} message indexes")
+        indexes = []
+        for _ in range(count):
+            index, position = read_varint(data, position)
+            indexes.append(index)
+    except IndexError as error:
+        raise ValueError("the message indexes end too early") from error
+    return indexes or [0], position
+
+
+def _compile(files: list[tuple[str, Any]]) -> Any:  # -> a FileDescriptorSet with all that they import
+    import tempfile
+
+    import grpc_tools
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    with tempfile.TemporaryDirectory() as directory:
+        sources = Path(directory, "sources")
+        for name, schema in files:
+            path = sources / name
+            if not Path(os.path.normpath(path)).is_relative_to(sources):
+                raise ValueError(f"it refers to {name!r}, which is no name of a file beside it")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(schema.schema_str, encoding="utf-8")
+            except OSError as error:
+                raise ValueError(f"it refers to {name!r}: {error.strerror}") from error
+        out, known = Path(directory, "descriptors"), Path(directory, "known")
+        known.write_bytes(_known_files().SerializeToString())
+        well_known = Path(grpc_tools.__file__).parent / "_proto"
+        arguments = [f"-I{sources}", f"-I{well_known}", f"--descriptor_set_in={known}", "--include_imports"]
+        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}", _MAIN]
+        done = subprocess.run(protoc, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: S603 - ourselves
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").replace(f"{sources}/", "").splitlines()
+            raise ValueError("; ".join(line for line in lines if not _WARNING.match(line)) or "protoc does not take it")
+        return FileDescriptorSet.FromString(out.read_bytes())
+
+
+_WARNING = re.compile(r"WARNING: |W[0-9]{4} |[^ ]*:[0-9]+:[0-9]+: warning: ")
+
+
+def _known_files() -> Any:  # -> a FileDescriptorSet
+    """Gives the files that every registry knows without having them: Confluent's own, and google/type."""
+    from confluent_kafka.schema_registry import confluent
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    found: dict[str, Any] = {}
+
+    def add(file: Any) -> None:
+        for other in file.dependencies:
+            add(other)
+        if file.name not in found:
+            file.CopyToProto(found.setdefault(file.name, FileDescriptorProto()))
+
+    packages = [confluent]
+    with contextlib.suppress(ImportError):  # protoc says so if a schema needs it
+        packages.append(importlib.import_module("google.type"))
+    for package in packages:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("_pb2"):
+                add(importlib.import_module(module.name).DESCRIPTOR)
+    return FileDescriptorSet(file=found.values())
+
+
+_MAKERS: dict[str, Callable[[SchemaRegistry, Any], Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}

@@ -1,0 +1,87 @@
+"""What becomes of keys and values that can't be decoded: they are shown as JSON that says so, and counted.
+
+{"not_decoded": {"base64": "AAAAAAf///8=", "schema_id": 7, "error": "..."}}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from core.common.errors import PlogError
+
+MARKS_HINT = "--no-exit-on-error marks such records, and reads on"
+_MOST_NAMED = 5
+_BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
+
+
+class SchemaError(PlogError):
+    """Bytes do not follow their schema, or text can't. `why` is the reason in a few words, and "" if nothing is wrong
+    with the bytes: the registry refuses the question. `schema_id`: that which the bytes name.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, why: str = "", schema_id: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
+        self.schema_id = schema_id
+
+
+def is_fatal(error: PlogError) -> bool:
+    """Says whether the record is not to blame: the registry does not answer, or refuses."""
+    return not isinstance(error, SchemaError) or not error.why
+
+
+def not_decoded(data: bytes, error: PlogError) -> dict[str, Any]:
+    """Gives the JSON that stands for bytes that could not be decoded."""
+    found: dict[str, Any] = {"base64": base64.b64encode(data).decode()}
+    if isinstance(error, SchemaError) and error.schema_id is not None:
+        found["schema_id"] = error.schema_id
+    return {"not_decoded": {**found, "error": error.message}}
+
+
+def not_decoded_text(data: bytes, error: PlogError) -> bytes:
+    return json.dumps(not_decoded(data, error), ensure_ascii=False).encode()
+
+
+def undecoded_bytes(text: bytes) -> bytes | None:
+    """Gives the bytes for which `not_decoded_text` stands; None for any other text."""
+    if _BEGIN.match(text) is None:
+        return None
+    from core.common.lenient_json import read_json
+
+    try:
+        (found,) = read_json(text).values()
+        return base64.b64decode(found["base64"], validate=True)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def describe(side: str, error: PlogError) -> str:
+    """Says of a record what is wrong with its `key` or `value`."""
+    verb = "is" if error.message.startswith(("not ", "no ")) else "can't be decoded:"
+    return f"its {side} {verb} {error.message}"
+
+
+class UndecodedAccount:
+    """Counts records that were shown, and those of them that could not be decoded; owned by one task."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, error: PlogError, message: str, say: Callable[[str], None]) -> None:
+        """Counts one that was not; says the message of the first few."""
+        if self._reasons.total() < _MOST_NAMED:
+            say(f"warning: {message}")
+        self._reasons[error.why if isinstance(error, SchemaError) else "without an answer"] += 1
+
+    def summary(self) -> str | None:
+        """Says how many there are of which kind; None if there are none."""
+        if not self._reasons:
+            return None
+        kinds = ", ".join(f"{count:,} {why}" for why, count in self._reasons.most_common())
+        return f"{self._reasons.total():,} of {self.shown:,} not decoded: {kinds}"

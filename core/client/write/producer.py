@@ -1,0 +1,453 @@
+"""Writes columns of records to a topic: batches, in order, each acknowledged or reported.
+
+Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
+those after it in its partition. At most five requests are under way. A lost connection is made again and what was not
+acknowledged is sent again, until `delivery_timeout_s` has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from core.client.net.coordinator_connection import ensure_success, patiently
+from core.client.net.kafka_client import RETRIABLE, KafkaClient
+from core.client.net.known_leaders import KnownLeaders
+from core.client.net.slow_notice import SlowNotice
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
+from core.common.topic_partition import TopicPartition
+from core.protocol.primitives import Spans
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
+from core.protocol.schema.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from core.records.byte_strings import ByteStrings
+from core.records.column_encoder import encode_columns
+from core.records.compression import CompressionType
+from core.records.record import increment_sequence
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, RecordBatch
+from core.records.record_batch_builder import batch_of, batch_parts
+
+MAX_IN_FLIGHT = 5
+ACKS_ALL = -1
+NO_OFFSET = -1
+_REQUEST_TIMEOUT_MS = 30_000
+_RETRY_SECONDS = 0.1
+_MAX_REQUEST_BYTES = 1024 * 1024
+_MOST_WAITING_BYTES = 32 * 1024 * 1024
+"""The most that waits for partitions without a leader while others are written; `buffer.memory` of Kafka's producer."""
+_LAST_OF_TV1 = 11
+"""The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
+
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""Errors to try again: a transaction that ended a moment ago may still be at it, and a leader that has just started may
+not have heard that it leads. The metadata tell whether the topic is there.
+"""
+
+
+class ProducerIdentity(NamedTuple):
+    """Who writes in a transaction, and the version of its transactions (transaction.version)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsToSend:
+    """Rows for one partition; `rows` are the caller's own numbers for them, to be named when one is refused.
+
+    `headers` are encoded sections (`record.encode_headers`); keys and headers may be None for all.
+    """
+
+    partition: int
+    timestamps: npt.NDArray[np.int64]
+    keys: ByteStrings | None
+    values: ByteStrings
+    headers: ByteStrings | None
+    rows: npt.NDArray[np.int64]
+
+
+OnAcknowledged = Callable[[int, int, int], None]
+"""(partition, offset of the first, or -1 if that is not known, how many records)."""
+
+
+class RecordRefusedError(KafkaError):
+    """The broker refused a batch for good; `row` is the caller's number of the first record in it."""
+
+    def __init__(self, error: KafkaError, row: int) -> None:
+        super().__init__(error.code, error.message, hint=error.hint)
+        self.row = row
+
+
+@dataclass(slots=True)
+class _PendingBatch:
+    partition: int
+    data: Spans
+    count: int
+    base_sequence: int
+    rows: npt.NDArray[np.int64]
+    created_s: float
+
+
+@dataclass(slots=True)
+class _InFlight:
+    node_id: int
+    batches: list[_PendingBatch]
+
+
+class Producer:
+    """Owned by one task. `acknowledged` counts the records that are written (with acks=0: sent)."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        *,
+        acks: int = ACKS_ALL,
+        compression: CompressionType = CompressionType.NONE,
+        batch_bytes: int = 128 * 1024,
+        delivery_timeout_s: float = 120.0,
+        on_acknowledged: OnAcknowledged | None = None,
+        transaction: ProducerIdentity | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """With `transaction` it writes as that producer, within its transaction, which is not begun or ended here.
+        `tell` is called with what keeps records waiting for long, in words.
+        """
+        self.acknowledged = 0
+        self._client = client
+        self._topic = topic
+        self._acks = acks
+        self._compression = compression
+        self._batch_bytes = batch_bytes
+        self._delivery_timeout_s = delivery_timeout_s
+        self._leaders = KnownLeaders(client, tell)
+        self._delay = SlowNotice(tell, delivery_timeout_s)
+        self._on_acknowledged = on_acknowledged
+        self._queues: dict[int, deque[_PendingBatch]] = {}
+        self._in_flight: deque[_InFlight] = deque()
+        self._refused: list[_PendingBatch] = []
+        self._unsent: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of what `send` was given last
+        self._sequences: dict[int, int] = {}
+        self._known_to_broker: set[int] = set()
+        self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        self._transactional_id: str | None = None
+        self._last_version = PRODUCE.versions.last
+        if transaction is not None:
+            self._transactional_id, self._producer_id, self._producer_epoch, version = transaction
+            self._last_version = PRODUCE.versions.last if version > 1 else _LAST_OF_TV1
+        elif acks == ACKS_ALL:
+            self._initialize()
+
+    def _initialize(self) -> None:
+        request = InitProducerIdRequest(None, 60_000)
+
+        def ask() -> InitProducerIdResponse:
+            response = self._client.any_connection().call(INIT_PRODUCER_ID, request)
+            ensure_success(response.error_code, "InitProducerId")
+            return response
+
+        # A broker that has just started, or whose cluster has just lost its controller, may not have an id to give yet.
+        response = patiently(ask, seconds=self._delivery_timeout_s, note=self._delay.note)
+        self._delay.end()
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+
+    # --- in
+
+    def send(self, records: RecordsToSend) -> None:
+        """Queues the rows, and sends what makes a full request; returns when at most five are under way.
+
+        RecordRefusedError as soon as a batch sent before is refused: nothing is sent after that.
+        """
+        first = 0
+        self._unsent = records.rows
+        for part in encode_columns(
+            records.timestamps, records.keys, records.values, records.headers, batch_bytes=self._batch_bytes
+        ):
+            sequence = self._next_sequence(records.partition, part.count)
+            parts = batch_parts(
+                part.section,
+                count=part.count,
+                base_timestamp=part.base_timestamp,
+                max_timestamp=part.max_timestamp,
+                compression=self._compression,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=sequence,
+                is_transactional=self._transactional_id is not None,
+            )
+            rows = records.rows[first : first + part.count]
+            first += part.count
+            self._unsent = records.rows[first:]
+            batch = _PendingBatch(records.partition, Spans(parts), part.count, sequence, rows, time.monotonic())
+            self._queues.setdefault(records.partition, deque()).append(batch)
+            if len(batch.data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
+                self._dispatch()
+
+    def _next_sequence(self, partition: int, count: int) -> int:
+        if self._producer_id == NO_PRODUCER_ID:
+            return NO_SEQUENCE
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = increment_sequence(sequence, count)
+        return sequence
+
+    def push(self) -> None:
+        """Sends what is queued, as far as it may be sent now; waits for nothing."""
+        while len(self._in_flight) < MAX_IN_FLIGHT and (chosen := self._next_batches()):
+            self._send_all(chosen)
+
+    def flush(self) -> None:
+        """Returns when everything sent is acknowledged; raises RecordRefusedError if something was refused."""
+        while self._in_flight or any(self._queues.values()):
+            if any(self._queues.values()):
+                self._dispatch(must_send=True)
+            else:
+                self._await_oldest()  # which puts back into its queue what must be sent again
+
+    # --- out
+
+    def _dispatch(self, *, must_send: bool = False) -> None:
+        """Sends one request to each broker that has batches waiting, with one batch a partition at most. If nobody
+        leads any of these partitions, a leader is waited for with `must_send`, unless there are answers to wait for.
+        """
+        while len(self._in_flight) >= MAX_IN_FLIGHT:
+            self._await_oldest()
+        chosen = self._next_batches(must_find=must_send and not self._in_flight)
+        if not chosen and self._in_flight:
+            self._await_oldest()
+        self._send_all(chosen)
+
+    def _send_all(self, chosen: dict[int, list[_PendingBatch]]) -> None:
+        """Sends to each broker what is for it. If one can't be reached, what is not sent yet is put back, too: it must
+        not come before what was sent, and is sent again.
+        """
+        unsent = dict(chosen)
+        for node_id, batches in chosen.items():
+            del unsent[node_id]
+            try:
+                self._send(node_id, batches)
+            except ConnectionFailedError as error:
+                self._send_again(error, failed=[batch for left in unsent.values() for batch in left])
+                return
+
+    def _next_batches(self, *, must_find: bool = False) -> dict[int, list[_PendingBatch]]:
+        waiting = {
+            TopicPartition(self._topic, p): queue for p, queue in self._queues.items() if queue and self._may_send_to(p)
+        }
+        try:
+            leaders = self._leaders.find(waiting, self._may_wait, must_find=must_find)
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+            return {}
+        except KafkaError as error:
+            oldest = [queue[0] for queue in waiting.values()]
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or self._is_too_old(oldest):
+                raise
+            self._delay.note(error, min(batch.created_s for batch in oldest))
+            self._send_again(error, failed=[])
+            return {}
+        chosen: dict[int, list[_PendingBatch]] = {}
+        for partition, leader in leaders.items():
+            batches, queue = chosen.setdefault(leader, []), waiting[partition]
+            if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
+                batches.append(queue.popleft())
+        return chosen
+
+    def _may_wait(self, leaderless: list[TopicPartition]) -> bool:
+        """Says whether what is queued for these partitions is neither too much nor too old to wait for a leader while
+        others are written.
+        """
+        queued = [batch for partition in leaderless for batch in self._queues[partition.partition]]
+        size = sum(len(batch.data) for batch in queued)
+        return size <= _MOST_WAITING_BYTES and not self._is_too_old(queued)
+
+    def _is_too_old(self, batches: Iterable[_PendingBatch]) -> bool:
+        return time.monotonic() - min(batch.created_s for batch in batches) > self._delivery_timeout_s
+
+    def _may_send_to(self, partition: int) -> bool:
+        """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
+        sequence, so the second would be let in, and the first refused, if the first has to be sent again.
+        """
+        if self._producer_id == NO_PRODUCER_ID or partition in self._known_to_broker:
+            return True
+        return all(batch.partition != partition for request in self._in_flight for batch in request.batches)
+
+    def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
+        """Raises ConnectionFailedError if the broker can't be reached; the batches are in flight then."""
+        partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
+        topic_id = self._client.topic(self._topic).topic_id
+        topic = TopicProduceData(self._topic, topic_id, partitions)
+        request = ProduceRequest(self._transactional_id, self._acks, _REQUEST_TIMEOUT_MS, [topic])
+        self._in_flight.append(_InFlight(node_id, batches))
+        try:
+            connection = self._client.connection_to(node_id)
+        except KafkaError as error:  # it has just left the cluster
+            raise ConnectionFailedError(error.message, where=f"broker {node_id}") from error
+        connection.send(PRODUCE, request, at_most=self._last_version)
+        if self._acks == 0:
+            connection.expect_no_answer()
+            self._in_flight.pop()
+            for batch in batches:
+                self._acknowledge(batch, NO_OFFSET)
+
+    def _await_oldest(self) -> None:
+        oldest = self._in_flight[0]
+        try:
+            connection = self._client.connection_to(oldest.node_id)
+            response = connection.receive(on_silence=lambda: self._ensure_still_led(oldest))
+        except ConnectionFailedError as error:
+            self._send_again(error, failed=[])
+            return
+        self._in_flight.popleft()
+        errors = {
+            p.index: KafkaError(ErrorCode.of(p.error_code), p.error_message)
+            for topic in response.responses
+            for p in topic.partition_responses
+            if p.error_code
+        }
+        failed = self._acknowledge_written(oldest, response)
+        if failed:
+            self._handle(failed, errors)
+
+    def _ensure_still_led(self, request: _InFlight) -> None:
+        """Raises UnansweredError if another broker leads one of its partitions by now, and sequences make it harmless
+        to send it again: a leader that hangs was replaced then.
+        """
+        if self._producer_id == NO_PRODUCER_ID:
+            return
+        partitions = [TopicPartition(self._topic, batch.partition) for batch in request.batches]
+        if self._client.is_replaced(request.node_id, partitions):
+            text = f"broker {request.node_id} does not answer, and no longer leads all that it was sent"
+            raise UnansweredError(text, where=f"broker {request.node_id}")
+
+    def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
+        """Takes note of the answer; gives the request's batches that were refused."""
+        answers = {p.index: p for topic in response.responses for p in topic.partition_responses}
+        refused = []
+        for batch in request.batches:
+            answer = answers.get(batch.partition)
+            if answer is None or answer.error_code:
+                refused.append(batch)
+            else:
+                self._acknowledge(batch, answer.base_offset)
+        return refused
+
+    def _acknowledge(self, batch: _PendingBatch, base_offset: int) -> None:
+        self._known_to_broker.add(batch.partition)
+        self._delay.end()
+        self.acknowledged += batch.count
+        if self._on_acknowledged is not None:
+            self._on_acknowledged(batch.partition, base_offset, batch.count)
+
+    def unacknowledged_rows(self) -> npt.NDArray[np.int64]:
+        """Gives the caller's numbers, in order, of what was sent and is not known to be written."""
+        batches = [
+            *self._refused,
+            *(batch for queue in self._queues.values() for batch in queue),
+            *(batch for request in self._in_flight for batch in request.batches),
+        ]
+        return np.sort(np.concatenate([self._unsent, *(batch.rows for batch in batches)]))
+
+    # --- when it goes wrong
+
+    def _handle(self, failed: list[_PendingBatch], errors: dict[int, KafkaError]) -> None:
+        error = errors[failed[0].partition]
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
+            self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
+            return
+        fatal = [b for b in failed if not self._may_pass(b, errors[b.partition].code)]
+        if fatal:
+            self._refused += failed
+            self._drain()
+            raise RecordRefusedError(errors[fatal[0].partition], int(fatal[0].rows[0]))
+        self._send_again(error, failed=failed)
+
+    def _may_pass(self, batch: _PendingBatch, code: ErrorCode) -> bool:
+        """Says whether the batch may be taken if it is sent again: a disk that refuses it is only the leader's."""
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            return self._client.has_other_replicas(TopicPartition(self._topic, batch.partition))
+        return code in _RETRIABLE
+
+    def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
+        """Splits the batch in two, with the sequences that their records had."""
+        records = RecordBatch(memoryview(bytes(batch.data))).records()
+        middle = batch.count // 2
+        halves = []
+        for start, end in ((0, middle), (middle, batch.count)):
+            sequence = batch.base_sequence
+            if sequence != NO_SEQUENCE:
+                sequence = increment_sequence(sequence, start)
+            data = batch_of(
+                records[start:end],
+                compression=self._compression,
+                producer_id=self._producer_id,
+                producer_epoch=self._producer_epoch,
+                base_sequence=sequence,
+                is_transactional=self._transactional_id is not None,
+            )
+            rows = batch.rows[start:end]
+            halves.append(_PendingBatch(batch.partition, Spans((data,)), end - start, sequence, rows, batch.created_s))
+        return halves
+
+    def _drain(self) -> None:
+        """Receives the answers to the requests under way, so that `acknowledged` is the truth."""
+        while self._in_flight:
+            oldest = self._in_flight.popleft()
+            try:
+                response = self._client.connection_to(oldest.node_id).receive()
+            except ConnectionFailedError:
+                self._in_flight.appendleft(oldest)
+                return
+            self._refused += self._acknowledge_written(oldest, response)
+
+    def _send_again(self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch]) -> None:
+        """Puts what was not acknowledged back in front of its queues, in order, and waits a little."""
+        again = list(failed)
+        is_connected = not isinstance(error, ConnectionFailedError)
+        while self._in_flight:
+            under_way = self._in_flight.popleft()
+            try:
+                again += self._not_acknowledged(under_way) if is_connected else under_way.batches
+            except ConnectionFailedError:
+                is_connected = False
+                again += under_way.batches
+        if not is_connected:
+            self._client.forget_connections()
+        for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
+            self._queues.setdefault(batch.partition, deque()).appendleft(batch)
+        if again and self._is_too_old(again):
+            raise error
+        self._delay.note(error)
+        time.sleep(_RETRY_SECONDS)
+        self._client.forget_topic(self._topic)
+        self._find_topic_again()
+
+    def _find_topic_again(self) -> None:
+        deadline = time.monotonic() + self._delivery_timeout_s
+        while True:
+            try:
+                self._client.topic(self._topic)
+                return
+            except ConnectionFailedError as error:
+                self._client.forget_connections()
+                if time.monotonic() > deadline:
+                    raise
+                self._delay.note(error)
+            time.sleep(_RETRY_SECONDS)
+
+    def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
+        """Gives what a request after one that failed leaves unwritten: its batches of a failed partition failed too."""
+        return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())

@@ -1,0 +1,268 @@
+"""Writes to topics in transactions, with offsets of groups on request: all of it counts, or none.
+
+    InitProducerId            fences who wrote under the same transactional id before, and aborts what it left open
+    AddPartitionsToTxn        before the first batch of a partition
+    Produce ..
+    AddOffsetsToTxn, TxnOffsetCommit
+    EndTxn                    commit or abort
+
+This is the protocol of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. In that of version 2
+(KIP-890), taken if the cluster has it, the brokers do the adding by themselves, and EndTxn gives the producer its
+next epoch. A transaction that is `prepared` has all its records on the brokers, and may be ended by another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from core.client.net.client_connection import ClientConnection
+from core.client.net.coordinator_connection import CoordinatorType, at_coordinator, ensure_success, patiently
+from core.client.net.kafka_client import RETRIABLE, KafkaClient
+from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError
+from core.common.topic_partition import TopicPartition
+from core.protocol.message import MAX_VERSION
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from core.protocol.schema.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+TRANSACTION_TIMEOUT_MS = 60_000
+_LAST_ADD_PARTITIONS = 3
+_LAST_END_TXN = 4
+_LAST_TXN_OFFSET_COMMIT = 4
+_LAST_TXN_OFFSET_COMMIT_BY_NAME = 5
+"""The last versions that clients of transaction.version 1 send (KIP-890)."""
+
+_NEWEST = 2
+"""The transaction.version of KIP-890."""
+
+_SECONDS = 60.0
+_PAUSE_SECONDS = 0.02
+_RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""Errors to try again: a transaction that ended a moment ago may still be at it."""
+
+
+class TransactionalProducer:
+    """Owned by one task; one transaction at a time. After any error of its methods, but for refused records, nothing is
+    left to do but to make another one: KafkaError (PRODUCER_FENCED if another has the id now), ConnectionFailedError.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], KafkaClient],
+        transactional_id: str,
+        *,
+        timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        transaction_version: int = _NEWEST,
+        **options: Any,
+    ) -> None:
+        """`transaction_version` is the newest allowed. `options` are `Producer`'s."""
+        self._client = connect()  # for records; answers of the other don't mix with theirs
+        self._control = connect()
+        self._options = options
+        self._producers: dict[str, Producer] = {}
+        self._partitions: set[TopicPartition] = set()
+        self._has_offsets = False
+        request = InitProducerIdRequest(transactional_id, timeout_ms)
+
+        def ask(connection: ClientConnection) -> ProducerIdentity:
+            answer = connection.call(INIT_PRODUCER_ID, request)
+            ensure_success(answer.error_code, transactional_id)
+            version = min(transaction_version, _version_of(connection))
+            return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+
+        self.identity: ProducerIdentity = _persistently(
+            self._control, CoordinatorType.TRANSACTION, transactional_id, ask
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction holds something."""
+        return bool(self._partitions) or self._has_offsets
+
+    def partitions(self, topic: str) -> int:
+        """Counts those of the topic. Raises KafkaError if there is none."""
+        return len(self._client.topic(topic).partitions)
+
+    def send(self, topic: str, records: RecordsToSend) -> None:
+        """Sends as `Producer.send` does, into the transaction, which begins with the first."""
+        partition = TopicPartition(topic, records.partition)
+        if partition not in self._partitions:
+            self._partitions.add(partition)  # even if the answer does not come: it may be in the transaction
+            if self.identity.version < _NEWEST:
+                self._add_partition(partition)
+        if topic not in self._producers:
+            self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
+        self._producers[topic].send(records)
+
+    def push(self, topic: str) -> None:
+        """Does what `Producer.push` does."""
+        if topic in self._producers:
+            self._producers[topic].push()
+
+    def to(self, topic: str) -> TopicTransaction:
+        """Gives what does for the topic what `Producer` does, within the transaction."""
+        return TopicTransaction(self, topic)
+
+    def _add_partition(self, partition: TopicPartition) -> None:
+        topics = [AddPartitionsToTxnTopic(partition.topic, [partition.partition])]
+        request = AddPartitionsToTxnRequest([], *self.identity[:3], topics)
+
+        def ask(connection: ClientConnection) -> None:
+            answer = connection.call(ADD_PARTITIONS_TO_TXN, request, at_most=_LAST_ADD_PARTITIONS)
+            for topic in answer.results_by_topic_v3_and_below:
+                for result in topic.results_by_partition:
+                    ensure_success(result.partition_error_code, str(partition))
+
+        _persistently(self._control, CoordinatorType.TRANSACTION, self.identity.transactional_id, ask)
+
+    def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits the group's offsets with the transaction."""
+        add_offsets(self._control, self.identity, group_id, offsets, metadata)
+        self._has_offsets = True
+
+    @property
+    def acknowledged(self) -> int:
+        """Counts the records of the transaction that are on the brokers."""
+        return sum(producer.acknowledged for producer in self._producers.values())
+
+    # --- its end
+
+    def prepare(self) -> ProducerIdentity:
+        """Returns when all records are on the brokers; `end_transaction` then commits them, from anywhere, within the
+        timeout. Raises RecordRefusedError if one is refused.
+        """
+        for producer in self._producers.values():
+            producer.flush()
+        return self.identity
+
+    def commit(self) -> None:
+        self.prepare()
+        self._end(is_commit=True)
+
+    def abort(self) -> None:
+        """Makes count for nothing what was sent. It may be called after an exception that came before an answer did."""
+        self._control.forget_connections()
+        self._end(is_commit=False)
+
+    def _end(self, *, is_commit: bool) -> None:
+        if self.is_open:
+            following = end_transaction(self._control, self.identity, is_commit=is_commit)
+            if following != self.identity:
+                self._producers.clear()  # its sequences begin again
+            self.identity = following
+        self._partitions.clear()
+        self._has_offsets = False
+
+    def close(self) -> None:
+        """Leaves a transaction that is open to its timeout, or to who comes next under the id."""
+        self._client.close()
+        self._control.close()
+
+
+class TopicTransaction(NamedTuple):
+    """Writes to a topic within a transaction, as a `Producer`."""
+
+    producer: TransactionalProducer
+    topic: str
+
+    def send(self, records: RecordsToSend) -> None:
+        self.producer.send(self.topic, records)
+
+    def push(self) -> None:
+        self.producer.push(self.topic)
+
+    def flush(self) -> None:
+        self.producer.prepare()
+
+    @property
+    def acknowledged(self) -> int:
+        return self.producer.acknowledged
+
+
+def add_offsets(
+    client: KafkaClient,
+    identity: ProducerIdentity,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    metadata: str = "",
+) -> None:
+    """Adds offsets of a group to a transaction, which may have been prepared by another process."""
+    transactional_id, producer_id, epoch, version = identity
+    request = AddOffsetsToTxnRequest(transactional_id, producer_id, epoch, group_id)
+
+    def add(connection: ClientConnection) -> None:
+        ensure_success(connection.call(ADD_OFFSETS_TO_TXN, request).error_code, group_id)
+
+    if version < _NEWEST:
+        _persistently(client, CoordinatorType.TRANSACTION, transactional_id, add)
+    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+    for partition, offset in offsets.items():
+        entry = TxnOffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
+        topics.setdefault(partition.topic, []).append(entry)
+    wanted = [TxnOffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in topics.items()]
+    commit = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, topics=wanted)
+
+    def ask(connection: ClientConnection) -> None:
+        last = _LAST_TXN_OFFSET_COMMIT_BY_NAME if version >= _NEWEST else _LAST_TXN_OFFSET_COMMIT
+        answer = connection.call(TXN_OFFSET_COMMIT, commit, at_most=last)
+        for topic in answer.topics:
+            for result in topic.partitions:
+                ensure_success(result.error_code, f"{topic.name}-{result.partition_index}")
+
+    _persistently(client, CoordinatorType.GROUP, group_id, ask)
+
+
+def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
+    """Ends a transaction that was prepared; gives the producer as it is for the next one. Raises KafkaError
+    (PRODUCER_FENCED, INVALID_TXN_STATE) if it is not there any more.
+    """
+    following: ProducerIdentity = _persistently(
+        client,
+        CoordinatorType.TRANSACTION,
+        identity.transactional_id,
+        lambda connection: _end(connection, identity, is_commit=is_commit),
+    )
+    return following
+
+
+def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
+    transactional_id, producer_id, epoch, version = identity
+    request = EndTxnRequest(transactional_id, producer_id, epoch, is_commit)
+    answer = connection.call(END_TXN, request, at_most=MAX_VERSION if version >= _NEWEST else _LAST_END_TXN)
+    ensure_success(answer.error_code, transactional_id)
+    if version < _NEWEST:
+        return identity
+    return ProducerIdentity(transactional_id, answer.producer_id, answer.producer_epoch, version)
+
+
+def _version_of(connection: ClientConnection) -> int:
+    """Gives the transaction.version that the cluster has, and its broker and plog both speak."""
+    is_finalized = connection.features.get("transaction.version", 0) >= _NEWEST
+    return _NEWEST if is_finalized and connection.version_of(END_TXN) > _LAST_END_TXN else 1
+
+
+def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
+    """Tries again, for a while, also if the connection breaks: all these requests may be sent twice."""
+
+    def once() -> Any:
+        try:
+            return at_coordinator(client, type_, key, ask)
+        except ConnectionFailedError:
+            client.forget_connections()
+            return at_coordinator(client, type_, key, ask)
+
+    return patiently(once, _RETRIABLE, seconds=_SECONDS, pause_seconds=_PAUSE_SECONDS)

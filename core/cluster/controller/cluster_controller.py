@@ -1,0 +1,446 @@
+"""The controller of a cluster with ZooKeeper: what happens goes in, what is written down and told comes out.
+
+No sockets, no clock, no ZooKeeper: each event is a method, which gives a `Decision`. One decision is driven at a time,
+to its end, before the next one begins. What is told leaves through the `send` of the `PartitionStateMachine`, after
+what it says is written down. A controller that may have been followed by another one is dropped with all it knows; who
+takes office begins with what is written down.
+
+Source: kafka.controller.KafkaController of Kafka 3.9, with these differences. An election is one write, not two. A
+partition whose replicas in sync have all died keeps all of them, not the one that died last. A broker is let into the
+replicas in sync by the life of it that fetched, if the leader names that (KIP-903), and so never by an earlier one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+
+from core.cluster.controller.controller_context import ControlledTopic, LiveBroker
+from core.cluster.controller.controller_requests import ControllerRequest
+from core.cluster.controller.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
+from core.cluster.controller.elections import (
+    Election,
+    elect_for_shutdown,
+    elect_offline,
+    elect_preferred,
+    elect_unclean,
+)
+from core.cluster.controller.feature_control import FeatureControl
+from core.cluster.controller.isr_alterations import UNKNOWN_EPOCH, IsrAlterations
+from core.cluster.controller.partition_state_machine import PartitionStateMachine, elected
+from core.cluster.controller.reassignment import Reassignments
+from core.cluster.controller.topic_deletion import TopicDeletions
+from core.cluster.partition.partition_state import PartitionState
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from core.protocol.schema.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.list_offsets import ListOffsetsResponse
+from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+_log = logging.getLogger("plog.controller")
+
+Results = dict[TopicPartition, ErrorCode]
+
+
+class ClusterController:
+    """Owned by one task, which drives one decision after the other; in office from `take_office` on."""
+
+    def __init__(self, office: PartitionStateMachine) -> None:
+        self._office = office
+        self._context = office.context
+        self.names: dict[bytes, str] = {}  # of topics, by their ids
+        self.features = FeatureControl()
+        self.deletions = TopicDeletions(office)
+        self.reassignments = Reassignments(office)
+        self._alterations = IsrAlterations(office)
+
+    # --- events of ZooKeeper
+
+    def take_office(
+        self,
+        brokers: Mapping[int, LiveBroker],
+        topics: Mapping[str, ControlledTopic],
+        deleted: Collection[str],
+    ) -> Decision[None]:
+        """Begins with what is written down. Brokers learn of each other first: a follower that does not know its
+        leader's address does not follow.
+        """
+        for broker_id, broker in brokers.items():
+            self._context.add_broker(broker_id, broker)
+        for name, topic in topics.items():
+            self._put_topic(name, topic)
+        self._office.requests.tell_metadata()
+        yield from self._office.send_all()
+        yield from self.deletions.begin(deleted)
+        everything = [partition for partition, _ in self._context.partitions()]
+        yield from self._office.settle_holders(everything)
+        yield from self._office.elect(everything)
+        yield from self._office.shrink(everything)
+        for some in slices(everything):
+            for partition in some:
+                self._office.requests.tell_roles(partition)
+            yield GIVE_WAY
+        yield from self._office.send_all()
+        yield from self.reassignments.resume(everything)
+        self.deletions.resume(self._context.deleted)
+        yield from self._office.send_all()
+
+    def on_brokers(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
+        """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
+        quickly: what it held in memory is gone. One with the same may listen elsewhere now, and all are told.
+        """
+        known = self._context.brokers
+        gone = {one for one, broker in known.items() if one not in brokers or brokers[one].epoch != broker.epoch}
+        come = [one for one in brokers if one not in known or one in gone]
+        changed = [one for one in known if one not in gone and brokers[one] != known[one]]
+        self._context.stats.broker_changes += bool(gone or come)
+        for broker_id in changed:
+            self._context.add_broker(broker_id, brokers[broker_id])
+            self._office.requests.tell_metadata()
+        for broker_id in gone:
+            self._context.remove_broker(broker_id)
+        if gone:
+            held = self._context.held_by(gone)
+            yield from self._office.elect(held)
+            yield from self._office.shrink(held, gone)
+            self._office.requests.tell_metadata(held)
+        yield from self._office.send_all()
+        if come:
+            yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
+
+    def _welcome(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
+        """Takes in brokers that have come. They are told everything; others, that they live."""
+        for broker_id, broker in brokers.items():
+            self._context.add_broker(broker_id, broker)
+        everything = [partition for partition, _ in self._context.partitions()]
+        self._office.requests.tell_metadata()
+        self._office.requests.tell_metadata(everything, brokers)
+        yield from self._office.send_all(asks=False)
+        held = self._context.held_by(brokers)
+        elected_now = set((yield from self._office.elect(held)))
+        for partition in held:
+            if partition not in elected_now:
+                self._office.requests.tell_roles(partition, brokers)
+        yield from self._office.send_all()
+        yield from self.reassignments.resume(held)
+        self.deletions.resume(self._context.deleted)
+        yield from self._office.send_all()
+
+    def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
+        """Takes up topics that were made, have more partitions than were known, or can be understood again: brokers may
+        not have been told what they lead and follow of these, and may have begun another life since.
+        """
+        found: list[TopicPartition] = []
+        for name, topic in topics.items():
+            known = self._context.topics.get(name)
+            named = [TopicPartition(name, number) for number in topic.partitions]
+            if known is None or known.topic_id != topic.topic_id:
+                self._put_topic(name, topic)
+                found += named
+                continue
+            known.version = topic.version
+            found += [one for one in named if not self._context.is_written(one)]
+            for partition in (one for one in named if self._context.find(one) is None):
+                self._context.put(partition, topic.partitions[partition.partition])
+        told = [one for one in found if self._context.is_written(one)]
+        yield from self._office.elect(found)
+        yield from self._office.shrink(told)
+        for some in slices(told):
+            for partition in some:
+                self._office.requests.tell_roles(partition)
+            yield GIVE_WAY
+        yield from self._office.send_all()
+
+    def on_topics_gone(self, names: Iterable[str]) -> None:
+        """Forgets topics of which somebody else has left nothing."""
+        for name in names:
+            self.deletions.forget(name)
+            self._forget_topic(name)
+
+    def on_deletions(self, names: Iterable[str]) -> Decision[None]:
+        """Begins to delete topics. A name that is no topic's is a wish that is fulfilled."""
+        yield from self.deletions.begin(names)
+        yield from self._office.send_all()
+
+    def _put_topic(self, name: str, topic: ControlledTopic) -> None:
+        self._forget_topic(name)
+        self._context.put_topic(name, topic)
+        self.names[topic.topic_id] = name
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self._context.topics.get(name)
+        if topic is not None:
+            self.names.pop(topic.topic_id, None)
+        self._context.drop_topic(name)
+
+    # --- what is asked of a controller by operators
+
+    def create_topics(
+        self, topics: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
+    ) -> Decision[None]:
+        """Writes down topics that are checked, with their settings, and takes them up."""
+        writes = [
+            AssignmentWrite(name, topic.topic_id, topic.partitions, topic.version, configs.get(name, {}))
+            for name, topic in topics.items()
+        ]
+        versions = yield writes
+        for topic, version in zip(topics.values(), versions, strict=True):
+            topic.version = version
+        yield from self.on_topics(topics)
+
+    def create_partitions(self, name: str, added: Mapping[int, PartitionState]) -> Decision[None]:
+        """Writes down more partitions of a topic, which are checked, and takes them up."""
+        topic = self._context.topics[name]
+        partitions = {**topic.partitions, **added}
+        (version,) = yield [AssignmentWrite(name, topic.topic_id, partitions, topic.version)]
+        yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))})
+
+    def elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
+        """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for those that have no
+        leader. Gives for each what became of it.
+        """
+        results: Results = {}
+        for some in slices(dict.fromkeys(partitions)):
+            results |= yield from self._elect_leaders(some, is_unclean=is_unclean)
+        yield from self._office.send_all()
+        return results
+
+    def _elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
+        results: Results = {}
+        changes: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            state = self._context.find(partition)
+            if state is None or partition.topic in self._context.deleted:
+                results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            election = self._elect_unclean(partition, state) if is_unclean else self._elect_preferred(partition, state)
+            results[partition] = ErrorCode.NONE if isinstance(election, Election) else election
+            if isinstance(election, Election):
+                changes[partition] = self._office.elected(partition, election)
+        yield from self._office.lead(changes)
+        return results
+
+    def _elect_preferred(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
+        if state.leader == state.replicas[0]:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        election = elect_preferred(state.replicas, state.isr, self._context.sure(partition))
+        return election or ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+    def _elect_unclean(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
+        """An operator's word takes a replica also if its broker would not lead it: it may be all that is left. Of those
+        that have said where their logs end it takes the one that has most.
+        """
+        if self._office.is_led(partition):
+            return ErrorCode.ELECTION_NOT_NEEDED
+        election = elect_offline(state.replicas, state.isr, self._context.sure(partition))
+        if election is None:
+            election = self._office.give_up(partition)
+        if election is None:
+            refused = [one for one in state.replicas if one in self._context.brokers]
+            election = elect_unclean(state.replicas, (), refused)
+            if election is not None:
+                self._context.set_online(partition, election.leader)
+        if election is None:
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        self._context.stats.unclean_elections += election.is_unclean
+        return election
+
+    def forget(self, broker_id: int) -> Decision[None]:
+        """Takes the word that a broker is gone for good: what only it may have is waited for no more. Raises
+        KafkaError(BROKER_ID_NOT_REGISTERED) if no replica is on it, INVALID_REQUEST if it lives.
+        """
+        if broker_id in self._context.brokers:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"broker {broker_id} is registered: it lives, and is not gone for good"
+            )
+        held = self._context.held_by([broker_id])
+        if not held:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no replica is on a broker {broker_id}")
+        yield from self._office.forget(held, broker_id)
+        yield from self._office.elect(held)
+        yield from self._office.send_all()
+
+    def balance_leaders(self, most_imbalance_percent: int) -> Decision[int]:
+        """Gives leadership back to preferred leaders, of those brokers that lead less than the given share of what
+        they should (auto.leader.rebalance.enable). Gives for how many partitions.
+        """
+        preferred: dict[int, list[TopicPartition]] = {}
+        for partition, state in self._context.partitions():
+            if state.replicas and not (state.adding_replicas or state.removing_replicas):
+                preferred.setdefault(state.replicas[0], []).append(partition)
+        moved = 0
+        for broker_id, partitions in preferred.items():
+            led_by_others = [one for one in partitions if self._context.state(one).leader != broker_id]
+            if broker_id in self._context.brokers and len(led_by_others) * 100 > most_imbalance_percent * len(
+                partitions
+            ):
+                results = yield from self.elect_leaders(led_by_others, is_unclean=False)
+                moved += sum(error is ErrorCode.NONE for error in results.values())
+        return moved
+
+    # --- what brokers ask
+
+    def alter_partitions(self, request: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
+        """Lets leaders change their replicas in sync (KIP-497)."""
+        if not self._is_present(request.broker_id, request.broker_epoch):
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        answer, changed = yield from self._alterations.alter(request, self.names)
+        yield from self.reassignments.resume(changed)
+        yield from self._office.send_all()
+        return answer
+
+    def shut_down(self, broker_id: int, broker_epoch: int) -> Decision[list[TopicPartition] | ErrorCode]:
+        """Takes from a broker that is about to stop what it leads, and has it follow nothing any more. Gives what it
+        still leads, as nobody else can; or why it is not asked.
+        """
+        broker = self._context.brokers.get(broker_id)
+        if broker is None:
+            return ErrorCode.BROKER_ID_NOT_REGISTERED
+        if broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
+            return ErrorCode.STALE_BROKER_EPOCH
+        self._context.shutting_down.add(broker_id)
+        held = [one for one in self._context.held_by([broker_id]) if len(self._context.state(one).replicas) > 1]
+        followed = [one for one in held if self._context.state(one).leader != broker_id]
+        for some in slices(one for one in held if self._context.state(one).leader == broker_id):
+            yield from self._hand_over(some)
+        for some in slices(followed):
+            for partition in some:
+                self._office.requests.stop(partition, broker_id, deletes=False)
+            yield from self._office.shrink(some, {broker_id})
+        yield from self._office.send_all()
+        return [one for one in held if (state := self._context.find(one)) and state.leader == broker_id]
+
+    def _hand_over(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
+        moved: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            state = self._context.state(partition)
+            sure = self._context.sure(partition, includes_leaving=True)
+            election = elect_for_shutdown(state.replicas, state.isr, sure, self._context.shutting_down)
+            if election is not None:
+                moved[partition] = elected(state, election)
+        yield from self._office.lead(moved)
+
+    def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int, first: int, version: int, count: int
+    ) -> Decision[range | ErrorCode]:
+        """Gives a broker the next block of producer ids, from `first` on; `version` is that of the block before."""
+        if not self._is_present(broker_id, broker_epoch):
+            return ErrorCode.STALE_BROKER_EPOCH
+        ids = range(first, first + count)
+        yield [ProducerIdWrite(broker_id, ids, version)]
+        return ids
+
+    # --- answers of brokers
+
+    def on_roles_taken(
+        self, broker_id: int, broker_epoch: int, request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse
+    ) -> Decision[None]:
+        """Takes note of replicas whose disk has failed, of those that work again, and of leaders that live."""
+        if not self._is_present(broker_id, broker_epoch) or answer.error_code:
+            return
+        for told in request.topic_states:
+            for state in told.partition_states:
+                if state.leader == broker_id and self._is_now(told, state):
+                    self._context.forget_witnesses(TopicPartition(told.topic_name, state.partition_index))
+        failed: list[TopicPartition] = []
+        working: list[TopicPartition] = []
+        for topic in answer.topics:
+            name = self.names.get(topic.topic_id)
+            for one in topic.partition_errors if name is not None else ():
+                partition = TopicPartition(name or "", one.partition_index)
+                if self._context.find(partition) is None or partition.topic in self._context.deleted:
+                    continue
+                if one.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    if self._context.is_online(partition, broker_id):
+                        failed.append(partition)
+                        self._context.set_offline(partition, broker_id)
+                elif one.error_code == ErrorCode.NONE and not self._context.is_online(partition, broker_id):
+                    self._context.set_online(partition, broker_id)
+                    working.append(partition)
+        self._office.requests.tell_metadata(working)
+        yield from self._office.elect(working + failed)
+        yield from self._office.shrink(failed, {broker_id})
+        self._office.requests.tell_metadata(failed)
+        yield from self._office.send_all()
+
+    def on_log_ends(self, request: ControllerRequest, answer: ListOffsetsResponse) -> Decision[None]:
+        """Takes note of where the logs of holders end; elects where all are known now."""
+        yield from self._office.elect(self._office.recovery.note(request, answer))
+        yield from self._office.send_all()
+
+    def look_at_recovery(self, now_ms: int) -> Decision[None]:
+        """Asks again those that could not say yet where their logs end, and gives up waiting for those that are away:
+        after `recovery_wait_ms`, -1 for never; None for five minutes where `min.insync.replicas` is 1, and for ever
+        where it is more, as then an acknowledged record was promised to be on several disks.
+        """
+        yield from self._office.elect(self._office.recovery.leave_witnesses(now_ms))
+        for some in slices(self._office.recovery.overdue(now_ms, self._office.policy.recovery_wait_ms())):
+            found = {one: election for one in some if (election := self._office.give_up(one)) is not None}
+            self._context.stats.unclean_elections += len(found)
+            yield from self._office.lead({one: self._office.elected(one, election) for one, election in found.items()})
+        self._office.recovery.say_missing()
+        self._office.recovery.ask_again()
+        yield from self._office.send_all()
+
+    def settle_holders(self) -> Decision[None]:
+        """Called when settings have changed: see `PartitionStateMachine.settle_holders`."""
+        yield from self._office.settle_holders([partition for partition, _ in self._context.partitions()])
+        yield from self._office.send_all()
+
+    def on_replicas_stopped(
+        self, broker_id: int, broker_epoch: int, request: StopReplicaRequest, answer: StopReplicaResponse
+    ) -> Decision[None]:
+        """Goes on with the deletion of topics, as far as the request asked for that: removes those of which nothing is
+        left; of very many some, and `remove_deleted` the others.
+        """
+        if not self._is_present(broker_id, broker_epoch):
+            return
+        deleted = {
+            TopicPartition(topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition
+        }
+        errors = {
+            partition: ErrorCode.of(one.error_code)
+            for one in answer.partition_errors
+            if (partition := TopicPartition(one.topic_name, one.partition_index)) in deleted
+        }
+        self.deletions.on_stopped(broker_id, errors)
+        yield from self.remove_deleted()
+
+    def remove_deleted(self) -> Decision[bool]:
+        """Removes topics of which no replica is left, as many as one turn allows; says whether there were any."""
+        removed = yield from self.deletions.remove_some()
+        for name in removed:
+            self._forget_topic(name)
+        return bool(removed)
+
+    def ask_for_disks(self, broker_id: int) -> Decision[None]:
+        """Has a broker that reported a failed disk say which of its replicas are offline."""
+        for partition in self._context.held_by([broker_id]):
+            self._office.requests.tell_roles(partition, [broker_id])
+        yield from self._office.send_all()
+
+    def _is_now(self, topic: LeaderAndIsrTopicState, told: LeaderAndIsrPartitionState) -> bool:
+        """Says whether what was told of a partition is so still."""
+        state = self._context.find(TopicPartition(topic.topic_name, told.partition_index))
+        is_same = topic.topic_name not in self._context.deleted and self.names.get(topic.topic_id) == topic.topic_name
+        return is_same and state is not None and state.leader_epoch == told.leader_epoch
+
+    def _is_present(self, broker_id: int, broker_epoch: int) -> bool:
+        broker = self._context.brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch
+
+    def check_invariants(self) -> None:
+        self._context.check_invariants()
+        assert {name: topic_id for topic_id, name in self.names.items()} == {
+            name: topic.topic_id for name, topic in self._context.topics.items()
+        }

@@ -1,0 +1,68 @@
+"""What there is to watch of a controller: how its cluster stands, and what it did since it took office.
+
+How the cluster stands is counted when somebody asks, partition by partition: events cost nothing more for it. The
+meanings are Kafka's (kafka.controller.KafkaController.updateMetrics, ControllerStats of Kafka 3.9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.cluster.controller.controller_context import ControllerContext
+from core.cluster.controller.topic_deletion import TopicDeletions
+from core.cluster.image.metadata_image import NO_LEADER
+from core.cluster.partition.partition_state import PartitionState
+from core.common.steps import Steps
+from core.common.topic_partition import TopicPartition
+
+_PARTITIONS_PER_STEP = 500
+
+
+@dataclass(slots=True)
+class ControllerMetrics:
+    """All are 0 for a broker that is not the controller."""
+
+    topics: int = 0
+    partitions: int = 0
+    """Those that were ever led."""
+    offline_partitions: int = 0
+    """Those of them that nobody leads who is online. Topics that are to be deleted do not count here, nor below."""
+    not_led_by_preferred: int = 0
+    topics_to_delete: int = 0
+    replicas_to_delete: int = 0
+
+
+def count_cluster(context: ControllerContext, deletions: TopicDeletions) -> Steps[ControllerMetrics]:
+    """Counts what there is, some hundred partitions a step. Meanwhile topics may come, which do not count, and go."""
+    counts = ControllerMetrics(
+        topics=len(context.topics), topics_to_delete=len(context.deleted), replicas_to_delete=deletions.replicas_left
+    )
+    seen = 0
+    for name in list(context.topics):
+        topic = context.topics.get(name)
+        for number, state in [] if topic is None else list(topic.partitions.items()):
+            _count(counts, context, TopicPartition(name, number), state)
+            seen += 1
+            if seen % _PARTITIONS_PER_STEP == 0:
+                yield
+    return counts
+
+
+def _count(
+    counts: ControllerMetrics, context: ControllerContext, partition: TopicPartition, state: PartitionState
+) -> None:
+    if not context.is_written(partition):
+        return
+    counts.partitions += 1
+    if partition.topic not in context.deleted:
+        is_online = state.leader != NO_LEADER and context.is_online(partition, state.leader)
+        counts.offline_partitions += not is_online
+        counts.not_led_by_preferred += not _is_led_as_preferred(state)
+
+
+def _is_led_as_preferred(state: PartitionState) -> bool:
+    """Says whether the first replica leads; one that a reassignment adds is not expected to before it is in sync."""
+    preferred = state.replicas[0]
+    if preferred in state.adding_replicas:
+        return preferred not in state.isr
+    return state.leader == preferred

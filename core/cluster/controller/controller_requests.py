@@ -1,0 +1,223 @@
+"""The requests by which a controller tells its brokers what it has decided: LeaderAndIsr, UpdateMetadata, StopReplica.
+
+All that one event comes to is gathered, and sent as few requests. Each broker gets them in this order: what it leads
+and follows, what others lead, what it holds no more. Who gets a request is named with the epoch of that life of it, so
+that a later life does not obey.
+
+Source: kafka.controller.AbstractControllerBrokerRequestBatch of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from core.cluster.controller.controller_context import ControllerContext
+from core.cluster.image.zookeeper_metadata import LEADER_DURING_DELETE
+from core.cluster.partition.partition_state import PartitionState
+from core.common.topic_partition import TopicPartition
+from core.protocol.api import Api
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from core.protocol.schema.update_metadata import (
+    UPDATE_METADATA,
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+EPOCH_DURING_DELETE = -2
+"""The leader epoch of a StopReplica that holds whatever the broker knows (LeaderAndIsr.EpochDuringDelete)."""
+
+_LEADER_AND_ISR_VERSION = 7
+_UPDATE_METADATA_VERSION = 8
+_STOP_REPLICA_VERSION = 4
+
+_MOST_PARTITIONS = 1000
+"""Of one request: whoever encodes or obeys it does nothing else meanwhile."""
+
+
+class ControllerRequest(NamedTuple):
+    """A request to one life of a broker."""
+
+    broker_id: int
+    broker_epoch: int
+    api: Api[Any, Any]
+    version: int
+    request: Any
+
+
+class ControllerRequests:
+    """Gathers, and gives what was gathered by `take`. Owned by the controller's task."""
+
+    def __init__(self, context: ControllerContext, node_id: int, epoch: int) -> None:
+        """`epoch` is the controller's."""
+        self._context = context
+        self._node_id = node_id
+        self._epoch = epoch
+        self._led: dict[int, dict[TopicPartition, bool]] = defaultdict(dict)
+        self._told: dict[int, dict[TopicPartition, None]] = {}
+        self._stopped: dict[int, dict[TopicPartition, bool]] = defaultdict(dict)
+
+    # --- gathering
+
+    def tell_roles(
+        self, partition: TopicPartition, brokers: Iterable[int] | None = None, *, is_new: bool = False
+    ) -> None:
+        """Tells those brokers, by default all that have a replica, who leads the partition now, and all others, too."""
+        replicas = self._context.state(partition).replicas if brokers is None else brokers
+        for broker_id in replicas:
+            if broker_id in self._context.brokers:
+                self._led[broker_id][partition] = is_new or self._led[broker_id].get(partition, False)
+        self.tell_metadata([partition])
+
+    def tell_metadata(self, partitions: Iterable[TopicPartition] = (), brokers: Iterable[int] | None = None) -> None:
+        """Tells those brokers, by default all, which brokers live, and how those partitions stand."""
+        added = dict.fromkeys(partitions)
+        for broker_id in list(self._context.brokers) if brokers is None else brokers:
+            if broker_id in self._context.brokers:
+                self._told.setdefault(broker_id, {}).update(added)
+
+    def stop(self, partition: TopicPartition, broker_id: int, *, deletes: bool) -> None:
+        """Has a broker hold a replica no more, and perhaps delete it."""
+        if broker_id in self._context.brokers:
+            self._stopped[broker_id][partition] = deletes or self._stopped[broker_id].get(partition, False)
+
+    # --- what comes of it
+
+    def take(self) -> Iterator[ControllerRequest]:
+        """Gives all that was gathered since the last call, in the order in which each broker is to get it. Nothing may
+        change before the last one was taken.
+        """
+        led, told, stopped = self._led, self._told, self._stopped
+        self._led, self._told, self._stopped = defaultdict(dict), {}, defaultdict(dict)
+        made: dict[TopicPartition, Any] = {}
+        for broker_id, partitions in led.items():
+            yield from self._lead(broker_id, partitions)
+        for broker_id, named in told.items():
+            yield from self._tell(broker_id, named, made)
+        for broker_id, partitions in stopped.items():
+            yield from self._stop(broker_id, partitions)
+
+    def _lead(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> Iterator[ControllerRequest]:
+        states = ((one, self._role(one, is_new)) for one, is_new in partitions.items() if self._context.is_written(one))
+        for some in _by_topic(states):
+            topics = [
+                LeaderAndIsrTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()
+            ]
+            request = LeaderAndIsrRequest(
+                controller_id=self._node_id,
+                controller_epoch=self._epoch,
+                broker_epoch=self._context.brokers[broker_id].epoch,
+                topic_states=topics,
+            )
+            yield self._to(broker_id, LEADER_AND_ISR, _LEADER_AND_ISR_VERSION, request)
+
+    def _role(self, partition: TopicPartition, is_new: bool) -> LeaderAndIsrPartitionState:  # noqa: FBT001
+        state = self._context.state(partition)
+        return LeaderAndIsrPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=self._epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=state.partition_epoch,
+            replicas=list(state.replicas),
+            adding_replicas=list(state.adding_replicas),
+            removing_replicas=list(state.removing_replicas),
+            is_new=is_new,
+            leader_recovery_state=state.leader_recovery_state,
+        )
+
+    def _tell(
+        self, broker_id: int, partitions: Iterable[TopicPartition], made: dict[TopicPartition, Any]
+    ) -> Iterator[ControllerRequest]:
+        """Gives one request, also if no partition is in it: it says which brokers live."""
+        live = [broker.registration for broker in self._context.brokers.values()]
+        is_alone = True
+        for some in _by_topic(self._known_metadata(partitions, made)):
+            is_alone = False
+            yield self._metadata_request(broker_id, some, live)
+        if is_alone:
+            yield self._metadata_request(broker_id, {}, live)
+
+    def _known_metadata(
+        self, partitions: Iterable[TopicPartition], made: dict[TopicPartition, Any]
+    ) -> Iterator[tuple[TopicPartition, Any]]:
+        for one in partitions:
+            if one not in made and self._context.is_written(one):
+                made[one] = self._metadata(one, self._context.state(one))
+            if one in made:
+                yield one, made[one]
+
+    def _metadata_request(
+        self, broker_id: int, some: dict[str, list[Any]], live: list[UpdateMetadataBroker]
+    ) -> ControllerRequest:
+        topics = [UpdateMetadataTopicState(name, self._context.topics[name].topic_id, of) for name, of in some.items()]
+        request = UpdateMetadataRequest(
+            controller_id=self._node_id,
+            controller_epoch=self._epoch,
+            broker_epoch=self._context.brokers[broker_id].epoch,
+            topic_states=topics,
+            live_brokers=live,
+        )
+        return self._to(broker_id, UPDATE_METADATA, _UPDATE_METADATA_VERSION, request)
+
+    def _metadata(self, partition: TopicPartition, state: PartitionState) -> UpdateMetadataPartitionState:
+        is_deleted = partition.topic in self._context.deleted
+        return UpdateMetadataPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=self._epoch,
+            leader=LEADER_DURING_DELETE if is_deleted else state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            zk_version=state.partition_epoch,
+            replicas=list(state.replicas),
+            offline_replicas=[one for one in state.replicas if not self._context.is_online(partition, one)],
+        )
+
+    def _stop(self, broker_id: int, partitions: dict[TopicPartition, bool]) -> Iterator[ControllerRequest]:
+        states = ((one, self._stopped_state(one, deletes)) for one, deletes in partitions.items())
+        for some in _by_topic(states):
+            request = StopReplicaRequest(
+                controller_id=self._node_id,
+                controller_epoch=self._epoch,
+                broker_epoch=self._context.brokers[broker_id].epoch,
+                topic_states=[StopReplicaTopicState(name, of) for name, of in some.items()],
+            )
+            yield self._to(broker_id, STOP_REPLICA, _STOP_REPLICA_VERSION, request)
+
+    def _stopped_state(self, partition: TopicPartition, deletes: bool) -> StopReplicaPartitionState:  # noqa: FBT001
+        state = self._context.find(partition)
+        is_gone = state is None or partition.topic in self._context.deleted
+        epoch = EPOCH_DURING_DELETE if is_gone or state is None else state.leader_epoch
+        return StopReplicaPartitionState(partition.partition, epoch, deletes)
+
+    def _to(self, broker_id: int, api: Api[Any, Any], version: int, request: Any) -> ControllerRequest:
+        return ControllerRequest(broker_id, self._context.brokers[broker_id].epoch, api, version, request)
+
+
+def _by_topic(states: Iterable[tuple[TopicPartition, Any]]) -> Iterator[dict[str, list[Any]]]:
+    """Gives the states by topic, no more at once than one request is to have."""
+    some: dict[str, list[Any]] = defaultdict(list)
+    count = 0
+    for partition, state in states:
+        some[partition.topic].append(state)
+        count += 1
+        if count == _MOST_PARTITIONS:
+            yield some
+            some, count = defaultdict(list), 0
+    if count:
+        yield some

@@ -1,0 +1,94 @@
+"""Finalizes levels of features, as the controller, and says which brokers can work at them (KIP-584).
+
+A level is finalized if all brokers that are registered support it. A broker that comes later and does not is passed
+over, as if it were not there: it is told nothing, leads nothing and gets no replicas.
+
+Source: kafka.controller.KafkaController of Kafka 3.9 (setupFeatureVersioning, partitionOnFeatureCompatibility,
+processFeatureUpdates), with one difference: the updates of a request are done together, or none of them, as Kafka 4
+does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from core.cluster.controller.controller_context import LiveBroker
+from core.cluster.controller.controller_writes import NOT_WRITTEN, Decision, FeatureWrite
+from core.cluster.image.feature_levels import MEMBERS_FEATURES, FeatureUpdate, ensure_may_be, refusal, unsupported
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+
+_log = logging.getLogger("plog.controller")
+
+
+class FeatureControl:
+    """Owned by the controller's task."""
+
+    def __init__(self) -> None:
+        self.finalized: Mapping[str, int] = {}
+        """The levels that are written down; a feature of level 0 is not among them."""
+        self._version = NOT_WRITTEN
+        self._problem = ""
+        self._passed_over: set[tuple[int, int]] = set()
+        """Brokers of which the log said that they are passed over, with their epochs."""
+
+    def begin(self, finalized: Mapping[str, int] | None, version: int) -> Decision[None]:
+        """Begins with what is written down, in that version. `finalized` is None if nothing is, or if features are
+        disabled: they are enabled then, and none is finalized.
+        """
+        self._version = version
+        if finalized is None:
+            yield from self._write({})
+        else:
+            self.finalized = finalized
+
+    def leave_alone(self, problem: str) -> None:
+        """Nothing counts as finalized, and nothing is written: what is written down can't be understood."""
+        self._problem = problem
+
+    def compatible(self, brokers: Mapping[int, LiveBroker]) -> dict[int, LiveBroker]:
+        """Gives those of the brokers that can work at what is finalized; the log names the others."""
+        found: dict[int, LiveBroker] = {}
+        passed_over = set()
+        for broker_id, broker in brokers.items():
+            lacking = unsupported(self.finalized, broker.features)
+            if not lacking:
+                found[broker_id] = broker
+                continue
+            passed_over.add((broker_id, broker.epoch))
+            if (broker_id, broker.epoch) not in self._passed_over:
+                what = ", ".join(f"{name} {level}" for name, level in lacking.items())
+                _log.error(
+                    "broker %d is passed over: it does not support %s, which the cluster has finalized. "
+                    "Stop it, or lower these levels (plog cluster features --downgrade)",
+                    *(broker_id, what),
+                )
+        self._passed_over = passed_over
+        return found
+
+    def ensure_may_be(self, updates: Sequence[FeatureUpdate], brokers: Mapping[int, LiveBroker]) -> None:
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless all can be finalized, with these brokers registered;
+        FEATURE_UPDATE_FAILED if nobody knows what is.
+        """
+        if self._problem:
+            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, self._problem)
+        for update in updates:
+            for broker_id, broker in brokers.items():
+                if unsupported({update.name: update.level}, broker.features):
+                    lowest, highest = broker.features.get(update.name, (0, 0))
+                    raise refusal(update, f"broker {broker_id} supports levels {lowest} to {highest}")
+            ensure_may_be(update, self.finalized.get(update.name, 0), MEMBERS_FEATURES)
+
+    def update(self, updates: Sequence[FeatureUpdate]) -> Decision[None]:
+        """Writes down updates that may be; nothing, if all of them are so already."""
+        levels = {**self.finalized, **{update.name: update.level for update in updates}}
+        finalized = {name: level for name, level in levels.items() if level}
+        if finalized != self.finalized:
+            yield from self._write(finalized)
+
+    def _write(self, finalized: Mapping[str, int]) -> Decision[None]:
+        (self._version,) = yield [FeatureWrite(finalized, self._version)]
+        self.finalized = finalized
+        what = ", ".join(f"{name} {level}" for name, level in finalized.items())
+        _log.info("finalized features: %s", what or "none")

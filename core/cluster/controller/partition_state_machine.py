@@ -1,0 +1,230 @@
+"""What all decisions of a controller share: what it knows, what it has to tell, and how a partition's state is changed.
+
+A state is written down first, then known, then told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from core.cluster.controller.controller_context import WITNESS, ControllerContext
+from core.cluster.controller.controller_requests import ControllerRequest, ControllerRequests
+from core.cluster.controller.controller_writes import GIVE_WAY, Decision, StateWrite, slices
+from core.cluster.controller.elections import DEFAULT_POLICY, Election, ElectionPolicy, elect_offline, elect_unclean
+from core.cluster.controller.leader_recovery import LeaderRecovery
+from core.cluster.image.metadata_image import NO_LEADER
+from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
+from core.common.topic_partition import TopicPartition
+
+_log = logging.getLogger("plog.controller")
+
+Send = Callable[[ControllerRequest], None]
+
+
+class PartitionStateMachine:
+    """Owned by the controller's task; one for each time that a broker is the controller."""
+
+    def __init__(self, node_id: int, epoch: int, *, send: Send, policy: ElectionPolicy = DEFAULT_POLICY) -> None:
+        """`send` takes a request to a broker, which is sent after those before, until it is answered or that life of
+        the broker is over; a question of `recovery` is sent once, beside them.
+        """
+        self.node_id = node_id
+        self.epoch = epoch
+        self.context = ControllerContext(policy.min_isr)
+        self.requests = ControllerRequests(self.context, node_id, epoch)
+        self.recovery = LeaderRecovery(self.context)
+        self.policy = policy
+        self._send = send
+
+    def send_all(self, *, asks: bool = True) -> Decision[None]:
+        """Sends what was gathered, and then asks holders where their logs end, as far as nobody leads without that."""
+        for request in self.requests.take():
+            self._send(request)
+            if len(request.request.topic_states):
+                yield GIVE_WAY
+        for request in self.recovery.questions() if asks else ():
+            self._send(request)
+
+    # --- states of partitions
+
+    def change(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
+        """Writes the states down and notes them, each with the version that it has then."""
+        yield GIVE_WAY
+        context = self.context
+        for some in slices(states.items()):
+            held = [(one, context.with_holders(one, state)) for one, state in some]
+            versions = yield [StateWrite(one, state) for one, state in held]
+            for (partition, state), version in zip(held, versions, strict=True):
+                if partition.topic in context.topics:
+                    context.put(partition, replace(state, partition_epoch=version))
+
+    def lead(self, states: Mapping[TopicPartition, PartitionState], *, is_new: bool = False) -> Decision[None]:
+        """Changes the states, and gathers what replicas and others are told of it."""
+        yield from self.change(states)
+        for some in slices(states):
+            for partition in some:
+                if partition.topic in self.context.topics:
+                    self.requests.tell_roles(partition, is_new=is_new)
+            yield GIVE_WAY
+
+    def elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
+        """Elects for those of the partitions that lack a leader who is online and has all that is committed; gives
+        those for which that was possible. A partition for which it is not has no leader then, and its replicas in sync
+        stay as they are: one of them may come back. If they have, and none is sure, `recovery` asks them.
+        """
+        elected_now: list[TopicPartition] = []
+        for some in slices(partitions):
+            elected_now += yield from self._elect(some)
+        return elected_now
+
+    def _elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
+        changes: dict[TopicPartition, PartitionState] = {}
+        made: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            if self.is_led(partition):
+                continue
+            state = self.context.state(partition)
+            online = self.context.online(partition)
+            if not self.context.is_written(partition):
+                if online:
+                    made[partition] = first_state(state, online)
+                continue
+            election = self._choose(partition, state, online)
+            if election is not None:
+                self.context.stats.unclean_elections += election.is_unclean
+                changes[partition] = self.elected(partition, election)
+                continue
+            self.recovery.begin(partition)
+            isr = tuple(one for one in state.isr if one in state.replicas)
+            if state.isr and not isr:
+                _log.error("%s has no replica in sync any more: those that were are none of its replicas", partition)
+            if (NO_LEADER, isr) != (state.leader, state.isr):
+                changes[partition] = next_epoch(state, leader=NO_LEADER, isr=isr)
+        yield from self.lead(made, is_new=True)
+        yield from self.lead(changes)
+        return [*made, *(one for one, state in changes.items() if state.leader != NO_LEADER)]
+
+    def is_led(self, partition: TopicPartition) -> bool:
+        """Says whether the leader is online, and surely has all that is committed."""
+        leader = self.context.state(partition).leader
+        return leader != NO_LEADER and self._is_fit(partition, leader)
+
+    def _is_fit(self, partition: TopicPartition, replica: int) -> bool:
+        return self.context.is_online(partition, replica) and self.context.is_sure(partition, replica)
+
+    def _choose(self, partition: TopicPartition, state: PartitionState, online: list[int]) -> Election | None:
+        election = elect_offline(state.replicas, state.isr, self.context.sure(partition))
+        if election is not None:
+            return election
+        furthest = self.recovery.furthest(partition)
+        if furthest is not None:
+            _log.info("%s: broker %d leads, as it has most (%s)", partition, furthest, self._known_ends(partition))
+            return Election(furthest, (furthest,))
+        return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
+
+    def elected(self, partition: TopicPartition, election: Election) -> PartitionState:
+        """Gives the state after an election for a partition that nobody led, and ends its recovery. Its epoch is above
+        that of all records of which replicas have told: what is written down may come from an old backup.
+        """
+        after = elected(self.context.state(partition), election)
+        epoch = max(after.leader_epoch, self.recovery.latest_epoch(partition) + 1)
+        self.recovery.end(partition)
+        return replace(after, leader_epoch=epoch)
+
+    def give_up(self, partition: TopicPartition) -> Election | None:
+        """Gives the election of who is there and has most, and says what is given up with it."""
+        state, online = self.context.state(partition), self.context.online(partition)
+        ends = self.recovery.ends(partition)
+        furthest = self.recovery.furthest(partition, of_all=False)
+        if furthest is not None:
+            election: Election | None = Election(furthest, (furthest,), is_unclean=True)
+        else:
+            election = elect_unclean(state.replicas, state.isr, online)
+        if election is not None:
+            missing = [one for one in self.context.holders(partition) if one not in ends]
+            self._say_given_up(partition, f"{election.leader} leads by an unclean election", missing)
+        return election
+
+    def _say_given_up(self, partition: TopicPartition, what: str, missing: Collection[int]) -> None:
+        """Logs what happened to the partition, and that what only those replicas may have is given up with it."""
+        known = self._known_ends(partition)
+        named = ", ".join(map(str, missing)) or "nobody"
+        _log.warning("%s: %s; what only %s may have is given up (%s)", partition, what, named, known)
+
+    def _known_ends(self, partition: TopicPartition) -> str:
+        ends = self.recovery.ends(partition)
+        return "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
+
+    def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
+        """Takes those that are leaving, and those that lack something, out of the replicas in sync, where somebody else
+        is left who leads.
+        """
+        for some in slices(partitions):
+            yield from self._shrink(some, leaving)
+
+    def _shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int]) -> Decision[None]:
+        changes: dict[TopicPartition, PartitionState] = {}
+        for partition in partitions:
+            state = self.context.state(partition)
+            staying = tuple(one for one in state.isr if one not in leaving and self._is_fit(partition, one))
+            if len(staying) < len(state.isr) and state.leader in staying:
+                changes[partition] = next_epoch(state, isr=staying)
+        yield from self.lead(changes)
+
+    def settle_holders(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
+        """Writes down again who holds what, in another epoch, where `min.insync.replicas` was lowered: who has left the
+        replicas in sync holds nothing then that the others commit.
+        """
+        for some in slices(partitions):
+            left = [one for one in some if self.context.is_written(one) and self.context.has_left_over_holders(one)]
+            yield from self.lead({one: next_epoch(self.context.state(one)) for one in left})
+
+    def forget(self, partitions: Iterable[TopicPartition], broker_id: int) -> Decision[None]:
+        """Writes down, in another epoch, that a broker which is gone for good holds nothing of the partitions any more.
+        If nobody else holds anything, the other replicas become witnesses: they may have what it had.
+        """
+        for some in slices(partitions):
+            changes: dict[TopicPartition, PartitionState] = {}
+            for partition in some:
+                state = self.context.state(partition)
+                if not self.context.is_written(partition) or broker_id not in state.holders:
+                    continue
+                holders = {one: epoch for one, epoch in state.holders.items() if one != broker_id}
+                if not holders:
+                    holders = {one: WITNESS for one in state.replicas if one != broker_id}
+                if holders:
+                    isr = tuple(one for one in state.isr if one != broker_id)
+                    changes[partition] = replace(next_epoch(state, isr=isr), holders=holders)
+                    if state.leader == NO_LEADER:
+                        what = f"broker {broker_id} is gone for good, as somebody has said"
+                        self._say_given_up(partition, what, [broker_id])
+            yield from self.lead(changes)
+
+
+def first_state(state: PartitionState, online: list[int]) -> PartitionState:
+    """Gives the first state of a partition that was never led: all replicas that are online are in sync."""
+    return replace(state, leader=online[0], leader_epoch=0, isr=tuple(online))
+
+
+def next_epoch(
+    state: PartitionState, *, leader: int | None = None, isr: tuple[int, ...] | None = None
+) -> PartitionState:
+    """Gives the state in another leader epoch."""
+    return replace(
+        state,
+        leader=state.leader if leader is None else leader,
+        isr=state.isr if isr is None else isr,
+        leader_epoch=state.leader_epoch + 1,
+    )
+
+
+def elected(state: PartitionState, election: Election) -> PartitionState:
+    """Gives the state after an election. Whoever was elected uncleanly has to say that it has recovered (KIP-704), and
+    what others hold is given up.
+    """
+    after = next_epoch(state, leader=election.leader, isr=election.isr)
+    if election.is_unclean:
+        return replace(after, leader_recovery_state=LeaderRecoveryState.RECOVERING, holders={})
+    return after

@@ -1,0 +1,106 @@
+"""Deletes topics, as the controller: brokers forget them and delete their replicas, and then nothing is left of them.
+
+    asked for -> brokers are told that the topic is gone -> each replica is deleted -> what is written down is removed
+
+A broker that does not live holds its replicas until it is back, and the deletion waits for it: its folders would come
+back as another topic's. Who becomes the controller meanwhile goes on, as the wish is written down.
+
+Source: kafka.controller.TopicDeletionManager of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from core.cluster.controller.controller_writes import Decision, TopicRemoval, slices
+from core.cluster.controller.partition_state_machine import PartitionStateMachine
+from core.common.error_code import ErrorCode
+from core.common.topic_partition import TopicPartition
+
+_REMOVAL = 10
+"""Removing a topic is as much work as so many of its partitions."""
+
+_log = logging.getLogger("plog.controller")
+
+
+class TopicDeletions:
+    """Owned by the controller's task."""
+
+    def __init__(self, office: PartitionStateMachine) -> None:
+        self._office = office
+        self._left: dict[str, set[tuple[TopicPartition, int]]] = {}
+        """By topic, the replicas that are to be deleted still, with their brokers."""
+
+    @property
+    def replicas_left(self) -> int:
+        """How many replicas are to be deleted still, of all topics."""
+        return sum(map(len, self._left.values()))
+
+    def find_left(self, name: str) -> dict[int, list[int]]:
+        """Finds, by partition, the brokers that have yet to delete their replicas of a topic."""
+        left: dict[int, list[int]] = {}
+        for partition, broker_id in sorted(self._left.get(name, ())):
+            left.setdefault(partition.partition, []).append(broker_id)
+        return left
+
+    def begin(self, names: Iterable[str]) -> Decision[None]:
+        """Begins with those that are topics and are not being deleted; what is already gone is removed. One that can't
+        be understood is left as it is: nobody would delete its replicas.
+        """
+        context = self._office.context
+        new = [name for name in names if name not in context.deleted and name not in context.unreadable]
+        context.deleted |= {name for name in new if name in context.topics}
+        yield from self._remove([name for name in new if name not in context.topics])
+        self.resume(name for name in new if name in context.topics)
+
+    def resume(self, names: Iterable[str]) -> None:
+        """Tells brokers that these topics go, and to delete their replicas: those that live, and have not done so."""
+        for name in [name for name in names if name in self._office.context.topics]:
+            partitions = self._partitions(name)
+            self._office.requests.tell_metadata(partitions)
+            if name not in self._left:
+                state = self._office.context.state
+                self._left[name] = {(one, broker) for one in partitions for broker in state(one).replicas}
+            for partition, broker_id in self._left[name]:
+                self._office.requests.stop(partition, broker_id, deletes=True)
+
+    def forget(self, name: str) -> None:
+        """Gives up the deletion of a topic of which somebody else has left nothing: another one may have its name."""
+        self._left.pop(name, None)
+        self._office.context.deleted.discard(name)
+
+    def _partitions(self, name: str) -> list[TopicPartition]:
+        return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
+
+    def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Takes note of what a broker has deleted."""
+        for partition, error in errors.items():
+            left = self._left.get(partition.topic)
+            if left is None or (partition, broker_id) not in left:
+                continue
+            if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                left.discard((partition, broker_id))
+            else:
+                _log.warning(
+                    "broker %d can't delete %s: %s; it is asked again when a broker comes",
+                    *(broker_id, partition, error.text),
+                )
+
+    def remove_some(self) -> Decision[list[str]]:
+        """Removes topics of which no replica is left, no more than may be worked on in one turn; gives them."""
+        done = (name for name, left in self._left.items() if not left)
+        some = next(self._slices(done), [])
+        yield from self._remove(some)
+        return some
+
+    def _slices(self, names: Iterable[str]) -> Iterator[list[str]]:
+        topics = self._office.context.topics
+        return slices(names, lambda name: _REMOVAL + (len(topics[name].partitions) if name in topics else 0))
+
+    def _remove(self, names: Iterable[str]) -> Decision[None]:
+        for some in self._slices(names):
+            yield [TopicRemoval(name) for name in some]
+            for name in some:
+                self._left.pop(name, None)
+                self._office.context.deleted.discard(name)

@@ -1,0 +1,76 @@
+"""The cluster of which a data directory was a broker's, as its files have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
+from core.cluster.description.directory_topics import DirectoryTopics
+from core.cluster.description.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
+from core.cluster.description.topic_description import PartitionDescription
+from core.cluster.image.metadata_log import read_metadata_image
+from core.common.endpoint import Endpoint
+from core.files.meta_properties import read_meta_properties
+
+
+def read_cluster(directory: Path) -> ClusterDescription:
+    """Reads the metadata log in a data directory, and adds the broker whose directory it is if the log has not got it.
+    No file says for certain who the controller is. Raises what `read_metadata_image` and `read_meta_properties` raise.
+    """
+    meta = read_meta_properties(directory)
+    image = read_metadata_image(directory)
+    brokers = [
+        BrokerDescription(
+            broker.broker_id,
+            {endpoint.name: str(Endpoint(endpoint.host, endpoint.port)) for endpoint in broker.end_points},
+            broker.rack,
+            broker.fenced,
+            features={
+                feature.name: (feature.min_supported_version, feature.max_supported_version)
+                for feature in broker.features
+            },
+        )
+        for broker in (image.brokers.values() if image is not None else ())
+    ]
+    if meta is not None and all(broker.broker_id != meta.node_id for broker in brokers):
+        brokers.append(BrokerDescription(meta.node_id, {}))
+    return ClusterDescription(
+        meta.cluster_id if meta is not None else None,
+        -1,
+        sorted(brokers, key=lambda broker: broker.broker_id),
+        dict(image.features) if image is not None else {},
+    )
+
+
+def report_directory(topics: DirectoryTopics, names: Iterable[str]) -> list[PartitionReport]:
+    """Reports the partitions of these topics, each with the one replica that is in the directory: of the others no file
+    tells. Raises what `DirectoryTopics.describe` raises.
+    """
+    described = [topics.describe(name) for name in names]
+    return [
+        _report(placed, known)
+        for topic in described
+        for placed, known in zip(topic.placed, topic.partitions, strict=True)
+    ]
+
+
+def _report(placed: ReplicatedPartition, known: PartitionDescription) -> PartitionReport:
+    replicas = [_replica(placed, known, replica) for replica in placed.replicas]
+    return PartitionReport(placed, None, None, known.end_offset, replicas)
+
+
+def _replica(placed: ReplicatedPartition, known: PartitionDescription, replica: int) -> ReplicaReport:
+    is_here, is_in_sync = replica == known.leader, replica in placed.isr
+    return ReplicaReport(
+        broker_id=replica,
+        is_leader=is_here,
+        is_in_sync=is_in_sync,
+        is_eligible=None,
+        start_offset=known.start_offset if is_here else None,
+        end_offset=known.end_offset if is_here else None,
+        lag=0 if is_here else None,
+        size_bytes=known.size_bytes if is_here else None,
+        lag_bytes=0 if is_here else None,
+        why_out_of_sync=None if is_in_sync else "nobody serves the directory, and no file tells of other brokers",
+    )

@@ -1,0 +1,116 @@
+"""Who decides on the metadata, as a broker meets it: a change is submitted, and its effect arrives as a delta.
+
+Checks and their words are Kafka's (org.apache.kafka.controller.ReplicationControlManager, ConfigurationControlManager,
+ProducerIdControlManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.cluster.image.feature_levels import FeatureUpdate
+from core.cluster.image.metadata_delta import MetadataDelta
+from core.cluster.image.metadata_image import MetadataImage, TopicImage
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What CreateTopics asks for; -1 partitions or replicas take the broker's default, as does an empty assignment."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    """Numbers of partitions, and their replicas; what a number that comes twice means is for the controller to say."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+    def count_partitions(self, default_partitions: int) -> int:
+        """Counts the partitions that it wants."""
+        if self.assignments:
+            return len(self.assignments)
+        return default_partitions if self.num_partitions == -1 else max(0, self.num_partitions)
+
+
+class BrokerMetadata(Protocol):
+    """Owned by one task. `DirectoryMetadata` completes a change at once: it is kept, in the image, and those who
+    subscribed have taken it up when the method returns. A method that raises has changed nothing.
+    """
+
+    directory_id: bytes
+    broker_epoch: int
+    is_informed: bool
+    """Whether the image has all topics that there are, so that it may be said of others that they do not exist."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def end_offset(self) -> int:
+        """Gives the end of the metadata log: another one whenever the image is another."""
+
+    @property
+    def epoch(self) -> int:
+        """Gives the epoch in which the metadata log is written now."""
+
+    def count_partitions(self, topic: str) -> int:
+        """Counts the partitions of the topic, also those that the image does not have, as no leader is known yet; 0 if
+        there is no such topic.
+        """
+
+    def ensure_informed(self, topic: str | None = None) -> None:
+        """Raises NotInformedError if something may be missing from the topic, or from the list of all topics."""
+
+    def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
+        """Calls back with each change from now on, when the image has it: in the task that owns the controller, also if
+        nobody submitted the change here.
+        """
+
+    def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        default_partitions: int,
+        default_replication: int,
+        validate_only: bool = False,
+    ) -> dict[str, TopicImage | KafkaError]:
+        """Gives, by name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
+
+        However many there are, they are one change. Raises KafkaError(POLICY_VIOLATION) for more partitions than may be
+        made at once, and what keeping the change raises; no topic is made then.
+        """
+
+    def ensure_few_are_added(self, counts: Mapping[str, int]) -> None:
+        """Raises KafkaError(INVALID_PARTITIONS) unless one request may grow the topics to so many partitions."""
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> list[int]:
+        """Grows a topic to `count` partitions; gives the numbers of the new ones. Raises KafkaError if it can't."""
+
+    def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
+        """Deletes the topics, and gives what they were. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if one of them
+        does not exist; none is deleted then.
+        """
+
+    def set_configs(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None]
+    ) -> Pending[KafkaError | None] | None:
+        """Sets keys of a resource, or with None removes them; checked by the caller. Gives what is to be waited for,
+        and comes to an error if that could not be done; None if it is done.
+        """
+
+    def ensure_feature_may_be(self, update: FeatureUpdate) -> None:
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go that way to the level."""
+
+    def set_features(self, levels: Mapping[str, int]) -> None:
+        """Finalizes those that change; checked by `ensure_feature_may_be`."""
+
+    def allocate_producer_ids(self, at_least: int) -> range:
+        """Gives a block of ids that were never given before, none below `at_least`."""
+
+    def close(self) -> None:
+        """Stops cleanly: the broker, and what keeps the metadata."""

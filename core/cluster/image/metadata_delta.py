@@ -1,0 +1,235 @@
+"""A change of the metadata: some records, and what they make of the image before them.
+
+Records are applied one after the other, as Kafka's MetadataDelta does; a batch of them, or a whole log at the start, is
+one delta. A change costs what it touches, however many topics there are (`persistent_map.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+
+from core.cluster.image.map_changes import MapChanges
+from core.cluster.image.metadata_image import MetadataImage, TopicImage
+from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.persistent_map import with_changes
+from core.cluster.image.security_image import SecurityDelta
+from core.common.config_def import ConfigResourceType
+from core.protocol.message import schema_of
+from core.protocol.schema.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UnregisterControllerRecord,
+)
+
+_NO_LEADER_CHANGE = -2
+
+
+class MetadataDelta:
+    """Owned by one task. After `apply` nothing more is replayed, and it is as immutable as the images."""
+
+    def __init__(self, before: MetadataImage) -> None:
+        self.before = before
+        self.topics: MapChanges[bytes, TopicImage] = MapChanges(before.topics_by_id)
+        """Topics that were made, with no partitions yet, or deleted."""
+        self.partitions: dict[bytes, dict[int, PartitionRecord]] = {}
+        """Partitions that were made or changed, by topic and number."""
+        self.configs = MapChanges(before.configs)
+        self.features = MapChanges(before.features)
+        self.brokers = MapChanges(before.brokers)
+        self.controllers = MapChanges(before.controllers)
+        self.security = SecurityDelta(before.security)
+        self.unused = MapChanges(before.unused)
+        self._producer_ids = before.producer_ids
+        self._has_known_topics = before.has_known_topics
+        self._after: MetadataImage | None = None
+
+    @classmethod
+    def of_everything(cls, image: MetadataImage) -> MetadataDelta:
+        """Gives the change from nothing to the image: what a broker that starts takes up."""
+        delta = cls(MetadataImage())
+        delta.topics.changed.update(image.topics_by_id)
+        delta.partitions = {topic_id: dict(topic.partitions) for topic_id, topic in image.topics_by_id.items()}
+        delta._after = image
+        return delta
+
+    # --- what it changes
+
+    def deleted_topics(self) -> list[TopicImage]:
+        """Gives the topics that there were before and are no more."""
+        known = self.before.topics_by_id
+        return [
+            known[topic_id] for topic_id, topic in self.topics.changed.items() if topic is None and topic_id in known
+        ]
+
+    def changed_topics(self) -> Iterator[tuple[TopicImage, dict[int, PartitionRecord]]]:
+        """Gives the topics of which partitions were made or changed, as they are now, with those partitions."""
+        topics = self.apply().topics_by_id
+        return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
+
+    def changes_brokers_configs(self) -> bool:
+        """Says whether a setting of a broker's, or of all brokers, is another one now."""
+        return any(resource_type == ConfigResourceType.BROKER for resource_type, _ in self.configs.changed)
+
+    # --- what it is made of
+
+    def replay(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
+        """Takes up the records, and gives itself. Raises KeyError for a record about a topic that is not there."""
+        assert self._after is None
+        for record in records:
+            self._replay(record)
+        return self
+
+    def _replay(self, record: MetadataRecord) -> None:
+        match record:
+            case TopicRecord():
+                self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
+                self._has_known_topics = True
+            case PartitionRecord():
+                self._topic(record.topic_id)
+                self.partitions.setdefault(record.topic_id, {})[record.partition_id] = record
+            case PartitionChangeRecord():
+                known = self._partition(record.topic_id, record.partition_id)
+                self.partitions.setdefault(record.topic_id, {})[record.partition_id] = _changed_by(known, record)
+            case ClearElrRecord():
+                self._clear_elr(record.topic_name)
+            case RemoveTopicRecord():
+                topic = self._topic(record.topic_id)
+                self.topics[record.topic_id] = None
+                self.partitions.pop(record.topic_id, None)
+                self.configs[ConfigResourceType.TOPIC, topic.name] = None
+            case ConfigRecord():
+                self._replay_config(record)
+            case FeatureLevelRecord():
+                self.features[record.name] = record.feature_level or None
+            case ProducerIdsRecord():
+                self._producer_ids = record
+            case _:
+                self._replay_of_brokers(record)
+
+    def _topic(self, topic_id: bytes) -> TopicImage:
+        topic = self.topics.get(topic_id)
+        if topic is None:
+            raise KeyError(topic_id)
+        return topic
+
+    def _partition(self, topic_id: bytes, number: int) -> PartitionRecord:
+        topic = self._topic(topic_id)
+        return self.partitions.get(topic_id, {}).get(number) or topic.partitions[number]
+
+    def _clear_elr(self, topic_name: str) -> None:
+        """Clears that of the topic; of all if none is named."""
+        for topic in self.topics.apply().values():
+            if topic_name in ("", topic.name):
+                partitions = {**topic.partitions, **self.partitions.get(topic.topic_id, {})}
+                self.partitions[topic.topic_id] = {n: _without_elr(known) for n, known in partitions.items()}
+
+    def _replay_config(self, record: ConfigRecord) -> None:
+        resource = (record.resource_type, record.resource_name)
+        overrides = dict(self.configs.get(resource) or {})
+        if record.value is None:
+            overrides.pop(record.name, None)
+        else:
+            overrides[record.name] = record.value
+        self.configs[resource] = overrides or None
+
+    def _replay_of_brokers(self, record: MetadataRecord) -> None:
+        match record:
+            case RegisterBrokerRecord():
+                self.brokers[record.broker_id] = record
+            case BrokerRegistrationChangeRecord():
+                if (broker := self.brokers.get(record.broker_id)) is not None:
+                    self.brokers[record.broker_id] = _registration_changed_by(broker, record)
+            case FenceBrokerRecord() | UnfenceBrokerRecord():
+                if (broker := self.brokers.get(record.id)) is not None:
+                    self.brokers[record.id] = broker = copy(broker)
+                    broker.fenced = isinstance(record, FenceBrokerRecord)
+            case UnregisterBrokerRecord():
+                self.brokers[record.broker_id] = None
+            case RegisterControllerRecord():
+                self.controllers[record.controller_id] = record
+            case UnregisterControllerRecord():
+                self.controllers[record.controller_id] = None
+            case NoOpRecord():
+                pass
+            case _ if not self.security.replay(record):
+                self.unused[type(record)] = record
+
+    # --- what it makes
+
+    def apply(self) -> MetadataImage:
+        """Gives the image with the changes, the same each time."""
+        if self._after is None:
+            topics, topics_by_id = self._apply_to_topics()
+            self._after = MetadataImage(
+                topics=topics,
+                topics_by_id=topics_by_id,
+                configs=self.configs.apply(),
+                features=self.features.apply(),
+                brokers=self.brokers.apply(),
+                controllers=self.controllers.apply(),
+                producer_ids=self._producer_ids,
+                has_known_topics=self._has_known_topics,
+                security=self.security.apply(),
+                unused=self.unused.apply(),
+            )
+        return self._after
+
+    def _apply_to_topics(self) -> tuple[Mapping[str, TopicImage], Mapping[bytes, TopicImage]]:
+        by_id = dict(self.topics.changed)
+        for topic_id, partitions in self.partitions.items():
+            topic = self._topic(topic_id)
+            by_id[topic_id] = replace(topic, partitions={**topic.partitions, **partitions})
+        by_name: dict[str, TopicImage | None] = {topic.name: None for topic in self.deleted_topics()}
+        by_name |= {topic.name: topic for topic in by_id.values() if topic is not None}
+        return with_changes(self.before.topics, by_name), with_changes(self.before.topics_by_id, by_id)
+
+
+def _changed_by(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
+    """Applies the change; fields absent from it keep their values. Naming a leader, even the same one, starts a new
+    leader epoch (PartitionRegistration.merge).
+    """
+    after = copy(partition)
+    for field in schema_of(PartitionChangeRecord).fields:
+        value = getattr(change, field.name)
+        if value != field.default:
+            setattr(after, field.name, value)
+    after.leader_epoch += change.leader != _NO_LEADER_CHANGE
+    after.partition_epoch += 1
+    return after
+
+
+def _without_elr(partition: PartitionRecord) -> PartitionRecord:
+    after = copy(partition)
+    after.eligible_leader_replicas = after.last_known_elr = None
+    return after
+
+
+def _registration_changed_by(
+    broker: RegisterBrokerRecord, change: BrokerRegistrationChangeRecord
+) -> RegisterBrokerRecord:
+    """Applies the change; fields absent from it keep their values."""
+    after = copy(broker)
+    if change.fenced:
+        after.fenced = change.fenced > 0
+    if change.in_controlled_shutdown > 0:
+        after.in_controlled_shutdown = True
+    if change.log_dirs:
+        after.log_dirs = change.log_dirs
+    if change.cordoned_log_dirs is not None:
+        after.cordoned_log_dirs = change.cordoned_log_dirs
+    return after

@@ -1,0 +1,104 @@
+"""What the metadata records add up to: topics, partitions, configurations, brokers, features, producer ids.
+
+Records are kept whole, those too that plog makes no use of, so that a snapshot can't forget a field. An image never
+changes, nor do the records in it: `MetadataDelta` makes the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.security_image import SecurityImage
+from core.common.config_def import ConfigResourceType
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    TopicRecord,
+)
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic, with who holds and who leads each of its partitions. Immutable."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Immutable; two images share what is the same in both.
+
+    I1 `topics` and `topics_by_id` hold the same topics
+    I2 a partition's record names its topic and its number
+    """
+
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    brokers: Mapping[int, RegisterBrokerRecord] = field(default_factory=dict)
+    controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
+    producer_ids: ProducerIdsRecord | None = None
+    has_known_topics: bool = False
+    """Whether there ever was a topic, as far as the records show."""
+    security: SecurityImage = field(default_factory=SecurityImage)
+    unused: Mapping[type, MetadataRecord] = field(default_factory=dict)
+    """Records that plog makes no use of, the last of each type."""
+
+    @property
+    def next_producer_id(self) -> int:
+        return 0 if self.producer_ids is None else self.producer_ids.next_producer_id
+
+    def find_name(self, topic_id: bytes) -> str | None:
+        """Finds the name of the topic with that id."""
+        topic = self.topics_by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    def find_partition(self, partition: TopicPartition) -> PartitionRecord | None:
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        """Gives the topic's own overrides."""
+        return self.configs.get((ConfigResourceType.TOPIC, name), {})
+
+    def broker_configs(self, node_id: int | None = None) -> Mapping[str, str]:
+        """Gives what was set of that broker while it ran; of all brokers if none is named."""
+        return self.configs.get((ConfigResourceType.BROKER, "" if node_id is None else str(node_id)), {})
+
+    def to_records(self) -> Iterator[MetadataRecord]:
+        """Gives records that make this image again, in an order in which they can be applied: what a snapshot holds."""
+        for name, level in self.features.items():
+            yield FeatureLevelRecord(name, level)
+        yield from self.brokers.values()
+        yield from self.controllers.values()
+        for topic in self.topics.values():
+            yield TopicRecord(topic.name, topic.topic_id)
+            yield from topic.partitions.values()
+        for (resource_type, resource_name), overrides in self.configs.items():
+            for name, value in overrides.items():
+                yield ConfigRecord(resource_type, resource_name, name, value)
+        if self.producer_ids is not None:
+            yield self.producer_ids
+        yield from self.security.to_records()
+        yield from self.unused.values()
+
+    def _check_invariants(self) -> None:
+        assert {name: topic.topic_id for name, topic in self.topics.items()} == {
+            topic.name: topic_id for topic_id, topic in self.topics_by_id.items()
+        }, "I1"
+        assert all(self.topics_by_id[topic.topic_id] is topic for topic in self.topics.values()), "I1"
+        for topic in self.topics.values():
+            for number, partition in topic.partitions.items():
+                assert (partition.topic_id, partition.partition_id) == (topic.topic_id, number), "I2"

@@ -1,0 +1,171 @@
+"""The in-sync replicas of a partition as its leader knows them: those that the controller has written down, and a
+change that the leader has proposed by AlterPartition and that is not answered yet (KIP-497).
+
+    COMMITTED --expand--> EXPANDING --+
+        |  ^---- answer, new state ---+
+        +------shrink---> SHRINKING --+
+
+Only one proposal is in flight. Until it is answered nobody knows whether the controller has taken it, so both outcomes
+must be safe: a replica that is to join counts already, and one that is to leave counts still. These are the `maximal`
+in-sync replicas; the controller's are always among them.
+
+Source: kafka.cluster.Partition, the classes PartitionState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
+from core.common.error_code import ErrorCode
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class IsrState(Enum):
+    COMMITTED = "committed"
+    EXPANDING = "expanding"
+    SHRINKING = "shrinking"
+
+
+ALLOWED_TRANSITIONS = {
+    IsrState.COMMITTED: {IsrState.COMMITTED, IsrState.EXPANDING, IsrState.SHRINKING},
+    IsrState.EXPANDING: {IsrState.COMMITTED},
+    IsrState.SHRINKING: {IsrState.COMMITTED},
+}
+
+NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""Refusals by which the controller says that the partition epoch was right and that it has changed nothing: no other
+controller can have applied the proposal, so what is committed is known again (KIP-841)."""
+
+SUPERSEDED = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Refusals by which the controller says that the leader's state is outdated. The proposal stays, as an earlier try of
+it may have been applied, until the new state comes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsrProposal:
+    """What the leader wants to be written down, if the partition is still in both epochs. Immutable; each is another
+    one than those before it, even if it says the same.
+    """
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
+    """By node id, the epoch of the broker's life that was found to be in sync: a later one lacks records perhaps
+    (KIP-903). -1 if it is not known."""
+    leader_recovery_state: int = LeaderRecoveryState.RECOVERED
+    """A leader is recovered when it leads: it takes its own log for the truth (KIP-704)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """The controller's answer to a proposal: why it is refused, or what is written down by now. `error` may also be the
+    error of the whole request, or of a connection on which no answer came.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    isr: tuple[int, ...] = ()
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+
+
+class InSyncReplicas:
+    """Owned by one task.
+
+    I1 there is a proposal exactly if the state is not COMMITTED
+    I2 the maximal replicas hold the committed ones
+    I3 a proposal is of the epochs that are known: one that is of others is forgotten
+    I4 a proposal adds one replica (EXPANDING), or takes some away and leaves some (SHRINKING)
+    """
+
+    def __init__(self, state: PartitionState) -> None:
+        self.state = IsrState.COMMITTED
+        self.committed = frozenset(state.isr)
+        self.maximal = self.committed
+        self.proposal: IsrProposal | None = None
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+
+    def on_new_state(self, state: PartitionState) -> None:
+        """Takes up what the controller has decided. A proposal of before is forgotten: what it asked for is in the new
+        state, or will be refused for its epochs (KAFKA-12686).
+
+        The state of the same epochs changes nothing. It comes after the answer that told of it, when the next proposal
+        may be under way, and that one counts.
+        """
+        if (state.leader_epoch, state.partition_epoch) == (self.leader_epoch, self.partition_epoch):
+            return
+        self._commit(state.isr, state.leader_epoch, state.partition_epoch)
+
+    def expand(self, replica: int, broker_epochs: Mapping[int, int]) -> IsrProposal | None:
+        """Proposes that the replica joins; gives None if it is in, or a proposal is in flight."""
+        if self.proposal is not None or replica in self.committed:
+            return None
+        self.maximal = self.committed | {replica}
+        return self._propose(IsrState.EXPANDING, self.maximal, broker_epochs)
+
+    def shrink(self, replicas: Iterable[int], broker_epochs: Mapping[int, int]) -> IsrProposal | None:
+        """Proposes that the replicas leave; gives None if none of them is in, or a proposal is in flight."""
+        remaining = self.committed.difference(replicas)
+        if self.proposal is not None or remaining == self.committed:
+            return None
+        return self._propose(IsrState.SHRINKING, remaining, broker_epochs)
+
+    def _propose(self, state: IsrState, isr: frozenset[int], broker_epochs: Mapping[int, int]) -> IsrProposal:
+        self._enter(state)
+        members = tuple(sorted(isr))
+        epochs = {member: broker_epochs.get(member, UNKNOWN_BROKER_EPOCH) for member in members}
+        self.proposal = IsrProposal(members, self.leader_epoch, self.partition_epoch, epochs)
+        return self.proposal
+
+    def on_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> bool:
+        """Takes up the controller's answer, and says whether the proposal must be sent again. The answer to a proposal
+        that was forgotten says nothing any more.
+        """
+        if proposal is not self.proposal:
+            return False
+        if answer.error is not ErrorCode.NONE:
+            return self._on_refusal(answer.error)
+        if answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch:
+            self._commit(answer.isr, answer.leader_epoch, answer.partition_epoch)
+        return False
+
+    def _on_refusal(self, error: ErrorCode) -> bool:
+        if error in NOT_APPLIED:
+            self._commit(self.committed, self.leader_epoch, self.partition_epoch)
+        return error not in NOT_APPLIED and error not in SUPERSEDED
+
+    def _commit(self, isr: Iterable[int], leader_epoch: int, partition_epoch: int) -> None:
+        self._enter(IsrState.COMMITTED)
+        self.committed = self.maximal = frozenset(isr)
+        self.proposal = None
+        self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
+
+    def _enter(self, state: IsrState) -> None:
+        assert state in ALLOWED_TRANSITIONS[self.state], f"from {self.state} to {state}"
+        self.state = state
+
+    def check_invariants(self) -> None:
+        assert (self.proposal is None) == (self.state is IsrState.COMMITTED), "I1"
+        assert self.maximal >= self.committed, "I2"
+        if self.proposal is not None:
+            proposed = frozenset(self.proposal.isr)
+            epochs = self.proposal.leader_epoch, self.proposal.partition_epoch
+            assert epochs == (self.leader_epoch, self.partition_epoch), "I3"
+            is_expanding = proposed > self.committed and len(proposed) == len(self.committed) + 1
+            is_shrinking = self.committed > proposed > frozenset()
+            assert is_expanding if self.state is IsrState.EXPANDING else is_shrinking, "I4"
+            assert self.maximal == self.committed | proposed, "I4"

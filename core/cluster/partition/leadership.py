@@ -1,0 +1,213 @@
+"""What a leader knows of a partition's replicas while it leads: how far they are, which are in sync, and which records
+are therefore replicated. It sees no log: the end of the leader's is given to it.
+
+Time passes for it in `note_fetch` and `look` alone. Between two of them a replica that is about to join may count for
+longer than it should, which is safe, and appending costs no look at the clock.
+
+Source: kafka.cluster.Partition (updateFollowerFetchState, maybeExpandIsr, maybeShrinkIsr, maybeIncrementLeaderHW).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from core.cluster.partition.in_sync_replicas import UNKNOWN_BROKER_EPOCH, InSyncReplicas, IsrAnswer, IsrProposal
+from core.cluster.partition.partition_state import PartitionState
+from core.cluster.partition.remote_replica import RemoteReplica
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+
+
+class Peers(Protocol):
+    """The other brokers of the cluster, as far as a leader must know them."""
+
+    max_lag_ms: int
+    """How long a replica may be behind the leader's end and count as in sync: replica.lag.time.max.ms."""
+
+    def find_broker_epoch(self, node_id: int) -> int | None:
+        """Gives the epoch of the broker's present life, -1 if that is not known. None if the broker may not join the
+        replicas in sync: it is not there, is fenced, or shuts down (KIP-841).
+        """
+
+
+class Leadership:
+    """Owned by the task of the partition that is led. It begins with a leader epoch that is led here, and goes on
+    through later ones without a break.
+
+    I1 the remote replicas are the partition's replicas without this node
+    I2 this node is in sync
+    I3 what is replicated is at every replica of the maximal in-sync ones that has fetched in this epoch
+    """
+
+    def __init__(self, node_id: int, peers: Peers, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
+        self._node_id = node_id
+        self._peers = peers
+        self.remotes: dict[int, RemoteReplica] = {}
+        """The other replicas, by their brokers."""
+        self.in_sync = InSyncReplicas(state)
+        self._begin_epoch(state, log_end_offset, now_ms)
+
+    def take_up(self, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
+        """Takes up a later state, in which this node leads still: in another leader epoch, or with other replicas."""
+        is_new_epoch = state.leader_epoch > self.in_sync.leader_epoch
+        self.in_sync.on_new_state(state)
+        if is_new_epoch:
+            self._begin_epoch(state, log_end_offset, now_ms)
+        else:
+            self._assign(state)
+            self._find_who_counts(log_end_offset, now_ms)
+
+    def _begin_epoch(self, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
+        self.epoch_start_offset = log_end_offset
+        self._assign(state)
+        for remote in self.remotes.values():
+            remote.begin_epoch(now_ms, is_in_sync=remote.node_id in state.isr)
+        self._find_who_counts(log_end_offset, now_ms)
+
+    def _assign(self, state: PartitionState) -> None:
+        known = self.remotes
+        self.remotes = {other: known.get(other) or RemoteReplica(other) for other in state.others(self._node_id)}
+
+    # --- followers fetch, and fall behind
+
+    def note_fetch(
+        self,
+        replica: int,
+        offset: int,
+        *,
+        log_end_offset: int,
+        high_watermark: int,
+        log_start_offset: int,
+        broker_epoch: int,
+        now_ms: int,
+    ) -> IsrProposal | None:
+        """Notes how far a follower is, and proposes that it joins if it may.
+
+        Raises KafkaError: UNKNOWN_LEADER_EPOCH if it is no replica as far as is known here (it may know more, and asks
+        again), NOT_LEADER_OR_FOLLOWER if a later life of its broker is known: the request was late (KIP-903).
+        """
+        remote = self.remotes.get(replica)
+        if remote is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"broker {replica} is not known as a replica in leader epoch {self.in_sync.leader_epoch}",
+            )
+        known_epoch = self._peers.find_broker_epoch(replica)
+        latest_epoch = max(UNKNOWN_BROKER_EPOCH if known_epoch is None else known_epoch, remote.broker_epoch)
+        if UNKNOWN_BROKER_EPOCH < broker_epoch < latest_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica} fetches in epoch {broker_epoch}, and has started again in epoch {latest_epoch}",
+            )
+        remote.note_fetch(
+            offset,
+            leader_end_offset=log_end_offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            now_ms=now_ms,
+        )
+        if self.remotes.keys() <= self.in_sync.committed:
+            return None  # nobody may join, and all count, as they did before
+        proposal = self._expand(remote, high_watermark)
+        self._find_who_counts(log_end_offset, now_ms)
+        return proposal
+
+    def _expand(self, remote: RemoteReplica, high_watermark: int) -> IsrProposal | None:
+        """Proposes that it joins if it has all that is committed. That may be more than the high watermark says:
+        whoever led before may have committed all that is in this log, and told nobody. So it must have what there was
+        when the epoch began, too.
+        """
+        if remote.node_id in self.in_sync.committed or remote.end_offset < max(high_watermark, self.epoch_start_offset):
+            return None
+        if not self._may_join(remote):
+            return None
+        return self.in_sync.expand(remote.node_id, self._broker_epochs())
+
+    def look(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
+        """Looks who is late, and proposes that those leave who are not caught up for too long."""
+        self._find_who_counts(log_end_offset, now_ms)
+        late = [
+            node_id
+            for node_id in self.in_sync.committed - {self._node_id}
+            if node_id not in self.remotes or not self._is_caught_up(self.remotes[node_id], log_end_offset, now_ms)
+        ]
+        return self.in_sync.shrink(late, self._broker_epochs())
+
+    def on_answer(self, proposal: IsrProposal, answer: IsrAnswer, log_end_offset: int, now_ms: int) -> bool:
+        """Does what `InSyncReplicas.on_answer` does."""
+        must_send_again = self.in_sync.on_answer(proposal, answer)
+        self._find_who_counts(log_end_offset, now_ms)
+        return must_send_again
+
+    def _is_caught_up(self, remote: RemoteReplica, log_end_offset: int, now_ms: int) -> bool:
+        return remote.is_caught_up(log_end_offset, now_ms, self._peers.max_lag_ms)
+
+    def _may_join(self, remote: RemoteReplica) -> bool:
+        """Says whether the life of the broker that fetched is the one that is there. Brokers of ZooKeeper clusters
+        fetch without saying: -1.
+        """
+        epoch = self._peers.find_broker_epoch(remote.node_id)
+        if epoch is None:
+            return False
+        return epoch == remote.broker_epoch or UNKNOWN_BROKER_EPOCH in (epoch, remote.broker_epoch)
+
+    def _broker_epochs(self) -> dict[int, int]:
+        return {remote.node_id: remote.broker_epoch for remote in self.remotes.values()}
+
+    def in_sync_with(self, offset: int) -> list[int]:
+        """Gives the followers that the controller has in sync and that have the records at `offset`; those first that
+        have come furthest, and were caught up last.
+        """
+        held = [
+            remote
+            for remote in self.remotes.values()
+            if remote.node_id in self.in_sync.committed and remote.log_start_offset <= offset <= remote.end_offset
+        ]
+        held.sort(key=lambda remote: (remote.end_offset, remote.last_caught_up_ms, remote.node_id), reverse=True)
+        return [remote.node_id for remote in held]
+
+    def log_start_of(self, node_id: int) -> int:
+        """Gives where that broker's log begins at least, as far as it has said."""
+        remote = self.remotes.get(node_id)
+        return 0 if remote is None else max(remote.log_start_offset, 0)
+
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Gives the offset below which no replica on a broker that lives has records, as far as they have said. The
+        leader's log begins at `log_start_offset`.
+        """
+        lives = self._peers.find_broker_epoch
+        return min([log_start_offset, *(self.log_start_of(one) for one in self.remotes if lives(one) is not None)])
+
+    # --- what is replicated
+
+    def _find_who_counts(self, log_end_offset: int, now_ms: int) -> None:
+        """Finds whose end offsets count: those of the maximal in-sync replicas, and of those that are caught up and may
+        join. If these did not count, a busy leader that is alone in sync would move its high watermark ahead of them
+        for ever.
+        """
+        self._counting = [
+            remote
+            for remote in self.remotes.values()
+            if remote.node_id in self.in_sync.maximal
+            or (self._is_caught_up(remote, log_end_offset, now_ms) and self._may_join(remote))
+        ]
+
+    def replicated_offset(self, log_end_offset: int) -> int:
+        """Gives the offset below which all replicas that count have everything; -1 while one of them has not said."""
+        for remote in self._counting:
+            if remote.end_offset < log_end_offset:
+                log_end_offset = remote.end_offset
+        return log_end_offset
+
+    @property
+    def replica_count(self) -> int:
+        return len(self.remotes) + 1
+
+    def check_invariants(self) -> None:
+        assert self._node_id not in self.remotes, "I1"
+        assert self._node_id in self.in_sync.committed, "I2"
+        counting = {remote.node_id for remote in self._counting}
+        assert self.in_sync.maximal & self.remotes.keys() <= counting, "I3"
+        self.in_sync.check_invariants()
+        for remote in self.remotes.values():
+            remote.check_invariants()

@@ -1,0 +1,638 @@
+"""Decides which sound batches of a partition are its log, and in which order: offsets are in no checksum.
+
+A base offset may have a flipped bit, a batch may stand twice or in another's place, a segment may have been copied
+under another's name. No single batch shows it, but all of them together do, as nearly all are right:
+
+- A batch that begins where the one before it ended is accepted.
+- One whose base offset differs by one bit from there, and after which the log goes on as if that bit were right, is
+  flipped: what it holds is damage with a known remedy.
+- Otherwise the heaviest chain of batches with rising offsets decides who stays; the others are displaced.
+- A displaced batch is a copy of an accepted one (repeated); or it belongs into a hole between accepted ones (placed);
+  or one bit explains it (flipped); or its offsets are others' (stray).
+
+The log is the accepted and the placed batches. Works on pieces, which stand for many batches with rising offsets, so
+that a sound segment is one piece; they are taken apart only if they contradict each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from core.forensics.flipped_number import is_odd_end, one_bit_apart
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sound batches, one after the other in bytes [position, end_position) of a file, whose offsets rise.
+
+    `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
+    the first batch ends below `first_end_offset`. `crc` is the first batch's; its header states an offset `shift` above
+    its first one, as that of a compressed message of magic 0 or 1 does. `is_thinned`: a batch shows that a cleaner took
+    records of it. `is_legacy`: a batch is a message of magic 0 or 1.
+    """
+
+    file: int
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+    span: int
+    first_end_offset: int
+    batches: int
+    crc: int
+    shift: int = 0
+    is_thinned: bool = False
+    is_legacy: bool = False
+
+    def is_one_bit_from(self, base_offset: int, *, fits: bool = False) -> bool:
+        """Says whether one bit of its header stands between it and that base offset. If it `fits` there, which nothing
+        else explains, old messages may have any other offset: not only disks, but brokers and tools wrote them again.
+        """
+        if fits and self.shift:
+            return self.base_offset != base_offset
+        return one_bit_apart(self.base_offset + self.shift, base_offset + self.shift)
+
+    def then(self, other: Piece) -> Piece:
+        """Joins this piece and the one that follows it in the file."""
+        return replace(
+            self,
+            end_position=other.end_position,
+            end_offset=other.end_offset,
+            span=self.span + other.span,
+            batches=self.batches + other.batches,
+            is_thinned=self.is_thinned or other.is_thinned,
+            is_legacy=self.is_legacy or other.is_legacy,
+        )
+
+
+FindBatches = Callable[[Piece], Iterable[Piece]]
+"""Takes a piece apart: one piece for each of its batches."""
+
+
+class Fate(StrEnum):
+    """What becomes of a batch that does not stand where it belongs."""
+
+    PLACED = "placed"
+    REPEATED = "repeated"
+    FLIPPED = "flipped"
+    STRAY = "stray"
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """A piece that is not accepted where it stands. `right_base_offset` is the base offset that it had before a bit of
+    it flipped, or the one that it has.
+    """
+
+    piece: Piece
+    fate: Fate
+    right_base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOrder:
+    """`log` holds the accepted and the placed pieces in order of offsets, `displaced` the others and the placed ones in
+    order of files and positions.
+    """
+
+    log: list[Piece]
+    displaced: list[Displaced]
+
+
+class PieceBuilder:
+    """Puts the batches of the files together into pieces, in order of files and positions; owned by one task.
+
+    Batches join a piece as long as their offsets rise. If they do not, the batches between the contradiction and the
+    nearest hole on either side become pieces of their own: among them is the one that is wrong.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self._head: Piece | None = None  # up to the last hole
+        self._tail: Piece | None = None  # from there on
+        self._is_after_contradiction = True
+
+    def add(self, piece: Piece) -> None:
+        """Takes the next batch, or the next few that follow one another without a hole."""
+        tail = self._tail
+        if tail is None or tail.file != piece.file or tail.end_position != piece.position:
+            self.end_piece()
+            self._tail = piece
+        elif piece.base_offset == tail.end_offset:
+            self._tail = tail.then(piece)
+        elif piece.base_offset < tail.end_offset:
+            self.end_piece()
+            self._tail = piece
+        else:
+            if self._is_after_contradiction:
+                self.end_piece()
+            else:
+                self._head = tail if self._head is None else self._head.then(tail)
+            self._tail, self._is_after_contradiction = piece, False
+
+    def end_piece(self) -> None:
+        """Ends the piece: what comes next is no part of what came before."""
+        self.pieces += [piece for piece in (self._head, self._tail) if piece is not None]
+        self._head = self._tail = None
+        self._is_after_contradiction = True
+
+
+def place(
+    pieces: Sequence[Piece],
+    base_offsets: Sequence[int],
+    known_end: int,
+    find_batches: FindBatches,
+    *,
+    own_end: int | None = None,
+    cleaned_below: int = 0,
+) -> BatchOrder:
+    """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
+    to have reached to `known_end`, and a cleaner worked on what lies below `cleaned_below`. `own_end` is where the last
+    file ends soundly by itself, if it does: what stands elsewhere goes after it only up to `known_end`.
+    """
+    has_records = own_end is not None and bool(base_offsets) and own_end > base_offsets[-1]
+    reach = _Reach(known_end, cleaned_below, own_end if has_records else None)
+    if _is_in_order(pieces, base_offsets, reach):
+        is_after_hole = bool(pieces) and pieces[-1].batches == 1  # a batch joins those that it goes on from
+        if not (pieces and is_odd_end(pieces[-1].end_offset, known_end, is_after_hole=is_after_hole)):
+            return BatchOrder(list(pieces), [])
+    apart = _take_apart(pieces, base_offsets, find_batches)
+    return _Placer(apart, base_offsets, known_end, reach, find_batches, own_end).place()
+
+
+class _Reach(NamedTuple):
+    """How far other files know the log to have reached; a cleaner's checkpoint does not say that it ended there."""
+
+    known_end: int
+    cleaned_below: int
+    own_end: int | None
+    """Where the last file ends soundly, if it does: no batch of another one goes on after its records."""
+
+
+def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _Reach) -> bool:
+    following = [*base_offsets[1:], 1 << 63]
+    borne_out = _find_borne_out(pieces, base_offsets)
+    return all(before.end_offset <= after.base_offset for before, after in pairwise(pieces)) and all(
+        _may_stand(pieces, number, base_offsets, reach, borne_out) and piece.end_offset <= following[piece.file]
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
+    """Gives the numbers of the pieces beyond the reach of their files that go on from what is before, or before or
+    after which, in the same file, stands another such, of offsets that rise with theirs.
+    """
+    far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
+    found = {n for n in far if pieces[n].batches > 1 or _end_before(pieces, n, base_offsets) == pieces[n].base_offset}
+    least_end, largest_base = dict[int, int](), dict[int, int]()
+    for number in far:
+        piece = pieces[number]
+        if least_end.setdefault(piece.file, piece.end_offset) <= piece.base_offset:
+            found.add(number)
+        least_end[piece.file] = min(least_end[piece.file], piece.end_offset)
+    for number in reversed(far):
+        piece = pieces[number]
+        if largest_base.setdefault(piece.file, piece.base_offset) >= piece.end_offset:
+            found.add(number)
+        largest_base[piece.file] = max(largest_base[piece.file], piece.base_offset)
+    return found
+
+
+def _may_stand(
+    pieces: Sequence[Piece], number: int, base_offsets: Sequence[int], reach: _Reach, borne_out: AbstractSet[int]
+) -> bool:
+    """Says whether offsets as these can be in a file of that name. Old cleaners made segments with more than an index
+    can name (KAFKA-5413), and another such batch in the file bears it out, or the next file's name; one that stands
+    alone may rather have a flipped bit.
+    """
+    piece = pieces[number]
+    base_offset, is_last = base_offsets[piece.file], piece.file + 1 == len(base_offsets)
+    if not is_last and reach.own_end is not None and piece.end_offset > max(reach.known_end, reach.own_end):
+        return False
+    if not _is_beyond_reach(piece, base_offset):
+        return base_offset <= piece.base_offset
+    end_before = _end_before(pieces, number, base_offsets)
+    if number in borne_out:
+        return True
+    if not is_last and piece.end_offset <= base_offsets[piece.file + 1]:
+        return True
+    if reach.known_end or piece.end_offset <= reach.cleaned_below:
+        return piece.end_offset <= max(reach.known_end, reach.cleaned_below)
+    if end_before - base_offset > MAX_RELATIVE_OFFSET + 1:  # nor does anything bear that one out
+        end_before = base_offset
+    bits = (1 << bit for bit in range(MAX_RELATIVE_OFFSET.bit_length(), 63))
+    without_a_bit = (piece.base_offset - bit for bit in bits if piece.base_offset & bit)
+    return not any(end_before <= right <= base_offset + MAX_RELATIVE_OFFSET for right in without_a_bit)
+
+
+def _is_beyond_reach(piece: Piece, base_offset: int) -> bool:
+    """Says whether no index of a file of that name can name its offsets."""
+    return piece.end_offset - 1 - base_offset > MAX_RELATIVE_OFFSET
+
+
+def _end_before(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int]) -> int:
+    """Gives where the batch before it in the file ends; the file's base offset if there is none."""
+    file = pieces[number].file
+    before = pieces[number - 1] if number else None
+    return base_offsets[file] if before is None or before.file != file else before.end_offset
+
+
+def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
+    """Gives the same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
+    cut = _cut_all(pieces, _edges_of(pieces) | set(base_offsets), find_batches)
+    if len(cut) == len(pieces):
+        return cut
+    # A batch that stands alone now has edges of its own, which may lie within batches of other pieces.
+    edges = _edges_of(cut) | set(base_offsets)
+    _spread(edges, [piece for piece in cut if piece.batches > 1], find_batches)
+    return _cut_all(cut, edges, find_batches)
+
+
+def _edges_of(pieces: Iterable[Piece]) -> set[int]:
+    return {edge for piece in pieces for edge in (piece.base_offset, piece.end_offset)}
+
+
+def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches) -> None:
+    """Adds the edges of the batches that stand alone because of an edge that is there, and of those beside them, until
+    no more do. A few of the pieces at most hold the same offset.
+    """
+    rest = sorted(pieces, key=_base_offset)
+    furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it
+    opened: dict[int, list[tuple[int, int]]] = {}
+    todo = list(edges)
+    while todo:
+        edge = todo.pop()
+        number = bisect_left(rest, edge, key=_base_offset) - 1
+        while number >= 0 and furthest[number] > edge:
+            if rest[number].end_offset > edge:
+                if number not in opened:
+                    opened[number] = [(batch.base_offset, batch.end_offset) for batch in find_batches(rest[number])]
+                found = _edges_beside(edge, opened[number]) - edges
+                edges |= found
+                todo += found
+            number -= 1
+
+
+def _edges_beside(edge: int, batches: Sequence[tuple[int, int]]) -> set[int]:
+    """Finds where batches are cut from one another because of an edge between two of them, or within one."""
+    after = bisect_left(batches, (edge,))
+    found = {start for start, _ in batches[after : after + 1]}
+    for start, end in batches[max(after - 1, 0) : after]:
+        found.add(end)
+        if edge < end:
+            found |= {start, *(end_before for _, end_before in batches[max(after - 2, 0) : after - 1])}
+    return found
+
+
+def _cut_all(pieces: Iterable[Piece], edges: Iterable[int], find_batches: FindBatches) -> list[Piece]:
+    edges = sorted(edges)
+    result: list[Piece] = []
+    for piece in pieces:
+        inner = edges[bisect_right(edges, piece.base_offset) : bisect_left(edges, piece.end_offset)]
+        result += _cut(find_batches(piece), inner) if inner and piece.batches > 1 else [piece]
+    return result
+
+
+def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
+    """Puts batches together again, but for those that an edge lies in, or between."""
+    result: list[Piece] = []
+    is_open = False  # whether the next batch may join the last piece
+    for batch in batches:
+        at = bisect_right(edges, batch.base_offset)
+        is_alone = at < len(edges) and edges[at] < batch.end_offset
+        if is_open and not is_alone and bisect_right(edges, result[-1].end_offset - 1) == at:
+            result[-1] = result[-1].then(batch)
+        else:
+            result.append(batch)
+        is_open = not is_alone
+    return result
+
+
+class _Placer:
+    """Says which pieces are accepted where they stand."""
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        base_offsets: Sequence[int],
+        known_end: int,
+        reach: _Reach,
+        find_batches: FindBatches,
+        own_end: int | None,
+    ) -> None:
+        self._pieces = pieces
+        self._base_offsets = base_offsets
+        self._known_end = known_end
+        self._own_end = own_end
+        self._find_batches = find_batches
+        self.borne_out = _find_borne_out(pieces, base_offsets)
+        self._may_stand = [
+            _may_stand(pieces, number, base_offsets, reach, self.borne_out) for number in range(len(pieces))
+        ]
+        self._may_be_accepted = [
+            may_stand
+            and not self._is_flipped(number, _end_before(pieces, number, base_offsets))
+            and not self._is_flipped_upwards(number)
+            for number, may_stand in enumerate(self._may_stand)
+        ]
+        self._weights, self._successors = self._weigh()
+
+    def place(self) -> BatchOrder:
+        next_offset = self._base_offsets[0]
+        heaviest = self._heaviest(0, next_offset)
+        accepted: list[int] = []
+        displaced: list[int] = []
+        flips: dict[int, int] = {}
+        for number, piece in enumerate(self._pieces):
+            is_in_turn = piece.base_offset == next_offset and piece.end_offset <= self._limit(piece)
+            if is_in_turn and self._may_stand[number]:
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            elif self._is_flipped(number, next_offset):
+                flips[number] = next_offset
+                next_offset += piece.span
+                if heaviest is not None and self._pieces[heaviest].base_offset < next_offset:
+                    heaviest = self._heaviest(number + 1, next_offset)
+            elif number == heaviest:
+                accepted.append(number)
+                next_offset, heaviest = piece.end_offset, self._successors[number]
+            else:
+                displaced.append(number)
+        # Two batches that changed places may look like two flips: a flip is none if another batch has its offset.
+        claimed = {self._pieces[number].base_offset for number in (*displaced, *flips)}
+        doubted = [number for number, due in flips.items() if due in claimed]
+        flips = {number: due for number, due in flips.items() if due not in claimed}
+        return _Fitting(self, accepted, sorted([*displaced, *doubted]), flips).fit()
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return self._base_offsets
+
+    @property
+    def known_end(self) -> int:
+        return max(self._known_end, self._base_offsets[-1])
+
+    @property
+    def last_end(self) -> int:
+        """Gives where a batch may end at most that is put after all others."""
+        return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
+
+    @property
+    def find_batches(self) -> FindBatches:
+        return self._find_batches
+
+    def _limit(self, piece: Piece) -> int:
+        return self._base_offsets[piece.file + 1] if piece.file + 1 < len(self._base_offsets) else 1 << 63
+
+    # --- flipped bits
+
+    def _is_flipped(self, number: int, due: int) -> bool:
+        """Says whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if
+        the bit were right.
+        """
+        piece = self._pieces[number]
+        if (
+            piece.batches > 1
+            or due < self._base_offsets[piece.file]
+            or _end_before(self._pieces, number, self._base_offsets) == piece.base_offset
+            or not piece.is_one_bit_from(due, fits=True)
+        ):
+            return False
+        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        if after is not None and after.file == piece.file:
+            following = after.base_offset
+        else:
+            is_last = piece.file + 1 == len(self._base_offsets)
+            following = self.known_end if is_last else self._base_offsets[piece.file + 1]
+        return following == due + piece.span
+
+    def _is_flipped_upwards(self, number: int) -> bool:
+        """Says whether a batch goes beyond the next one of its file, and one bit of its base offset explains it: the
+        batch before it may stand elsewhere, and proves nothing. Not where it is the next one, an old message, that
+        states a wrong offset.
+        """
+        piece = self._pieces[number]
+        after = self._pieces[number + 1] if number + 1 < len(self._pieces) else None
+        if piece.batches > 1 or after is None or after.file != piece.file or piece.end_offset <= after.base_offset:
+            return False
+        right = after.base_offset - piece.span
+        end_before = _end_before(self._pieces, number, self._base_offsets)
+        if end_before == piece.base_offset or not piece.is_one_bit_from(right):
+            return False
+        return not after.shift or not self._is_flipped(number + 1, piece.end_offset)
+
+    # --- the heaviest chain
+
+    def _weigh(self) -> tuple[list[int], list[int | None]]:
+        """Gives for each piece the weight of the heaviest chain that begins with it, and the next piece of that chain.
+        One that may not be accepted follows no other in a chain; but if the log goes on with it, its own is needed.
+        """
+        count = len(self._pieces)
+        weights = [0] * count
+        successors: list[int | None] = [None] * count
+        bases = sorted({piece.base_offset for piece in self._pieces})
+        best: list[int | None] = [None] * (len(bases) + 1)  # a Fenwick tree over the bases from the largest down
+        for number in reversed(range(count)):
+            piece = self._pieces[number]
+            at = len(bases) - bisect_left(bases, piece.end_offset)
+            successor: int | None = None
+            while at > 0:
+                successor = self._better(weights, successor, best[at])
+                at -= at & -at
+            successors[number] = successor
+            weights[number] = piece.span + (0 if successor is None else weights[successor])
+            if not self._may_be_accepted[number]:
+                continue
+            at = len(bases) - bisect_left(bases, piece.base_offset)
+            while at <= len(bases):
+                best[at] = self._better(weights, best[at], number)
+                at += at & -at
+        return weights, successors
+
+    def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
+        """Gives the heavier; of equals the one that ends first, then the one that stands first."""
+        if one is None or other is None:
+            return other if one is None else one
+        return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
+
+    def _heaviest(self, start: int, next_offset: int) -> int | None:
+        found: int | None = None
+        for number in range(start, len(self._pieces)):
+            if self._may_be_accepted[number] and self._pieces[number].base_offset >= next_offset:
+                found = self._better(self._weights, found, number)
+        return found
+
+
+class _Room(Enum):
+    NONE = 0
+    ROOM = 1
+    EXACT = 2
+    """The piece fills the hole, and nothing is left of it."""
+
+
+class _Fitting:
+    """Says what becomes of the displaced pieces."""
+
+    def __init__(
+        self, placer: _Placer, accepted: Sequence[int], displaced: Sequence[int], flips: Mapping[int, int]
+    ) -> None:
+        self._pieces = placer.pieces
+        self._base_offsets = placer.base_offsets
+        self._known_end = placer.known_end
+        self._last_end = placer.last_end
+        self._find_batches = placer.find_batches
+        self._borne_out = placer.borne_out
+        self._opened: tuple[Piece, dict[int, Piece]] | None = None
+        self._accepted = accepted
+        self._left: list[tuple[int, Piece]] = [(number, self._pieces[number]) for number in displaced]
+        self._log = sorted((self._pieces[n] for n in accepted), key=_base_offset)
+        self._mended = sorted((due, due + self._pieces[number].span) for number, due in flips.items())
+        """The offsets [start, end) of flipped batches as they were."""
+        self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
+
+    def fit(self) -> BatchOrder:
+        """Goes through them until none finds a place: the first may fit only beside a later one."""
+        while True:
+            before = len(self._left)
+            left, self._left = self._left, []
+            for run in _runs(left):
+                self._fit_run(run)
+            if len(self._left) == before:
+                break
+        strays = [Displaced(piece, Fate.STRAY, piece.base_offset) for _, piece in self._left]
+        found = sorted([*self._result, *strays], key=lambda one: (one.piece.file, one.piece.position))
+        return BatchOrder(self._log, _joined(found))
+
+    def _fit_run(self, run: Sequence[tuple[int, Piece]]) -> None:
+        whole = run[0][1]
+        for _, piece in run[1:]:
+            whole = whole.then(piece)
+        if whole.batches > 1 and self._find_room(run[-1][0], whole) is not _Room.NONE:
+            self._put(whole)
+            return
+        for number, piece in run:
+            for batch in self._find_batches(piece) if piece.batches > 1 else [piece]:
+                self._fit_batch(number, batch)
+
+    def _fit_batch(self, number: int, batch: Piece) -> None:
+        room = self._find_room(number, batch)
+        if self._is_repeated(batch):
+            self._result.append(Displaced(batch, Fate.REPEATED, batch.base_offset))
+        elif room is _Room.EXACT:
+            self._put(batch)
+        elif (right := self._find_one_bit(number, batch)) is not None:
+            insort(self._mended, (right, right + batch.span))
+            self._result.append(Displaced(batch, Fate.FLIPPED, right))
+        elif room is _Room.ROOM:
+            self._put(batch)
+        else:
+            self._left.append((number, batch))
+
+    def _put(self, piece: Piece) -> None:
+        insort(self._log, piece, key=_base_offset)
+        self._result.append(Displaced(piece, Fate.PLACED, piece.base_offset))
+
+    def _find_room(self, number: int, piece: Piece) -> _Room:
+        """Says whether the piece, which is that number or ends with it, lies in a hole of the log."""
+        start, end = piece.base_offset, piece.end_offset
+        is_far = _is_beyond_reach(piece, self._base_offsets[piece.file])
+        is_possible = self._base_offsets[0] <= start and (not is_far or number in self._borne_out)
+        if not is_possible or not self._is_free(start, end):
+            return _Room.NONE
+        at = bisect_right(self._log, start, key=_base_offset)
+        before = self._log[at - 1].end_offset if at else None
+        after = self._log[at].base_offset if at < len(self._log) else None
+        touches_before, touches_after = before == start, after == end
+        if (touches_before and touches_after) or (touches_before and after is None and end <= self._last_end):
+            return _Room.EXACT
+        if before is None and touches_after:
+            return _Room.EXACT
+        return _Room.ROOM if after is not None or end <= max(self._known_end, before or 0) else _Room.NONE
+
+    def _is_free(self, start: int, end: int) -> bool:
+        at = bisect_right(self._log, start, key=_base_offset)
+        return (at == 0 or self._log[at - 1].end_offset <= start) and (
+            at == len(self._log) or end <= self._log[at].base_offset
+        )
+
+    def _is_repeated(self, batch: Piece) -> bool:
+        """Says whether the log has the same batch elsewhere."""
+        at = bisect_right(self._log, batch.base_offset, key=_base_offset)
+        if at == 0 or self._log[at - 1].end_offset < batch.end_offset:
+            return False
+        piece = self._log[at - 1]
+        if self._opened is None or self._opened[0] is not piece:
+            self._opened = piece, {one.base_offset: one for one in self._find_batches(piece)}
+        other = self._opened[1].get(batch.base_offset)
+        return other is not None and (other.end_offset, other.crc) == (batch.end_offset, batch.crc)
+
+    def _find_one_bit(self, number: int, batch: Piece) -> int | None:
+        """Finds the base offset with which the batch would fit where it stands, next to an accepted one of its file, if
+        that is one bit away from the one it has.
+        """
+        at = bisect_left(self._accepted, number)
+        neighbours = [self._pieces[n] for n in self._accepted[max(at - 1, 0) : at + 1]]
+        same = [piece for piece in neighbours if piece.file == batch.file]
+        before = next((piece.end_offset for piece in same if piece.position < batch.position), None)
+        after = next((piece.base_offset for piece in same if piece.position > batch.position), None)
+        for right in (before, None if after is None else after - batch.span):
+            if (
+                right is not None
+                and batch.is_one_bit_from(right)
+                and max(before or 0, self._base_offsets[batch.file]) <= right
+                and (after is None or right + batch.span <= after)
+                and self._is_free(right, right + batch.span)
+                and not self._is_mended(right, right + batch.span)
+            ):
+                return right
+        return None
+
+    def _is_mended(self, start: int, end: int) -> bool:
+        """Says whether a flipped batch had some of these offsets."""
+        at = bisect_left(self._mended, (end, end))
+        return at > 0 and self._mended[at - 1][1] > start
+
+
+def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
+    """Gives pieces that stand one after the other, and whose offsets follow one another."""
+    run: list[tuple[int, Piece]] = []
+    for number, piece in pieces:
+        if run and _follows(run[-1][1], piece):
+            run.append((number, piece))
+            continue
+        if run:
+            yield run
+        run = [(number, piece)]
+    if run:
+        yield run
+
+
+def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
+    """Joins neighbours that share their fate."""
+    result: list[Displaced] = []
+    for one in displaced:
+        last = result[-1] if result else None
+        if last is not None and last.fate is one.fate is not Fate.FLIPPED and _follows(last.piece, one.piece):
+            result[-1] = replace(last, piece=last.piece.then(one.piece))
+        else:
+            result.append(one)
+    return result
+
+
+def _follows(piece: Piece, other: Piece) -> bool:
+    return (piece.file, piece.end_position, piece.end_offset) == (other.file, other.position, other.base_offset)
+
+
+def _base_offset(piece: Piece) -> int:
+    return piece.base_offset

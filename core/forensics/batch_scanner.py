@@ -1,0 +1,688 @@
+"""Walks a `.log` (or KRaft `.checkpoint`) from its first byte to its last: sound batches, and the damage between them.
+
+A batch is sound if its frame lies in the file and its checksum is right. Whether its offsets, which no checksum covers,
+make it a part of the log is not decided here, but by all batches of the partition together
+(core.forensics.batch_order).
+
+Nothing but a batch says where the next one begins. After a damaged one, the walk finds its way again, in this order:
+by the frame of the damaged batch, if it leads to a sound batch or to the file's end; by the frame that it has with one
+bit of its length flipped; by the first byte at which a sound batch of offsets that the file may hold begins
+(core.forensics.damage).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import File, FileSystem, access_error
+from core.common.java_numbers import LONG_MAX
+from core.common.salvaging_file import SalvagingFile, open_salvaging
+from core.forensics.bit_flip import (
+    CRC32_POLYNOMIAL,
+    CRC32C_POLYNOMIAL,
+    ByteFix,
+    find_flipped_bit,
+    flipped_bit_of,
+)
+from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batch, find_legacy_batch
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
+from core.records.checksum import crc32c, crc32c_of_parts
+from core.records.control_record import claims_marker
+from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
+from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+)
+
+_READ_BYTES = 1024 * 1024
+_HEAD_BYTES = 4096
+_LENGTH_POSITION = 8
+_FRAME = struct.Struct(">qi4xbI2xi")
+"""Base offset, length, magic, crc and last offset delta, as they begin a batch."""
+
+_FRAME_BYTES = _FRAME.size
+_SMALLEST_ZERO_RUN = 512
+"""The size of a disk's sector: what a lost write leaves zeroed is no smaller."""
+
+
+class SoundRun(NamedTuple):
+    """Batches of the current magic, all sound, that stand one after the other in `data`, which lies at `position` in
+    its file.
+    """
+
+    data: memoryview
+    position: int
+    starts: list[int]
+    """The positions in `data` where they begin."""
+
+    def batch(self, start: int) -> RecordBatch:
+        return RecordBatch(self.data, start, self.position + start)
+
+
+class BatchScanner:
+    """Goes once over one file; owned by one task. Batches stay valid; each was checked: its frame and its checksum.
+
+    I1 batches and damage cover the file without overlap, in order
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        base_offset: int = 0,
+        end_offset: int | None = None,
+        *,
+        read_bytes: int = _READ_BYTES,
+        file: File | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> None:
+        """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
+        latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
+        batches that were read together share a buffer. `file` is the file if somebody has it open already, who also
+        closes it; what can't be read of it is damage.
+        """
+        self.path = path
+        self.next_offset = base_offset
+        """The offset after the last sound batch, as that batch says."""
+        self.position = 0
+        """Up to here the file was read."""
+        self._base_offset = base_offset
+        self._may_be_legacy = True  # as long as no batch of the current magic was met
+        self._read_bytes = max(read_bytes, HEADER_SIZE)
+        self._limit = base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
+        self._data, self._data_position = memoryview(b""), 0
+        self._is_own = file is None
+        try:
+            self._file = file or open_salvaging(path, filesystem)
+            self.size_bytes = self._file.size()
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+
+    def __iter__(self) -> Iterator[Batch | Damage]:
+        yield from self.walk_from(0)
+
+    def walk_from(self, position: int) -> Iterator[Batch | Damage]:
+        """Goes on from a position where a batch begins."""
+        self.position = position
+        while self.position < self.size_bytes:
+            yield from self._sound_run()
+            item = self._other()
+            if item is not None:
+                yield item
+
+    def runs(self) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """Goes over the file from its first byte. Sound batches of the current magic come together, as many as were
+        read together; what is none of these comes one by one.
+        """
+        self.position = 0
+        while self.position < self.size_bytes:
+            starts = list(self._sound_starts())
+            if starts:
+                yield SoundRun(self._data, self._data_position, starts)
+            item = self._other()
+            if isinstance(item, RecordBatch):
+                yield SoundRun(item.buffer, item.position - item.start, [item.start])
+            elif item is not None:
+                yield item
+
+    def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
+        """Gives the same, with the batches together that were read together."""
+        self.position = position
+        while self.position < self.size_bytes:
+            page = self._sound_page()
+            item = None if page else self._other()
+            if item is not None:
+                yield item if isinstance(item, Damage) else [item]
+            elif page:
+                yield page
+
+    def _sound_page(self) -> list[RecordBatch]:
+        """Gives what `_sound_run` gives, all at once: this is done for each batch of a log that somebody reads."""
+        data, data_position = self._data, self._data_position
+        start = self.position - data_position
+        last_start = len(data) - HEADER_SIZE
+        page: list[RecordBatch] = []
+        while 0 <= start <= last_start:
+            batch = RecordBatch(data, start, data_position + start)
+            end = start + batch.size_bytes
+            if (
+                batch.magic != CURRENT_MAGIC
+                or end > len(data)
+                or batch.length < HEADER_SIZE - LOG_OVERHEAD
+                or batch.last_offset_delta < 0
+                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != batch.crc
+            ):
+                break
+            page.append(batch)
+            start = end
+        if page:
+            self.next_offset = page[-1].next_offset
+            self.position = data_position + start
+        return page
+
+    def _sound_run(self) -> Iterator[RecordBatch]:
+        """Gives sound batches of the current magic that lie whole in what was read."""
+        data, data_position = self._data, self._data_position
+        for start in self._sound_starts():
+            yield RecordBatch(data, start, data_position + start)
+
+    def _sound_starts(self) -> Iterator[int]:
+        """Gives where they begin in it; the position is after the one that was given last."""
+        data, data_position = self._data, self._data_position
+        start = self.position - data_position
+        size = len(data)
+        last_start = size - HEADER_SIZE
+        while 0 <= start <= last_start:
+            offset, length, magic, crc, last_offset_delta = _FRAME.unpack_from(data, start)
+            end = start + LOG_OVERHEAD + length
+            if (
+                magic != CURRENT_MAGIC
+                or end > size
+                or length < HEADER_SIZE - LOG_OVERHEAD
+                or last_offset_delta < 0
+                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != crc
+            ):
+                return
+            self.next_offset = offset + last_offset_delta + 1
+            self.position = data_position + end
+            self._may_be_legacy = False
+            yield start
+            start = end
+
+    def _other(self) -> Batch | Damage | None:
+        """Gives what lies where a sound run ends; None if more is to be read first, or nothing is left."""
+        if self.position >= self.size_bytes:
+            return None
+        if self._is_more_needed():
+            self._fill(self.position)
+            return None
+        item = self._examine(self.position)
+        if isinstance(item, Damage):
+            item = self._named(item)
+            self.position = item.end_position
+        else:
+            self.position += item.size_bytes
+            self.next_offset = item.last_offset + 1
+            self._may_be_legacy = item.magic != CURRENT_MAGIC
+        return item
+
+    # --- a window at a time
+
+    def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
+        """Gives the batches from the position on that lie whole in a window of the file, or the first if it is larger,
+        all in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it.
+        The position is after them then.
+        """
+        start, end = self.position, self._window_end(size_bytes)
+        self._data, self._data_position = self._read(end - start, start), start
+        batches = self._sound_page()
+        if not batches:
+            self._data = memoryview(b"")  # which may be as large as a damaged length says
+        frame = self._frame()
+        is_well = frame is not None and frame[0] > end
+        return batches, bool(batches) and (is_well or self.position == self.size_bytes)
+
+    def pass_window(self, size_bytes: int) -> bool:
+        """Goes on to where `sound_window` would if all is well, by frames alone; False if it would find no batch."""
+        start, end = self.position, self._window_end(size_bytes)
+        while (frame := self._frame()) is not None and frame[0] <= end:
+            self.position, self.next_offset = frame
+        return self.position > start
+
+    def _window_end(self, size_bytes: int) -> int:
+        frame = self._frame()
+        return max(self.position + size_bytes, frame[0] if frame is not None else 0)
+
+    def _frame(self) -> tuple[int, int] | None:
+        """Gives where the batch of the current magic ends whose header seems to be at the position, and the offset
+        after it; None if there is none, or not all of it.
+        """
+        try:
+            header = self._file.read_at(_FRAME_BYTES, self.position)
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        if len(header) < _FRAME_BYTES:
+            return None
+        offset, length, magic, _, last_offset_delta = _FRAME.unpack(header)
+        end = self.position + LOG_OVERHEAD + length
+        is_sized = HEADER_SIZE - LOG_OVERHEAD <= length <= MAX_BATCH_BYTES and end <= self.size_bytes
+        if magic != CURRENT_MAGIC or not is_sized:
+            return None
+        return end, offset + last_offset_delta + 1
+
+    # --- bytes
+
+    def _is_more_needed(self) -> bool:
+        """Says whether what was read does not show the batch at the position, but more of the file could."""
+        start = self.position - self._data_position
+        left = len(self._data) - start
+        if start == 0 and left >= min(HEADER_SIZE, self.size_bytes - self.position):
+            return False
+        if start < 0 or left < HEADER_SIZE:
+            return True
+        return LOG_OVERHEAD + int.from_bytes(self._data[start + 8 : start + 12], "big", signed=True) > left
+
+    def _fill(self, position: int) -> None:
+        self._data, self._data_position = self._read(self._read_bytes, position), position
+
+    def _read(self, size: int, position: int) -> memoryview:
+        """Reads; gives fewer bytes where the file ends, which may have been cut meanwhile."""
+        wanted = min(size, self.size_bytes - position)
+        try:
+            data = memoryview(self._file.read_at(wanted, position))
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        if len(data) < wanted:
+            self.size_bytes = position + len(data)
+        return data
+
+    def _bytes(self, size: int, position: int) -> memoryview:
+        start = position - self._data_position
+        if start >= 0 and start + size <= len(self._data):
+            return self._data[start : start + size]
+        return self._read(size, position)
+
+    def head(self, position: int, end: int) -> bytes:
+        """Gives what lies there, as much as is worth looking at."""
+        return bytes(self._read(min(end - position, _HEAD_BYTES), position))
+
+    def _named(self, damage: Damage) -> Damage:
+        """Gives the damage, with its cause if the disk does not give the bytes: their zeros explain nothing."""
+        if not isinstance(self._file, SalvagingFile):
+            return damage
+        bad = self._file.unreadable_in(damage.position, damage.end_position)
+        if not bad:
+            return damage
+        message = f"bytes {bad[0].position} to {bad[0].end - 1} could not be read: {bad[0].reason}"
+        if len(bad) > 1:
+            message += f", and {len(bad) - 1} more such"
+        is_header_known = bad[0].position >= damage.position + HEADER_SIZE
+        batch = damage.batch if is_header_known else None
+        return replace(damage, kind=DamageKind.UNREADABLE, message=message, batch=batch, fix=None)
+
+    # --- what is no run of sound batches
+
+    def _examine(self, position: int) -> Batch | Damage:
+        """Gives the batch at that position, or the damage that begins there."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        if left < ENTRY_HEADER_SIZE:
+            return self._tail(position, f"{left} bytes are too few for a batch")
+        try:
+            size = entry_size(head, 0, position)
+        except CorruptRecordError as error:
+            return self._examine_frame(position, error.cause)
+        if size > left or (size > MAX_BATCH_BYTES and not self._is_sound_giant(head, position, size)):
+            return self._examine_length(position, f"batch of {size} bytes where {left} are left")
+        batch = read_batch(self._bytes(size, position), 0, position)
+        if batch.computed_crc() != batch.crc:
+            return self._examine_checksum(batch)
+        if isinstance(batch, RecordBatch) and batch.last_offset_delta < 0:
+            return self._framed(
+                DamageKind.OFFSETS_NOT_RISING, f"last offset delta {batch.last_offset_delta}", batch, None
+            )
+        return batch
+
+    def _examine_frame(self, position: int, cause: str) -> Damage:
+        """Looks at a header with a magic or a length that no batch has."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+        magic = head[MAGIC_POSITION]
+        if magic == CURRENT_MAGIC or not LOG_OVERHEAD + MIN_MESSAGE_SIZE <= size <= min(left, MAX_BATCH_BYTES):
+            return self._examine_length(position, cause)
+        flipped = self._flipped_magic(position, size)
+        if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
+            end_position = position + size
+            return Damage(
+                kind=DamageKind.BAD_MAGIC,
+                message=cause,
+                position=position,
+                end_position=end_position,
+                offset=self._base_offset,
+                end_offset=None,
+                records=None,
+            )
+        return flipped or self._examine_length(position, cause)
+
+    def _flipped_magic(self, position: int, size: int) -> Damage | None:
+        """Gives the batch of which nothing but the magic is wrong; None if more is."""
+        if size < HEADER_SIZE:
+            return None
+        batch = RecordBatch(self._bytes(size, position), 0, position)
+        if batch.computed_crc() != batch.crc:
+            return None
+        magic = batch.buffer[batch.start + MAGIC_POSITION]
+        message = f"magic {magic} where the rest is a sound batch of magic {CURRENT_MAGIC}"
+        fix = ByteFix(position + MAGIC_POSITION, magic, CURRENT_MAGIC)
+        return self._framed(DamageKind.BAD_MAGIC, message, batch, fix)
+
+    def _examine_length(self, position: int, cause: str) -> Damage:
+        """Looks at a frame that leads to no batch."""
+        damage = self._flipped_length(position)
+        if damage is not None:
+            return damage
+        following = self._find_batch(position + 1)
+        if following is None:
+            return self._tail(position, cause)
+        return self._unframed(position, following, cause)
+
+    def _examine_checksum(self, batch: Batch) -> Damage:
+        """Looks at a batch whose checksum is not that of its bytes."""
+        if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
+            damage = self._flipped_magic(batch.position, batch.size_bytes)
+            if damage is not None:
+                return damage
+        end = batch.position + batch.size_bytes
+        leads_on = end == self.size_bytes or self._is_sound_at(end)
+        computed = batch.computed_crc()
+        fix = _flipped_bit(batch, computed) if leads_on else None
+        if fix is None and (damage := self._flipped_length(batch.position)) is not None:
+            return damage
+        if not leads_on:
+            following = self._find_batch(batch.position + 1)
+            cause = f"stored crc {batch.crc:08x}, and no batch follows"
+            if following is None:
+                return self._tail(batch.position, cause)
+            return self._unframed(batch.position, following, cause, batch)
+        message = f"stored crc {batch.crc:08x}, computed {computed:08x}"
+        if fix is not None:
+            message += f": {fix} (in the {_part_of(batch, fix.position)})"
+        elif (zeros := _zero_run(batch)) is not None:
+            message += f": bytes {zeros[0]} to {zeros[1] - 1} are zeros"
+        return self._framed(DamageKind.CRC_MISMATCH, message, batch, fix)
+
+    def _flipped_length(self, position: int) -> Damage | None:
+        """Gives the batch whose length has one flipped bit; None if that explains nothing."""
+        left = self.size_bytes - position
+        head = self._bytes(min(HEADER_SIZE, left), position)
+        if len(head) < HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return None
+        stored = int.from_bytes(head[8:12], "big")
+        for bit in range(32):
+            length = stored ^ 1 << bit
+            size = LOG_OVERHEAD + length
+            if not HEADER_SIZE <= size <= min(left, MAX_BATCH_BYTES) or not self._may_end_at(position + size):
+                continue
+            if self._crc_of(position, size) == RecordBatch(head, 0, position).crc:
+                data = bytearray(self._bytes(size, position))
+                data[_LENGTH_POSITION:LOG_OVERHEAD] = length.to_bytes(4, "big")
+                batch = RecordBatch(memoryview(data), 0, position)
+                at = _LENGTH_POSITION + 3 - bit // 8
+                fix = ByteFix(position + at, head[at], data[at])
+                message = f"length {stored if stored < 1 << 31 else stored - (1 << 32)}, it was {length}: {fix}"
+                return self._framed(DamageKind.BAD_LENGTH, message, batch, fix)
+        return None
+
+    def _tail(self, position: int, cause: str) -> Damage:
+        """Names the damage that goes on to the end of the file."""
+        head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
+        left = self.size_bytes - position
+        if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
+            return self._lost(DamageKind.ZEROED, f"zeros from here on, {left} bytes to the end", position)
+        offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
+        is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
+        if len(head) >= _LENGTH_POSITION:
+            is_header &= self._may_hold(offset, offset)
+        if len(head) >= ENTRY_HEADER_SIZE:
+            is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
+        if not is_header:
+            return self._lost(DamageKind.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
+        if len(head) < HEADER_SIZE:
+            return self._lost(DamageKind.TORN_TAIL, cause, position)
+        batch = RecordBatch(head, 0, position)
+        is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
+        return Damage(
+            kind=DamageKind.TORN_TAIL,
+            message=cause,
+            position=position,
+            end_position=self.size_bytes,
+            offset=batch.base_offset,
+            end_offset=batch.next_offset if is_whole else None,
+            records=_records_of(batch, batch.count) if is_whole else None,
+        )
+
+    def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
+        return Damage(
+            kind=kind,
+            message=message,
+            position=position,
+            end_position=self.size_bytes,
+            offset=self._base_offset,
+            end_offset=None,
+            records=None,
+        )
+
+    def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
+        """Names the damage that ends where a batch was found again."""
+        size = following.position - position
+        is_zero = self._is_zero(position, following.position)
+        return Damage(
+            kind=DamageKind.ZEROED if is_zero else DamageKind.GARBAGE,
+            message=f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
+            position=position,
+            end_position=following.position,
+            offset=self._base_offset,
+            end_offset=None,
+            records=None,
+            batch=batch,
+        )
+
+    def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
+        """Names the damage of a batch whose size is known; its header may still show its offsets."""
+        end = batch.position + batch.size_bytes
+        header = batch if fix is None else _fixed(batch, fix)
+        first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
+        if not self._may_hold(first, header.last_offset):
+            return Damage(
+                kind=kind,
+                message=message,
+                position=batch.position,
+                end_position=end,
+                offset=self._base_offset,
+                end_offset=None,
+                records=None,
+                batch=batch,
+                fix=fix,
+            )
+        span = header.last_offset + 1 - first
+        records = _records_of(header, span)
+        if not records:
+            message += "; it was a transaction's marker, no record"
+        return Damage(
+            kind=kind,
+            message=message,
+            position=batch.position,
+            end_position=end,
+            offset=first,
+            end_offset=first + span,
+            records=records,
+            batch=batch,
+            fix=fix,
+        )
+
+    def _may_hold(self, first: int, last: int) -> bool:
+        """Says whether a header with these offsets may be believed: the file may hold them, or they go on from the
+        sound batch before, beyond what an index can name or where that one is beyond the file's end already.
+        """
+        is_reach = self._limit > self._base_offset + MAX_RELATIVE_OFFSET
+        may_go_on = first == self.next_offset and (is_reach or self.next_offset >= self._limit)
+        end = LONG_MAX if may_go_on else self._limit
+        return self._base_offset <= first <= last < end
+
+    # --- what follows
+
+    def _is_sound_giant(self, head: memoryview, position: int, size: int) -> bool:
+        """Says whether a batch larger than Kafka takes by default is one: it is not read whole before that is known."""
+        if head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return False
+        return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
+
+    def _crc_of(self, position: int, size: int) -> int:
+        """Computes the checksum of a batch of the current magic there, never reading all of it at once: a frame may
+        claim 100 MiB and have nothing to do with a batch.
+        """
+        starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
+        return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
+
+    def _base_offset_at(self, position: int) -> int | None:
+        """Gives the base offset of what looks like a batch there."""
+        if self.size_bytes - position < ENTRY_HEADER_SIZE:
+            return None
+        head = self._bytes(ENTRY_HEADER_SIZE, position)
+        if len(head) < ENTRY_HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
+            return None
+        return int.from_bytes(head[:8], "big", signed=True)
+
+    def _may_end_at(self, position: int) -> bool:
+        """Says whether a batch may end there, at a glance: at the file's end, or where another seems to begin."""
+        return position == self.size_bytes or self._base_offset_at(position) is not None
+
+    def _is_sound_at(self, position: int) -> bool:
+        """Says whether a batch with a right checksum begins there."""
+        left = self.size_bytes - position
+        if left < ENTRY_HEADER_SIZE:
+            return False
+        try:
+            size = entry_size(self._bytes(ENTRY_HEADER_SIZE, position), 0)
+        except CorruptRecordError:
+            return False
+        if size > min(left, MAX_BATCH_BYTES):
+            return False
+        head = self._bytes(HEADER_SIZE, position) if left >= HEADER_SIZE else memoryview(b"")
+        if len(head) == HEADER_SIZE and head[MAGIC_POSITION] == CURRENT_MAGIC:
+            return bool(self._crc_of(position, size) == RecordBatch(head, 0, position).crc)
+        batch = read_batch(self._bytes(size, position), 0)
+        return bool(batch.computed_crc() == batch.crc)
+
+    def _find_batch(self, position: int) -> Batch | None:
+        """Looks for the next one whose offsets the file may hold; or go on from the batch before the damage, if that is
+        another segment's, as after a swap of two files.
+        """
+        found = self._find_batch_of(position, self.size_bytes, self._base_offset, self._limit)
+        if self._base_offset <= self.next_offset <= self._limit:
+            return found
+        end, limit = self.size_bytes if found is None else found.position, self.next_offset + MAX_RELATIVE_OFFSET + 1
+        return self._find_batch_of(position, end, self.next_offset, limit) or found
+
+    def _find_batch_of(self, position: int, end: int, min_offset: int, max_offset: int) -> Batch | None:
+        try:
+            found = find_batch(self._file, position, end, min_offset, max_offset)
+            if not self._may_be_legacy:
+                return found
+            end = end if found is None else found.position
+            return find_legacy_batch(self._file, position, end, min_offset, max_offset) or found
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+
+    def _is_zero(self, position: int, end: int) -> bool:
+        while (position := self._file.next_data(position)) < end:
+            data = bytes(self._read(min(_READ_BYTES, end - position), position))
+            if data.count(0) < len(data) or not data:
+                return False
+            position += len(data)
+        return True
+
+    def close(self) -> None:
+        if self._is_own:
+            self._file.close()
+
+
+def _flipped_bit(batch: Batch, computed: int) -> ByteFix | None:
+    """Finds the bit that explains a wrong checksum: one that it covers, or one of its own."""
+    is_current = isinstance(batch, RecordBatch)
+    start = ATTRIBUTES_POSITION if is_current else LEGACY_CRC_POSITION + 4
+    polynomial = CRC32C_POLYNOMIAL if is_current else CRC32_POLYNOMIAL
+    flip = flipped_bit_of(batch.crc, computed, 4)
+    if flip is not None:
+        start = CRC_POSITION if is_current else LEGACY_CRC_POSITION
+    else:
+        flip = find_flipped_bit(batch.crc ^ computed, batch.size_bytes - start, polynomial)
+    if flip is None:
+        return None
+    at = start + flip[0]
+    stored = batch.buffer[batch.start + at]
+    return ByteFix(batch.position + at, stored, stored ^ 1 << flip[1])
+
+
+def _records_of(header: Batch, span: int) -> int:
+    """Counts the records of a damaged batch of so many offsets, by its header: none in a transaction's marker."""
+    if not isinstance(header, RecordBatch):
+        return span
+    if claims_marker(header):
+        return 0
+    return header.count if 0 < header.count <= span else span
+
+
+def _fixed(batch: Batch, fix: ByteFix) -> Batch:
+    data = bytearray(batch.buffer[batch.start : batch.start + batch.size_bytes])
+    data[fix.position - batch.position] = fix.expected
+    return read_batch(memoryview(data), 0, batch.position)
+
+
+def _part_of(batch: Batch, position: int) -> str:
+    at = position - batch.position
+    if not isinstance(batch, RecordBatch):
+        return "message"
+    for end, name in FIELDS:
+        if at < end:
+            return name
+    return "records"
+
+
+FIELDS = (
+    (8, "base offset"),
+    (12, "length"),
+    (16, "leader epoch"),
+    (17, "magic"),
+    (21, "crc"),
+    (23, "attributes"),
+    (27, "last offset delta"),
+    (35, "base timestamp"),
+    (43, "max timestamp"),
+    (51, "producer id"),
+    (53, "producer epoch"),
+    (57, "base sequence"),
+    (61, "record count"),
+)
+"""(end, name) of a batch's fields, in order."""
+
+
+def _zero_run(batch: Batch) -> tuple[int, int] | None:
+    """Gives positions [start, end) in the file of the first zeros as long as a sector; None if there are none."""
+    start = _find_zeros(batch)
+    if start < 0:
+        return None
+    end = start
+    while end < batch.size_bytes:
+        piece = bytes(batch.buffer[batch.start + end : batch.start + min(end + _READ_BYTES, batch.size_bytes)])
+        left = piece.lstrip(b"\0")
+        end += len(piece) - len(left)
+        if left:
+            break
+    return batch.position + start, batch.position + end
+
+
+def _find_zeros(batch: Batch) -> int:
+    """Finds where in a batch they begin; -1 if there are none. Reads a piece at a time, as a batch may be large."""
+    for start in range(0, batch.size_bytes, _READ_BYTES):
+        end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
+        found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))
+        if found >= 0:
+            return start + found
+    return -1
+
+
+def is_valid(batch: Batch) -> bool:
+    """Says whether the stored checksum is that of the bytes."""
+    return bool(batch.computed_crc() == batch.crc)

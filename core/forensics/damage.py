@@ -1,0 +1,226 @@
+"""What is damaged in a log's file, and how far it goes.
+
+Nothing in a log says where the next batch begins but the batch before it. Behind damage a batch is therefore looked for
+at every byte: one whose checksum, frame and offsets are right. A value may hold a whole batch (somebody's copy of a
+log); its offsets would have to fit as well to be taken for one of this log's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import File
+from core.files.file_names import SET_ASIDE
+from core.files.file_records import FileRecords
+from core.forensics.bit_flip import ByteFix
+from core.records.batches import (
+    CURRENT_MAGIC,
+    Batch,
+    contradicts,
+    entry_size,
+    inner_offsets,
+    read_batch,
+)
+from core.records.checksum import crc32c_of_parts
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
+from core.records.record_batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+    is_thinned,
+)
+
+_READ_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 100 * 1024 * 1024  # socket.request.max.bytes: no client sends a larger one
+_MAGIC = bytes([CURRENT_MAGIC])
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+
+
+class DamageKind(StrEnum):
+    """What is wrong with bytes that hold no sound batch; the codes of `plog verify`."""
+
+    CRC_MISMATCH = "crc-mismatch"
+    BAD_MAGIC = "bad-magic"
+    BAD_LENGTH = "bad-length"
+    TORN_TAIL = "torn-tail"
+    ZEROED = "zeroed"
+    GARBAGE = "garbage"
+    UNREADABLE = "unreadable"
+    OFFSETS_NOT_RISING = "offsets-not-rising"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, end_position) of a segment that hold no batch of the log.
+
+    `offset`, `end_offset` and `records` are what its header says was there, as far as that can be; `end_offset` and
+    `records` are None if nothing is known of them. `batch` is the header itself, if there is one whose frame fits
+    in the file; `fix` the byte that makes the batch sound.
+    """
+
+    kind: DamageKind
+    message: str
+    position: int
+    end_position: int
+    offset: int
+    end_offset: int | None
+    records: int | None
+    batch: Batch | None = None
+    fix: ByteFix | None = None
+
+
+class DamagedRange(NamedTuple):
+    """Offsets [start, end) that can't be read, as the bytes [position, end_position) of a segment are damaged."""
+
+    start_offset: int
+    end_offset: int
+    segment_base_offset: int
+    position: int
+    end_position: int
+
+    def __str__(self) -> str:
+        """Writes FIRST-LAST, offsets."""
+        return f"{self.start_offset}-{self.end_offset - 1}"
+
+
+def shows_compaction(segments: Iterable[FileRecords]) -> bool:
+    """Says whether a cleaner was at some of a log's files: only it takes records from within a batch; and in logs of
+    messages of magic 0 and 1, of which it makes no empty batches, it leaves empty files. That holds whatever the
+    topic's settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
+    """
+    segments = list(segments)
+    has_empty = any(not records.size_bytes and not was_emptied(records.path) for records in segments[:-1])
+    for records in segments:
+        with contextlib.suppress(CorruptRecordError):
+            for batch in records.iter_headers(0):
+                if isinstance(batch, RecordBatch):
+                    may_show = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
+                else:
+                    may_show = has_empty or bool(batch.attributes & CODEC_MASK)
+                if may_show and _is_of_cleaner(records.read_batch(batch.position), has_empty=has_empty):
+                    return True
+    return False
+
+
+def _is_of_cleaner(batch: Batch, *, has_empty: bool) -> bool:
+    if batch.computed_crc() != batch.crc or contradicts(batch, -1):
+        return False
+    return isinstance(batch, RecordBatch) or has_empty or lacks_some(batch)
+
+
+def was_emptied(log: Path) -> bool:
+    """Says whether a recovery took out what an empty `.log` held."""
+    return any(log.parent.glob(f"{log.name}{SET_ASIDE}*"))
+
+
+def lacks_some(batch: Batch) -> bool:
+    """Says whether a message of magic 0 or 1 has fewer records than offsets."""
+    offsets = inner_offsets(batch) if isinstance(batch, LegacyRecordBatch) else []
+    return bool(offsets) and len(offsets) <= offsets[-1] - offsets[0]
+
+
+def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:
+    """Finds the first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset);
+    None if there is none. Batches of magic 0 and 1 are not looked for.
+    """
+    while end - (position := _past_hole(file, position)) >= HEADER_SIZE:
+        data = memoryview(file.read_at(min(_READ_BYTES, end - position), position))
+        if len(data) < HEADER_SIZE:
+            return None
+        whole = bytes(data)
+        found = whole.find(_MAGIC, MAGIC_POSITION)
+        while found >= 0:
+            start = found - MAGIC_POSITION
+            if len(data) - start < HEADER_SIZE:
+                break
+            batch = _find_sound_batch(
+                file=file,
+                data=data,
+                start=start,
+                position=position + start,
+                end=end,
+                min_offset=min_offset,
+                max_offset=max_offset,
+            )
+            if batch is not None:
+                return batch
+            found = whole.find(_MAGIC, found + 1)
+        position += len(data) - HEADER_SIZE + 1
+    return None
+
+
+_LEGACY_FRAME = rb"(?s)(?=.{16}[\0\1][\0-\x0f])"
+"""Where a message of magic 0 or 1 may begin, by its magic and attributes."""
+
+
+def find_legacy_batch(
+    file: File, position: int, end: int, min_offset: int, max_offset: int
+) -> LegacyRecordBatch | None:
+    """Does what `find_batch` does, for messages of magic 0 and 1."""
+    while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
+        data = file.read_at(min(_READ_BYTES, end - position), position)
+        is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
+        for match in () if is_zero else re.finditer(_LEGACY_FRAME, data):
+            start = match.start()
+            offset, length = _OFFSET_AND_LENGTH.unpack_from(data, start)
+            left = min(end - position - start - LOG_OVERHEAD, MAX_BATCH_BYTES)
+            if not min_offset <= offset < max_offset or not MIN_MESSAGE_SIZE <= length <= left:
+                continue
+            with contextlib.suppress(CorruptRecordError):
+                whole = memoryview(file.read_at(LOG_OVERHEAD + length, position + start))
+                batch = read_batch(whole, 0, position + start)
+                if isinstance(batch, LegacyRecordBatch) and batch.computed_crc() == batch.crc:
+                    return batch
+        if len(data) < _READ_BYTES:
+            return None
+        position += len(data) - HEADER_SIZE + 1
+    return None
+
+
+def _past_hole(file: File, position: int) -> int:
+    """Gives the first position at which a batch may begin: its first bytes may be zeros, but not its whole header."""
+    return max(position, file.next_data(position) - HEADER_SIZE)
+
+
+def _find_sound_batch(
+    file: File, data: memoryview, start: int, position: int, end: int, min_offset: int, max_offset: int
+) -> RecordBatch | None:
+    """Reads the batch at that position of the file, which is `start` in `data`; None if there is no sound one. Headers
+    that make no sense are passed over before anything else is read.
+    """
+    try:
+        size = entry_size(data, start, position)
+    except CorruptRecordError:
+        return None
+    if size > min(end - position, MAX_BATCH_BYTES):
+        return None
+    header = RecordBatch(data, start, position)
+    if not min_offset <= header.base_offset < header.next_offset <= max_offset:
+        return None
+    if not 0 <= header.count <= header.last_offset_delta + 1:
+        return None
+    if size > len(data) - start:
+        if size > _READ_BYTES and _crc_of(file, position, size) != header.crc:
+            return None
+        data, start = memoryview(file.read_at(size, position)), 0
+        if len(data) < size:
+            return None
+    batch = RecordBatch(data[start : start + size], 0, position)
+    return batch if batch.computed_crc() == batch.crc else None
+
+
+def _crc_of(file: File, position: int, size: int) -> int:
+    """Computes what the checksum of a batch there would be; not all of it is read at once."""
+    starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
+    return crc32c_of_parts(file.read_at(min(_READ_BYTES, position + size - start), start) for start in starts)

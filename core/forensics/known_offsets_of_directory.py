@@ -1,0 +1,316 @@
+"""Gathers what other files than the logs know of the logs in a data directory (`KnownOffsets`), by reading alone.
+
+What was written, and synced, only after the records proves that they were there: the name of the next segment, a
+producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing
+beside its log: a crash may keep it and lose the records. It does if the `.log` itself is gone, which no crash takes
+away. Reads only; a file that does not parse says nothing here, `plog verify` names it.
+
+Where a log began is shown by what a deletion changes. Whoever deletes the first segments renames their files to
+`.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
+UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
+not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
+
+The root's checkpoints have no checksum. After a clean stop all files agree, so that others show a wrong digit, which is
+not believed then:
+
+- A log start above everything else that is known of the log's end. Nobody deletes records that were never written.
+- A log start above the first entry of `leader-epoch-checkpoint`, if the first segment begins below it. DeleteRecords
+  raises that entry to the new start of the log; Kafka's start does it again.
+- A high watermark above the recovery point, if the log ends at the recovery point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.salvaging_file import read_small_text
+from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
+from core.files.file_names import (
+    CHECKPOINT_SUFFIX,
+    CLEAN_SHUTDOWN,
+    CLEANED_SUFFIX,
+    CLEANER_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    DELETED_SUFFIX,
+    HIGH_WATERMARK_CHECKPOINT,
+    INDEX_SUFFIXES,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    find_offset_files,
+    is_file,
+    locate_partition,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from core.files.leader_epoch_cache import parse_leader_epochs
+from core.files.segment_deletion import was_replaced
+from core.forensics.known_offsets import KnownOffsets, WrongLine
+from core.forensics.orphan_index import find_traces, indexed_end
+from core.forensics.recovery_journal import gave_up_end, read_lost_offsets
+from core.records.record_batch import MAGIC_POSITION
+
+if TYPE_CHECKING:
+    from core.forensics.log_scanner import LogScanner
+
+_TIERED = b"remote.storage.enable"
+_PIECE_BYTES = 1024 * 1024
+
+
+class KnownOffsetsOfDirectory:
+    """What a data directory's root says of its partitions; read once, until `forget`. Owned by one task."""
+
+    def __init__(self, root: Path, *, origin: Path | None = None) -> None:
+        """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
+        self.root = root
+        self._origin = origin or root
+
+    def forget(self) -> None:
+        """Reads everything again when it is asked for: a broker has gone on meanwhile, perhaps."""
+        for name in ("log_starts", "_recovery_points", "_high_watermarks", "cleaned", "was_stopped_cleanly"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def log_starts(self) -> dict[TopicPartition, int]:
+        return self.checkpoint(LOG_START_OFFSET_CHECKPOINT)
+
+    def why_no_log_starts(self) -> str | None:
+        """What is wrong with the file that says where logs begin after DeleteRecords; None if nothing is."""
+        try:
+            read_offset_checkpoint(self.root / LOG_START_OFFSET_CHECKPOINT)
+        except (CorruptRecordError, OSError) as error:
+            return str(error)
+        return None
+
+    @cached_property
+    def _recovery_points(self) -> dict[TopicPartition, int]:
+        """Leaves out those that say no more than that nobody knows."""
+        found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
+        return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
+
+    @cached_property
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        return self.checkpoint(HIGH_WATERMARK_CHECKPOINT)
+
+    @cached_property
+    def cleaned(self) -> dict[TopicPartition, int]:
+        """Gives the offsets below which the cleaner worked."""
+        return self.checkpoint(CLEANER_CHECKPOINT)
+
+    def checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Reads it as it is now; gives nothing if it is not there or does not parse."""
+        try:
+            return read_offset_checkpoint(self.root / name)
+        except (CorruptRecordError, OSError):
+            return {}
+
+    @cached_property
+    def was_stopped_cleanly(self) -> bool:
+        return (self.root / CLEAN_SHUTDOWN).exists()
+
+    def of(self, directory: Path, partition: TopicPartition | None = None) -> KnownOffsets:
+        """Gathers what is known of a partition's folder; its name says which one it is, unless that is given. Raises
+        OSError if the folder can't be read.
+        """
+        partition = partition or locate_partition(directory)[0]
+        offsets: dict[str, set[int]] = {}
+        entries = list(os.scandir(directory))
+        names = {entry.name for entry in entries}
+        for entry in entries:
+            parsed = parse_offset_file_name(entry.name)
+            if parsed is not None and (parsed[1] == LOG_SUFFIX or is_file(entry)):
+                offsets.setdefault(parsed[1], set()).add(parsed[0])
+        logs = offsets.get(LOG_SUFFIX, set())
+        is_being_cleaned = any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names)
+        is_deleted_just_now = is_being_cleaned or any(name.endswith(DELETED_SUFFIX) for name in names)
+        lone = {offset for suffix in INDEX_SUFFIXES for offset in offsets.get(suffix, set()) - logs}
+        lone = find_traces(directory, lone, logs) | {base for base in lone if was_replaced(names, base)}
+        if is_deleted_just_now:
+            lone = {base for base in lone if not is_being_cleaned and was_replaced(names, base)}
+        last_base_offset = max(logs, default=-1)
+        indexed = [indexed_end(directory, base) for base in lone if base > last_base_offset]
+        epochs = _epoch_starts(directory)
+        newest_snapshot = max(offsets.get(SNAPSHOT_SUFFIX, ()), default=0)
+        known = [
+            (newest_snapshot, "a producer snapshot"),
+            (max([*lone, *indexed], default=0), "an index without its log"),
+            (max(epochs, default=0), LEADER_EPOCH_CHECKPOINT),
+        ]
+        if partition is not None:
+            known.append((self._recovery_points.get(partition, 0), RECOVERY_POINT_CHECKPOINT))
+        known_end, source = max(known, key=lambda pair: pair[0])
+        evidence = KnownOffsets(
+            known_end=known_end,
+            source=source,
+            cleaned_below=max(
+                self.cleaned.get(partition, 0) if partition else 0, max(logs, default=0) if is_being_cleaned else 0
+            ),
+            newest_snapshot=newest_snapshot,
+            lone_indexes=tuple(sorted(lone)),
+            known_start=(
+                None
+                if is_deleted_just_now or _has_snapshot_of(names, min(logs, default=0))
+                else self._known_start(partition, logs, lone, epochs)
+            ),
+            first_base_offset=min(logs, default=0),
+            was_stopped_cleanly=self.was_stopped_cleanly,
+            directory=directory,
+            base_offsets=() if is_being_cleaned else tuple(sorted(logs)),
+            origin=self._origin / directory.name if directory.parent == self.root else directory,
+        )
+        if partition is None:
+            return evidence
+        evidence = self._with_high_watermark(evidence, partition)
+        return self._with_log_start(evidence, partition, min(epochs) if epochs and logs else None)
+
+    def _with_high_watermark(self, evidence: KnownOffsets, partition: TopicPartition) -> KnownOffsets:
+        """Takes up what `replication-offset-checkpoint` says, unless it can't be so."""
+        high_watermark = self._high_watermarks.get(partition, 0)
+        if high_watermark <= evidence.known_end:
+            return evidence
+        point = self._recovery_points.get(partition, 0)
+        if evidence.was_stopped_cleanly and 0 < point == evidence.known_end == _sound_end(evidence):
+            why = (
+                f"the high watermark of {partition} is {high_watermark}, it says, but the log was stopped cleanly and "
+                f"ends at offset {point}, as {RECOVERY_POINT_CHECKPOINT} says, too"
+            )
+            wrong = self._wrong_line(HIGH_WATERMARK_CHECKPOINT, partition, point, why)
+            return replace(evidence, wrong_watermark=wrong)
+        return replace(evidence, known_end=high_watermark, source=HIGH_WATERMARK_CHECKPOINT)
+
+    def _with_log_start(
+        self, evidence: KnownOffsets, partition: TopicPartition, first_epoch: int | None
+    ) -> KnownOffsets:
+        """Takes up what `log-start-offset-checkpoint` says, unless it can't be so. `first_epoch` is where the first of
+        the leader epochs begins.
+        """
+        log_start = self.log_starts.get(partition, 0)
+        if first_epoch is not None and max(first_epoch, evidence.first_base_offset) < log_start:
+            is_contradicted = True
+        else:
+            is_contradicted, first_epoch = False, None
+        why = f"{partition} begins at offset {log_start}, it says, but "
+        if log_start > evidence.known_end:
+            log_end = self._find_end_before(evidence, log_start) if evidence.was_stopped_cleanly else None
+            if log_end is None:
+                return replace(
+                    evidence, log_start_offset=log_start, known_end=log_start, source=LOG_START_OFFSET_CHECKPOINT
+                )
+            why += f"the log was stopped cleanly and ends at offset {log_end}, by all else that is known"
+        elif is_contradicted and evidence.was_stopped_cleanly:
+            why += f"{LEADER_EPOCH_CHECKPOINT} says offset {first_epoch}, and the log was stopped cleanly"
+        else:
+            return replace(evidence, log_start_offset=log_start, contradicted_start=first_epoch)
+        right = self._start_by_epochs(evidence, first_epoch)
+        wrong = self._wrong_line(LOG_START_OFFSET_CHECKPOINT, partition, right, why)
+        return replace(evidence, wrong_start=wrong, log_start_offset=right)
+
+    def _start_by_epochs(self, evidence: KnownOffsets, first_epoch: int | None) -> int:
+        """Gives where the log begins if its checkpointed start is wrong: DeleteRecords raised the first entry, too.
+        Messages of magic 0 and 1, which have no epochs, may lie before that entry otherwise.
+        """
+        if first_epoch is None or first_epoch <= evidence.first_base_offset:
+            return 0
+        path = evidence.directory / offset_file_name(evidence.first_base_offset, LOG_SUFFIX)
+        magic = b""
+        if path.is_file():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                magic = file.read(MAGIC_POSITION + 1)[MAGIC_POSITION:]
+        return 0 if magic in (b"\0", b"\1") else first_epoch
+
+    def _find_end_before(self, evidence: KnownOffsets, log_start: int) -> int | None:
+        """Gives where the log ends if that is before its start; None if it reaches up to there, or may have reached:
+        segments can't be opened, a recovery gave its end up, or nothing is left of it.
+        """
+        log_end = _read_log(evidence, lambda reading: reading.end_offset)
+        if not 0 < log_end < log_start or gave_up_end(evidence.directory, log_end):
+            return None
+        return log_end
+
+    def _wrong_line(self, name: str, partition: TopicPartition, right: int, why: str) -> WrongLine:
+        """Looks for the last line of the checkpoint that is about the partition."""
+        path, position, found = self.root / name, 0, (0, 0, 0)
+        with contextlib.suppress(OSError, CorruptRecordError):
+            for number, line in enumerate(read_small_text(path).split("\n"), start=1):
+                end_position = position + len(line.encode())
+                if line.split()[:-1] == [partition.topic, str(partition.partition)]:
+                    found = number, position, end_position
+                position = end_position + 1
+        return WrongLine(path, *found, right, why)
+
+    def _known_start(
+        self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
+    ) -> int | None:
+        """Gives the start that is listed; a log whose first segments were moved to another store keeps their epochs."""
+        first = min(logs, default=None)
+        log_start = self.log_starts.get(partition) if partition is not None else None
+        is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered
+        starts = lone if is_moved else lone.union(epochs)
+        return min((start for start in starts if first is None or start < first), default=None)
+
+    @cached_property
+    def _may_be_tiered(self) -> bool:
+        """Whether topics may have segments on another store: the metadata log names the setting, or is not here."""
+        directory = self._origin / f"{CLUSTER_METADATA_TOPIC}-0"
+        try:
+            paths = [path for path in directory.iterdir() if path.is_file()]
+            return not paths or any(_contains(path, _TIERED) for path in paths)
+        except OSError:
+            return True
+
+
+def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
+    """Asks the log as far as it is known without what is doubted; gives 0 if it can't be read."""
+    from core.forensics.open_log_files import open_reading  # most logs don't need it
+
+    given_up = read_lost_offsets(evidence.directory)
+    try:
+        files = find_offset_files(evidence.directory, LOG_SUFFIX)
+        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+            return ask(reading)
+    except AccessError:
+        return 0
+
+
+def _sound_end(evidence: KnownOffsets) -> int:
+    """Gives the offset after the log's last batch if nothing is lost after that; 0 if something is. Reads all of the
+    log: the last batches alone may mislead.
+    """
+    return _read_log(
+        evidence, lambda reading: reading.map.sound_end * (reading.map.sound_end == reading.map.end_offset)
+    )
+
+
+def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
+    """Says whether a metadata snapshot holds what the metadata log had below that offset: it was deleted there."""
+    snapshots = (name.partition("-")[0] for name in names if name.endswith(CHECKPOINT_SUFFIX))
+    return any(end.isdecimal() and int(end) >= offset for end in snapshots)
+
+
+def _contains(path: Path, text: bytes) -> bool:
+    """Says whether the file has it; reads in pieces. Raises OSError as the system says."""
+    with path.open("rb") as file:
+        before = b""
+        while data := file.read(_PIECE_BYTES):
+            if text in before + data:
+                return True
+            before = data[-len(text) :]
+    return False
+
+
+def _epoch_starts(directory: Path) -> list[int]:
+    with contextlib.suppress(OSError, CorruptRecordError, ValueError):
+        path = directory / LEADER_EPOCH_CHECKPOINT
+        return [entry.start_offset for entry in parse_leader_epochs(read_small_text(path), str(path))]
+    return []

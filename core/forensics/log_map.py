@@ -1,0 +1,670 @@
+"""Reads all of a partition's log files once: which batches are its log, what is damaged, and what is missing.
+
+The files are walked by bytes alone (core.forensics.batch_scanner); all sound batches together show which of them are
+the log (core.forensics.batch_order); what other files know shows where it ends, and why offsets are missing
+(core.forensics.missing_offsets). docs/reading.md has the rules.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.filesystem import File
+from core.files.file_names import LOG_SUFFIX, offset_file_name
+from core.forensics.batch_order import Displaced, Fate, Piece, PieceBuilder, place
+from core.forensics.batch_scanner import BatchScanner, SoundRun
+from core.forensics.bit_flip import ByteFix
+from core.forensics.damage import Damage, DamageKind, lacks_some, was_emptied
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, offsets_text, tail_kind
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.records.batches import Batch, count_records, first_offset_of, inner_offsets, stated_offset
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER, LOG_OVERHEAD, RecordBatch, is_thinned
+
+_READ_BYTES = 1024 * 1024
+
+
+class LogFile(NamedTuple):
+    """One `.log` of a partition, open."""
+
+    base_offset: int
+    path: Path
+    file: File
+
+
+class FileDamage(NamedTuple):
+    """Damage in the partition's log file of that number."""
+
+    number: int
+    damage: Damage
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.number, self.damage.position
+
+
+class _Loss(NamedTuple):
+    """The offsets [start, end) that damage costs."""
+
+    start: int
+    end: int
+    at: FileDamage
+
+
+class LogMap:
+    """Says what all files of a partition hold together. Immutable; it reads the files again if batches are wanted.
+
+    I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
+    """
+
+    def __init__(
+        self,
+        files: Sequence[LogFile],
+        evidence: KnownOffsets,
+        given_up: Sequence[tuple[int, int]],
+        *,
+        own_end: int | None = None,
+    ) -> None:
+        """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
+        offsets [start, end) that recoveries gave up; `own_end` is that of `place`.
+        """
+        self.files = files
+        self.evidence = evidence
+        self._given_up = given_up
+        self.damage: list[FileDamage] = []
+        """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
+        builder = PieceBuilder()
+        for number in range(len(files)):
+            self._walk_file(number, builder)
+            builder.end_piece()
+        bases = [file.base_offset for file in files]
+        placement = place(
+            builder.pieces,
+            bases,
+            evidence.known_end,
+            self._batches_of,
+            own_end=own_end,
+            cleaned_below=evidence.cleaned_below,
+        )
+        self.log = placement.log
+        """The batches of the log, in order of offsets."""
+        self.displaced = placement.displaced
+        """Batches that do not stand where they should, in order of files and positions; some belong to the log."""
+        self._placed = [one.piece for one in self.displaced if one.fate is Fate.PLACED]
+        self.damage += [
+            FileDamage(one.piece.file, self._displacement(one))
+            for one in self.displaced
+            if one.fate in (Fate.FLIPPED, Fate.STRAY)
+        ]
+        self.damage.sort(key=_place_of)
+        self._bases = bases
+        self._edges = sorted({*bases, *evidence.lone_indexes})
+        """Where a segment begins, or began."""
+
+    @cached_property
+    def standing(self) -> list[Piece]:
+        """Gives the batches of the log that stand where they should, in order."""
+        return [self.log[number] for number in self._standing]
+
+    @cached_property
+    def _standing(self) -> list[int]:
+        return [number for number, piece in enumerate(self.log) if not self._is_placed(piece)]
+
+    def _walk_file(self, number: int, builder: PieceBuilder) -> None:
+        zeroed_end = -1  # where damage ends in zeros
+        for run in self._walk(number).runs():
+            if isinstance(run, Damage):
+                builder.end_piece()
+                self.damage.append(FileDamage(number, run))
+                is_zeroed = self.files[number].file.read_at(1, run.end_position - 1) == b"\0"
+                zeroed_end = run.end_position if is_zeroed else -1
+                continue
+            batches = [run.batch(start) for start in run.starts[:2]] if isinstance(run, SoundRun) else [run]
+            is_doubtful = batches[0].position == zeroed_end and stated_offset(batches[0]) == 0
+            if is_doubtful and not _covered_offsets(batches[0]):
+                self.damage.append(FileDamage(number, _zeroed_offset(*batches)))
+                if not isinstance(run, SoundRun):
+                    continue
+                run = run._replace(starts=run.starts[1:])
+            if isinstance(run, SoundRun):
+                self._add_run(number, run, builder)
+                continue
+            if (damage := _misstated(run)) is not None:
+                builder.end_piece()
+                self.damage.append(FileDamage(number, damage))
+            else:
+                builder.add(_piece_of(number, run))
+
+    def _add_run(self, number: int, run: SoundRun, builder: PieceBuilder) -> None:
+        for start in run.starts:
+            base_offset, length, _, _, crc, attributes, delta, _, _, _, _, _, count = HEADER.unpack_from(
+                run.data, start
+            )
+            position, span = run.position + start, delta + 1
+            end_position, end_offset = position + LOG_OVERHEAD + length, base_offset + span
+            piece = Piece(
+                file=number,
+                position=position,
+                end_position=end_position,
+                base_offset=base_offset,
+                end_offset=end_offset,
+                span=span,
+                first_end_offset=end_offset,
+                batches=1,
+                crc=crc,
+            )
+            builder.add(replace(piece, is_thinned=True) if is_thinned(count, delta, attributes) else piece)
+
+    def _walk(self, number: int, read_bytes: int = _READ_BYTES) -> BatchScanner:
+        file = self.files[number]
+        return BatchScanner(file.path, file.base_offset, self._limit(number), file=file.file, read_bytes=read_bytes)
+
+    def _limit(self, number: int) -> int:
+        """Gives where the offsets of that file end at the latest."""
+        if number + 1 < len(self.files):
+            return self.files[number + 1].base_offset
+        return self.files[number].base_offset + MAX_RELATIVE_OFFSET + 1
+
+    def _batches_of(self, piece: Piece) -> Iterator[Piece]:
+        for batch in self.read(piece):
+            yield _piece_of(piece.file, batch)
+
+    def read(self, piece: Piece) -> Iterator[Batch]:
+        """Reads the piece's batches, one after the other."""
+        size = piece.end_position - piece.position
+        for batch in self._walk(piece.file, min(size, _READ_BYTES)).walk_from(piece.position):
+            if isinstance(batch, Damage) or batch.position >= piece.end_position:
+                return
+            yield batch
+
+    def _displacement(self, one: Displaced) -> Damage:
+        """Describes a flipped or stray batch as the damage that it is."""
+        piece = one.piece
+        batch = next(self.read(piece))
+        kind, is_negative = DamageKind.OFFSETS_NOT_RISING, piece.base_offset < 0
+        offsets = "its offsets are negative" if is_negative else offsets_text(piece.base_offset, piece.end_offset)
+        if one.fate is Fate.STRAY:
+            why = "" if is_negative else ": other batches hold them, or no segment of that name may"
+            message = f"a batch that does not belong here, {offsets}{why}"
+            return Damage(
+                kind=kind,
+                message=message,
+                position=piece.position,
+                end_position=piece.end_position,
+                offset=piece.base_offset,
+                end_offset=None,
+                records=None,
+                batch=batch,
+            )
+        first, end = one.right_base_offset, one.right_base_offset + piece.span
+        fix = _fix_of(piece, first)
+        message = f"{offsets}, expected {offsets_text(first, end)}"
+        message += "" if fix is None else f": {fix} (in the base offset)"
+        records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
+        return Damage(
+            kind=kind,
+            message=message,
+            position=piece.position,
+            end_position=piece.end_position,
+            offset=first,
+            end_offset=end,
+            records=records,
+            batch=batch,
+            fix=fix,
+        )
+
+    # --- where the log begins and ends
+
+    @property
+    def start_offset(self) -> int:
+        return self.evidence.start_of(self.files[0].base_offset if self.files else None)
+
+    @cached_property
+    def sound_end(self) -> int:
+        """Gives the offset after the last batch of the log, or where an empty last file begins."""
+        first_base_offset = self.files[0].base_offset if self.files else 0
+        end_offset = self.log[-1].end_offset if self.log else first_base_offset
+        if self.files and self.files[-1].file.size() == 0:
+            end_offset = max(end_offset, self.files[-1].base_offset)
+        return max(end_offset, self.start_offset)
+
+    @cached_property
+    def end_offset(self) -> int:
+        """Gives the offset after the last batch of the log, or further, if there is proof that more was there."""
+        after = [one.damage for one in self._damage_after(len(self.log) - 1)]
+        reached = max(self.sound_end, self._last_base_offset)
+        return max(self.evidence.known_end, claimed_end(reached, after))
+
+    @cached_property
+    def _last_base_offset(self) -> int:
+        """Gives that of the last file that is not just a copy of others: the log reached to it."""
+        return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
+
+    @cached_property
+    def copies(self) -> set[int]:
+        """Gives the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
+        begins where the log ends.
+        """
+        return {n for n in self._hollow if not self.log or self._bases[n] != self.log[-1].end_offset}
+
+    @cached_property
+    def _hollow(self) -> set[int]:
+        hollow = {one.piece.file for one in self.displaced} - {piece.file for piece in self.log}
+        return hollow - {one.piece.file for one in self.displaced if one.fate in (Fate.PLACED, Fate.FLIPPED)}
+
+    @cached_property
+    def misnamed(self) -> set[int]:
+        """Gives the numbers of the files whose base offset lies within a batch of the log: no segment can begin there,
+        but the first, as a log may.
+        """
+        return {number for number, base_offset in enumerate(self._bases) if number and self._is_within(base_offset)}
+
+    def _is_within(self, offset: int) -> bool:
+        """Says whether a batch of the log begins below the offset, and ends above it."""
+        at = bisect_right(self.log, offset, key=_end_offset)
+        return any(
+            batch.base_offset < offset < batch.end_offset
+            for piece in self.log[at : at + 1]
+            if piece.base_offset < offset
+            for batch in self._batches_of(piece)
+        )
+
+    @cached_property
+    def unused(self) -> set[int]:
+        """Gives the numbers of the files that no offsets belong into; not the first, as the log begins at its name."""
+        return (self.copies | self.misnamed) - {0}
+
+    def file_of(self, offset: int) -> int:
+        """Gives the number of the file that offsets like that belong into, by the files' names."""
+        return self._used[max(bisect_right(self._used, offset, key=lambda number: self._bases[number]) - 1, 0)]
+
+    @cached_property
+    def _used(self) -> list[int]:
+        return [number for number in range(len(self.files)) if number not in self.unused]
+
+    @cached_property
+    def tail(self) -> Tail | None:
+        """Gives what follows the last sound batch of the last file; None if nothing does."""
+        if not self.damage:
+            return None
+        number, damage = self.damage[-1]
+        file = self.files[-1]
+        if number != len(self.files) - 1 or damage.end_position < file.file.size():
+            return None
+        return Tail(tail_kind(damage, self.evidence, self.sound_end, file.base_offset), file.path, damage)
+
+    @cached_property
+    def is_thinned(self) -> bool:
+        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
+        of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those,
+        nor is one that a recovery emptied. Damaged batches show nothing: a recovery cuts them out.
+        """
+        homes = {self.file_of(piece.base_offset) for piece in self._placed}
+        empty = (number for number in self._used[:-1] if not self.files[number].file.size())
+        has_legacy = any(piece.is_legacy for piece in self.log)
+        has_empty = has_legacy and any(n not in homes and not was_emptied(self.files[n].path) for n in empty)
+        return has_empty or any(piece.is_thinned for piece in self.log)
+
+    @cached_property
+    def compacted_below(self) -> int:
+        """Gives the offset below which holes are the cleaner's. A file that holds batches, but none of the log, proves
+        nothing: a recovery sets it aside.
+        """
+        sizes = [(self._bases[n], self.files[n].file.size()) for n in self._used if n not in self._hollow]
+        return self.evidence.compacted_below(sizes, is_thinned=self.is_thinned)
+
+    # --- batches and holes
+
+    @cached_property
+    def holes(self) -> list[Hole]:
+        """Gives all offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
+        return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
+
+    def end_before(self, offset: int) -> int:
+        """Gives where the batch of the log ends that comes before the one of that offset."""
+        at = bisect_right(self.log, offset, key=_end_offset)
+        end = self.log[at - 1].end_offset if at else self.start_offset
+        ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
+        bases = (self._bases[piece.file] for piece in self.log[at : at + 1] if self._bases[piece.file] <= offset)
+        return max([end, *bases, *takewhile(lambda end: end <= offset, ends)])
+
+    def _least_offset(self, piece: Piece, batch: Batch, next_offset: int) -> int:
+        """Gives where a batch may begin that does not show it: not before its file, if it stands in its own."""
+        base_offset = self._bases[piece.file]
+        return max(next_offset, base_offset) if base_offset <= batch.last_offset else next_offset
+
+    def items(self, start_offset: int) -> Iterator[Batch | Hole]:
+        """Gives the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
+        that begins before is explained whole, and given from there on.
+        """
+        start = max(start_offset, self.start_offset)
+        first = bisect_right(self.log, start, key=_end_offset)
+        before = self.log[first - 1].end_offset if first else self.start_offset
+        for item in self._items_after(first, max(before, self.start_offset)):
+            if not isinstance(item, Hole):
+                if item.last_offset >= start:
+                    yield item
+            elif item.end > start:
+                yield item if item.start >= start else replace(item, start=start)
+
+    def _items_after(self, first: int, next_offset: int) -> Iterator[Batch | Hole]:
+        for number in range(first, len(self.log)):
+            piece = self.log[number]
+            for batch in self.read(piece):
+                first_offset = first_offset_of(batch, self._least_offset(piece, batch, next_offset))
+                if first_offset > next_offset:
+                    if batch.position == piece.position:
+                        yield from self._explain(number - 1, next_offset, first_offset)
+                    else:
+                        yield from self._explain_undamaged(next_offset, first_offset, piece.file, batch.position)
+                yield batch
+                next_offset = max(next_offset, batch.last_offset + 1)
+        if next_offset < self.end_offset:
+            yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
+
+    def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
+        """Gives the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
+        offsets that its file may hold, or that its header names.
+        """
+        found = _together(self._damage_after(number), self._naming(start, end))
+        inner = self._edges[bisect_right(self._edges, start) : bisect_left(self._edges, end)]
+        for first, last in pairwise([start, *inner, end]):
+            low, high = bisect_right(self._bases, first) - 1, bisect_left(self._bases, last)
+            part = found[_first_of(found, low, 0) : _first_of(found, high, 0)]
+            part = [one for one in part if first < self._limit(one.number)]
+            part = _together(part, self._naming(first, last)) or self._damage_of_swapped(low)
+            yield from self._explain_part(number, first, last, part)
+
+    def _damage_of_swapped(self, number: int) -> list[FileDamage]:
+        """Finds the damage in the files whose offsets that file holds: what it held may be there, as after a swap."""
+        return [one for other in sorted(self._guests.get(number, ())) for one in self._damage_in(other)]
+
+    @cached_property
+    def _guests(self) -> dict[int, set[int]]:
+        """Gives, for the files that hold batches of the log but none of their own offsets, whose offsets they hold."""
+        found: dict[int, set[int]] = {}
+        for piece in self.log:
+            found.setdefault(piece.file, set()).add(self.file_of(piece.base_offset))
+        return {number: others for number, others in found.items() if number not in others}
+
+    def _damage_in(self, number: int) -> list[FileDamage]:
+        return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
+
+    def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
+        """Gives damaged batches whose headers say that they held some of these offsets, and no others."""
+        first = bisect_left(self._named, start, key=_named_offset)
+        for one in self._named[first : bisect_left(self._named, end, key=_named_offset)]:
+            if one.damage.end_offset is not None and one.damage.offset < one.damage.end_offset <= end:
+                yield one
+
+    @cached_property
+    def _named(self) -> list[FileDamage]:
+        """Sorts them by the offsets that their headers name."""
+        return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
+
+    def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
+        """Explains first what headers of damaged batches name; what is left between those is lost to the damage that
+        stands there, or beside.
+        """
+        named: list[_Loss] = []
+        for one in found:
+            first, last = one.damage.offset, one.damage.end_offset
+            if last is not None and (named[-1].end if named else start) <= first < last <= end:
+                named.append(_Loss(first, last, one))
+        next_offset, losses = start, list[_Loss | Hole]()
+        for number_of_named, after in enumerate([*named, None]):
+            limit = end if after is None else after.start
+            before = named[number_of_named - 1] if number_of_named else None
+            if next_offset < limit:
+                losses += self._explain_rest(next_offset, limit, before, after, found, number, whole=(start, end))
+            if after is not None:
+                losses.append(after)
+                next_offset = after.end
+        yield from self._merged(losses)
+
+    def _merged(self, losses: Sequence[_Loss | Hole]) -> Iterator[Hole]:
+        """Names each damage once, with all that it costs."""
+        pending: _Loss | None = None
+        for loss in losses:
+            if pending is not None:
+                if isinstance(loss, _Loss) and loss.at is pending.at:
+                    pending = pending._replace(end=loss.end)
+                    continue
+                yield self._damaged(pending)
+            pending = loss if isinstance(loss, _Loss) else None
+            if isinstance(loss, Hole):
+                yield loss
+        if pending is not None:
+            yield self._damaged(pending)
+
+    def _explain_rest(
+        self,
+        start: int,
+        end: int,
+        before: _Loss | None,
+        after: _Loss | None,
+        found: Sequence[FileDamage],
+        number: int,
+        *,
+        whole: tuple[int, int],
+    ) -> Iterator[_Loss | Hole]:
+        """Explains offsets of the hole `whole` that no damaged batch's header names."""
+        low = before.at.place if before is not None else (-1, 0)
+        high = after.at.place if after is not None else (len(self.files), 0)
+        at = bisect_right(found, low, key=_place_of)
+        if at < len(found) and found[at].place < high:
+            yield _Loss(start, end, found[at])
+            return
+        file, position = (self.log[number].file, self.log[number].end_position) if number >= 0 else (0, 0)
+        beside = before or after
+        is_end = number == len(self.log) - 1
+        for hole in self._explain_undamaged(start, end, file, position, is_end=is_end, whole=whole):
+            is_beside = beside is not None and hole.reason in (HoleReason.UNKNOWN, HoleReason.MISSING)
+            if after is not None and hole.reason is HoleReason.COMPACTED and _hides_first_offset(after.at.damage):
+                yield _Loss(hole.start, hole.end, after.at)
+            else:
+                yield _Loss(hole.start, hole.end, beside.at) if beside is not None and is_beside else hole
+
+    def _explain_undamaged(
+        self,
+        start: int,
+        end: int,
+        file: int,
+        position: int,
+        *,
+        is_end: bool = False,
+        whole: tuple[int, int] | None = None,
+    ) -> Iterator[Hole]:
+        """Explains offsets to which no damage answers. `whole` is the hole that they are a part of, if it is more."""
+        if self.files:
+            path = self.files[-1 if is_end else file].path
+        else:  # all of them are gone
+            path = self.evidence.directory / offset_file_name(start, LOG_SUFFIX)
+        holes = explain_holes(
+            start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
+            is_end=is_end and end > self._last_base_offset,
+        )  # fmt: skip
+        own = bisect_right(self._bases, start) - 1
+        first, last = whole or (start, end)
+        is_all_of_it = (
+            own in self._overwritten and first <= max(self._bases[own], self.start_offset) and last >= self._limit(own)
+        )
+        for hole in holes:
+            if hole.reason is HoleReason.COMPACTED and is_all_of_it:
+                path = self.files[own].path
+                why = f"the cleaner was at this log, but {path.name} holds batches of other offsets in their place"
+                yield replace(hole, reason=HoleReason.UNKNOWN, evidence=why, path=path, position=0, end_position=0)
+            else:
+                yield hole
+
+    @cached_property
+    def _overwritten(self) -> set[int]:
+        """Gives the numbers of the files that hold batches of the log, and none that begins with an offset of theirs;
+        the last file takes all.
+        """
+        holding, own = set[int](), set[int]()
+        for piece in self.log:
+            holding.add(piece.file)
+            if self._bases[piece.file] <= piece.base_offset < self._limit(piece.file):
+                own.add(piece.file)
+        return holding - own - {len(self.files) - 1}
+
+    def _damaged(self, loss: _Loss) -> Hole:
+        damage = loss.at.damage
+        return Hole(
+            start=loss.start,
+            end=loss.end,
+            reason=HoleReason.DAMAGED,
+            evidence=f"{damage.kind}: {damage.message}",
+            path=self.files[loss.at.number].path,
+            position=damage.position,
+            end_position=damage.end_position,
+            damage=damage,
+        )
+
+    def _damage_after(self, number: int) -> list[FileDamage]:
+        """Gives the damage in the files between the log's piece of that number and the next; batches that stand
+        elsewhere do not count.
+        """
+        at = bisect_right(self._standing, number)
+        before = self.standing[at - 1] if at else None
+        after = self.standing[at] if at < len(self.standing) else None
+        start = 0 if before is None else _first_of(self.damage, before.file, before.end_position)
+        end = None if after is None else _first_of(self.damage, after.file, after.position)
+        return self.damage[start:end]
+
+    def _is_placed(self, piece: Piece) -> bool:
+        at = bisect_right(self._placed, (piece.file, piece.position), key=_place)
+        return at > 0 and _place(piece) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
+
+
+def _piece_of(number: int, batch: Batch) -> Piece:
+    base_offset = first_offset_of(batch, batch.last_offset)
+    end_offset, end_position = batch.last_offset + 1, batch.position + batch.size_bytes
+    span = end_offset - base_offset
+    piece = Piece(
+        file=number,
+        position=batch.position,
+        end_position=end_position,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        span=span,
+        first_end_offset=end_offset,
+        batches=1,
+        crc=batch.crc,
+        shift=stated_offset(batch) - base_offset,
+    )
+    if isinstance(batch, RecordBatch):
+        is_of_cleaner = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
+    else:
+        is_of_cleaner = lacks_some(batch)
+        piece = replace(piece, is_legacy=True)
+    return replace(piece, is_thinned=True) if is_of_cleaner else piece
+
+
+def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
+    stored = (piece.base_offset + piece.shift).to_bytes(8, "big", signed=True)
+    right = (right_base_offset + piece.shift).to_bytes(8, "big", signed=True)
+    return _byte_fix(piece.position, stored, right)
+
+
+def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
+    """Gives the one byte in which they differ; None if more do."""
+    others = [at for at in range(len(stored)) if stored[at] != right[at]]
+    return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
+
+
+def _hides_first_offset(damage: Damage) -> bool:
+    """Says whether a damaged batch may have held offsets before those that its header names: a compressed message of
+    magic 0 or 1 names the last one alone.
+    """
+    batch = damage.batch
+    if not isinstance(batch, LegacyRecordBatch) or not batch.attributes & CODEC_MASK:
+        return False
+    is_believed = batch.computed_crc() == batch.crc and bool(_covered_offsets(batch))
+    return damage.end_offset == damage.offset + 1 and not is_believed
+
+
+def _covered_offsets(batch: Batch) -> list[int]:
+    """Gives the offsets inside a compressed message of magic 0, which its checksum covers; none of any other batch."""
+    if not isinstance(batch, LegacyRecordBatch) or batch.magic or not batch.attributes & CODEC_MASK:
+        return []
+    return inner_offsets(batch)
+
+
+def _misstated(batch: Batch) -> Damage | None:
+    """Names a compressed message of magic 0 whose offset is not that of the last one inside; None if it is, or does not
+    show.
+    """
+    offsets = _covered_offsets(batch)
+    if not offsets or offsets[-1] == batch.last_offset:
+        return None
+    stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
+    fix, inside = _byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
+    return Damage(
+        kind=DamageKind.OFFSETS_NOT_RISING,
+        message=f"offset {batch.last_offset} of a compressed message with {inside} in it"
+        + ("" if fix is None else f": {fix}"),
+        position=batch.position,
+        end_position=batch.position + batch.size_bytes,
+        offset=offsets[0],
+        end_offset=offsets[-1] + 1,
+        records=len(offsets),
+        batch=batch,
+        fix=fix,
+    )
+
+
+def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
+    """Names a batch right after zeros, which may have taken its base offset too: what it holds is sound, but its
+    offsets are not known. The batch that follows shows them, if there is one.
+    """
+    first, end = 0, None
+    if isinstance(batch, RecordBatch) and following is not None:
+        end = stated_offset(following)
+        first = end - batch.last_offset_delta - 1
+    message = "the zeros before it reach into its base offset"
+    end_position = batch.position + batch.size_bytes
+    return Damage(
+        kind=DamageKind.ZEROED,
+        message=message,
+        position=batch.position,
+        end_position=end_position,
+        offset=first,
+        end_offset=end,
+        records=None,
+        batch=batch,
+    )
+
+
+def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
+    """Gives both in order of files and positions, each once."""
+    return sorted({one.place: one for one in (*found, *others)}.values(), key=_place_of)
+
+
+def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
+    """Finds where in a list in order of files and positions those from that place on begin."""
+    return bisect_left(found, (number, position), key=_place_of)
+
+
+def _place_of(one: FileDamage) -> tuple[int, int]:
+    return one.place
+
+
+def _named_offset(one: FileDamage) -> int:
+    return one.damage.offset
+
+
+def _place(piece: Piece) -> tuple[int, int]:
+    return piece.file, piece.position
+
+
+def _end_offset(piece: Piece) -> int:
+    return piece.end_offset

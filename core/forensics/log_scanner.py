@@ -1,0 +1,381 @@
+"""The one way to read a partition's log, sound or damaged: every command, recovery and Spark stand on it.
+
+`LogScanner.items` gives, in order of offsets, the sound batches that are the log, and for all other offsets a `Hole`
+with its reason and what proves it. `end_offset` and `tail` say where the log ends, and whether cleanly, torn by a
+crash, or damaged. docs/reading.md has the rules.
+
+A sound log is read once, batch after batch. At the first thing that a batch and its neighbours can't explain, the whole
+partition is read for a `LogMap`, and everything else is answered from that: so that reading along and reading at once
+say the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+from core.common.errors import CorruptRecordError
+from core.files.file_records import FileRecords
+from core.forensics.batch_scanner import BatchScanner
+from core.forensics.damage import Damage, shows_compaction
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
+from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
+from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.forensics.log_map import LogMap
+
+AFTER_ALL_OFFSETS = 1 << 62
+_CHECKED_BATCHES = 8
+_READ_BYTES = 256 * 1024
+"""The size of a read: it and its batches stay in a core's cache until they were looked at."""
+
+_EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
+"""Reasons for holes in a log that nothing is wrong with."""
+
+
+class ReadableSegment(Protocol):
+    """A segment with open files, as `LogScanner` needs it."""
+
+    base_offset: int
+
+    @property
+    def records(self) -> FileRecords: ...
+
+    def position_before(self, offset: int) -> int:
+        """Gives a position that begins a batch at or before the one that holds `offset`."""
+
+
+def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
+    """Gives the segments' base offsets and sizes."""
+    return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
+
+
+class LogScanner:
+    """Reads one partition's segments as they were when they were opened; owned by one task.
+
+    I1 batches and holes cover [start_offset, end_offset) without overlap
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[ReadableSegment],
+        evidence: KnownOffsets,
+        given_up: Sequence[tuple[int, int]] = (),
+        *,
+        is_live: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`given_up` are offsets [start, end) that recoveries gave up. `is_live` says, when something odd is met at the
+        log's end, whether somebody writes to it just now: then it is not called damaged there. Raises AccessError if a
+        file can't be read.
+        """
+        self._segments = segments
+        self._evidence = evidence
+        self._given_up = given_up
+        self._ask_whether_live = is_live
+        self._rising: dict[int, int] = {}  # by segment, from which position on
+        self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # what was asked last
+        self.tail: Tail | None = None
+        """What follows the last batch, as far as that is known by now; None if nothing does."""
+        self._is_end_lost = False
+        self._own_end: int | None = None  # where the last file ends, if the map was not needed to tell
+        self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
+        self.sound_end = self.end_offset = self.start_offset
+        if segments:
+            self._find_end()
+        elif evidence.known_end > self.start_offset and not self.is_live:
+            self._take_end_of_map()  # all of its files are gone
+        self.start_offset = min(self.start_offset, self.end_offset)
+
+    @cached_property
+    def is_live(self) -> bool:
+        return self._ask_whether_live()
+
+    @cached_property
+    def map(self) -> LogMap:
+        """Reads everything at once, when it is first used. If the last file alone decided the log's end, it is the
+        map's as well: no batch from elsewhere goes after it, unless something knows that the log reached so far.
+        """
+        from core.forensics.log_map import LogFile, LogMap  # most logs need none
+
+        files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
+        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Gives those of the segments, in bytes, when they were opened."""
+        return [size for _, size in sizes_of(self._segments)]
+
+    @property
+    def lone_tail(self) -> Tail | None:
+        """Gives the tail, to be reported once all was read; None if a lost hole goes up to the log's end."""
+        return None if self._is_end_lost else self.tail
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether something odd was met."""
+        return "map" in self.__dict__
+
+    # --- the end
+
+    def _find_end(self) -> None:
+        """Finds it by the headers from the last index entry on, and the checksums of the last few batches; by all there
+        is, if that is not a sound end.
+        """
+        last = self._segments[-1]
+        if not last.records.size_bytes and (not self._are_in_place or self._reaches_beyond(last.base_offset)):
+            self._take_end_of_map()
+            return
+        next_offset, position = last.base_offset, last.position_before(AFTER_ALL_OFFSETS)
+        is_known = position == 0
+        ends: deque[tuple[int, int]] = deque([(next_offset, position)], _CHECKED_BATCHES)  # where batches begin
+        try:
+            for batch in last.records.iter_headers(position):
+                base_offset, end_offset = _offsets_of(batch)
+                if base_offset < next_offset or (is_known and base_offset != next_offset):
+                    self._take_end_of_map()
+                    return
+                is_known, next_offset, position = True, end_offset, batch.position + batch.size_bytes
+                ends.append((next_offset, position))
+            if last.records.size_bytes and last.records.read_header(0).next_offset > next_offset:
+                self._take_end_of_map()
+                return
+        except CorruptRecordError:
+            if self.is_live:
+                self._set_end(next_offset, [])
+                return
+        self._check_end(*ends[0])
+
+    def _reaches_beyond(self, offset: int) -> bool:
+        """Says whether the last segment that is not empty has batches beyond, or nobody can say."""
+        holding = [segment for segment in self._segments if segment.records.size_bytes]
+        try:
+            for segment in holding[-1:]:
+                position = segment.position_before(AFTER_ALL_OFFSETS)
+                if any(batch.last_offset >= offset for batch in segment.records.iter_headers(position)):
+                    return True
+        except CorruptRecordError:
+            return True
+        return False
+
+    def _check_end(self, next_offset: int, position: int) -> None:
+        """Reads the last batches, from that position on."""
+        damage: list[Damage] = []
+        is_known, has_sound = position == 0, position > 0
+        for item in self._walk(len(self._segments) - 1).walk_from(position):
+            if isinstance(item, Damage):
+                damage.append(item)
+            elif damage:
+                is_known = False
+                break
+            elif not isinstance(item, RecordBatch) and contradicts(item, next_offset if is_known else -1):
+                self._own_end = next_offset if is_known else None
+                self._take_end_of_map()
+                return
+            else:
+                next_offset, is_known, has_sound = item.last_offset + 1, True, True
+        if is_known and (has_sound or not damage or self.is_live):  # what it held may stand elsewhere
+            self._set_end(next_offset, damage)
+        else:
+            self._take_end_of_map()
+
+    def _set_end(self, sound_end: int, damage: Sequence[Damage]) -> None:
+        self._own_end = self.sound_end = self.end_offset = max(sound_end, self.start_offset)
+        if (damage or self.sound_end < self._evidence.known_end) and not self.is_live:
+            self.end_offset = max(self.sound_end, self._evidence.known_end, claimed_end(self.sound_end, damage))
+            self._set_tail(damage)
+
+    def _set_tail(self, damage: Sequence[Damage]) -> None:
+        if damage and not self.is_live:
+            last = self._segments[-1]
+            kind = tail_kind(damage[-1], self._evidence, self.sound_end, last.base_offset)
+            self.tail = Tail(kind, last.records.path, damage[-1])
+
+    def _take_end_of_map(self) -> None:
+        self.sound_end = self.map.sound_end
+        self.end_offset = self.map.sound_end if self.is_live else self.map.end_offset
+        self.tail = None if self.is_live else self.map.tail
+
+    def _walk(self, number: int) -> BatchScanner:
+        segment = self._segments[number]
+        records = segment.records
+        limit = self._limit(number)
+        return BatchScanner(records.path, segment.base_offset, limit, file=records.file, read_bytes=_READ_BYTES)
+
+    def _limit(self, number: int) -> int | None:
+        """Gives where the next segment begins."""
+        return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
+
+    # --- batches and holes
+
+    def items(self, start_offset: int) -> Iterator[Batch | Hole]:
+        """Gives the batches of the log with offsets from there on, and the holes between them, up to the log's end."""
+        return chain.from_iterable(self.pages(start_offset))
+
+    def pages(self, start_offset: int) -> Iterator[list[Batch | Hole]]:
+        """Gives the same, as many together as were read together; no page is empty."""
+        next_offset: int | None = max(start_offset, self.start_offset)
+        if not self.is_mapped:
+            next_offset = yield from self._read_along(max(start_offset, self.start_offset))
+        if next_offset is not None:
+            for item in self._read_by_map(next_offset):
+                yield [item]
+
+    def _read_by_map(self, start_offset: int) -> Iterator[Batch | Hole]:
+        if not self.is_live:
+            self.tail, self.sound_end = self.map.tail, self.map.sound_end  # the last file alone may have misled
+        for item in self.map.items(start_offset):
+            if isinstance(item, Hole):
+                if item.start >= self.end_offset:
+                    return
+                is_loss = item.reason in (HoleReason.DAMAGED, HoleReason.MISSING)
+                self._is_end_lost = self._is_end_lost or (is_loss and item.end == self.end_offset)
+            yield item
+
+    def _read_along(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
+        """Reads; gives the offset from which the map must decide; None if all was read."""
+        first_base_offset = self._segments[0].base_offset if self._segments else next_offset
+        if next_offset < first_base_offset:
+            holes = self._explain(next_offset, first_base_offset, 0, 0)
+            if not _are_expected(holes):
+                return next_offset
+            yield [*holes]
+            next_offset = first_base_offset
+        return (yield from self._read_segments(next_offset))
+
+    def _read_segments(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
+        """Reads from an offset that is not before the first of them."""
+        first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
+        tail: list[Damage] = []
+        for number in range(first, len(self._segments)):
+            segment, limit = self._segments[number], self._limit(number)
+            position = segment.position_before(next_offset) if number == first else 0
+            expected = segment.base_offset if position == 0 else -1
+            walk = self._walk(number)
+            for found in walk.pages_from(position):
+                if isinstance(found, Damage):
+                    if limit is not None or found.end_position < walk.size_bytes:
+                        return next_offset
+                    tail.append(found)
+                    continue
+                page: list[Batch | Hole] = []
+                is_well, expected, next_offset = self._take(found, page, number, expected, next_offset)
+                if page:
+                    yield page
+                if not is_well:
+                    return next_offset
+        if tail and self.tail is None:
+            self._set_tail(tail)
+        return next_offset if next_offset < self.end_offset and not self.is_live else None
+
+    def _take(
+        self, found: Sequence[Batch], page: list[Batch | Hole], number: int, expected: int, next_offset: int
+    ) -> tuple[bool, int, int]:
+        """Appends to the page what of the batches found in a segment is to be given, with the holes between. `expected`
+        is where the batch before them ended, -1 if there is none; `next_offset` is to be given next. Gives whether the
+        map is not needed, and the same two after them.
+        """
+        limit = self._limit(number)
+        for batch in found:
+            base_offset, end_offset = _offsets_of(batch)
+            if not isinstance(batch, RecordBatch) and self._is_doubtful(number, batch, expected):
+                return False, expected, next_offset
+            if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
+                page.append(batch)
+                expected = next_offset = end_offset
+                continue
+            if base_offset != expected and not self._may_stand(number, batch, base_offset, expected):
+                return False, expected, next_offset
+            if limit is not None and end_offset > limit:
+                return False, expected, next_offset
+            expected = end_offset
+            if end_offset <= next_offset:
+                continue
+            start = first_offset_of(batch, max(next_offset, self._segments[number].base_offset))
+            if start > next_offset:
+                holes = self._explain(next_offset, start, number, batch.position)
+                if not _are_expected(holes) or not self._are_in_place:
+                    return False, expected, next_offset
+                page += holes
+            page.append(batch)
+            next_offset = end_offset
+        return True, expected, next_offset
+
+    def _is_doubtful(self, number: int, batch: Batch, expected: int) -> bool:
+        """Says whether the offsets in a message of magic 0 or 1 do not lie between those of its neighbours."""
+        records = self._segments[number].records
+        return contradicts(batch, expected) or records.overlaps_next(batch, expected, records.size_bytes)
+
+    def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
+        """Says whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it.
+        Offsets may be missing if it is known why, and if they rise from there to the segment's end.
+        """
+        if base_offset < max(expected, self._segments[number].base_offset):
+            return False
+        if expected < 0:
+            return True
+        if not isinstance(batch, RecordBatch):  # its first offset is inside
+            return self._rises_from(number, batch.position)
+        holes = self._explain(expected, base_offset, number, batch.position)
+        return _are_expected(holes) and self._rises_from(number, batch.position)
+
+    @cached_property
+    def _are_in_place(self) -> bool:
+        """Whether each segment begins with offsets of its own, by the first header: what is missing from one may stand
+        in another, which a reading that begins after that would not meet.
+        """
+        for number, segment in enumerate(self._segments):
+            limit = self._limit(number)
+            with contextlib.suppress(CorruptRecordError):
+                if segment.records.size_bytes:
+                    first = segment.records.read_header(0)
+                    if stated_offset(first) < segment.base_offset or first.next_offset > (limit or AFTER_ALL_OFFSETS):
+                        return False
+        return True
+
+    def _rises_from(self, number: int, position: int) -> bool:
+        """Says whether the headers of the segment's batches rise from there on; looks once at each segment."""
+        known = self._rising.get(number)
+        if known is not None and known <= position:
+            return True
+        records, limit = self._segments[number].records, self._limit(number)
+        if not records.do_offsets_rise(position, records.size_bytes, AFTER_ALL_OFFSETS if limit is None else limit):
+            return False
+        self._rising[number] = position
+        return True
+
+    @cached_property
+    def _compacted_below(self) -> int:
+        is_thinned = shows_compaction(segment.records for segment in self._segments)
+        return self._evidence.compacted_below(sizes_of(self._segments), is_thinned=is_thinned)
+
+    def _explain(self, start: int, end: int, number: int, position: int) -> list[Hole]:
+        """Explains a hole before a batch at that position; a reading asks twice for most."""
+        asked = start, end, number, position
+        if self._explained is None or self._explained[0] != asked:
+            path = self._segments[number].records.path
+            holes = explain_holes(
+                start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
+            )
+            self._explained = asked, holes
+        return self._explained[1]
+
+
+def _are_expected(holes: Sequence[Hole]) -> bool:
+    for hole in holes:  # noqa: SIM110 - at each hole of a log that somebody reads
+        if hole.reason not in _EXPECTED:
+            return False
+    return True
+
+
+def _offsets_of(batch: Batch) -> tuple[int, int]:
+    """Gives [first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
+    if isinstance(batch, RecordBatch):
+        return batch.base_offset, batch.base_offset + batch.last_offset_delta + 1
+    return batch.last_offset, batch.next_offset

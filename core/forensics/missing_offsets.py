@@ -1,0 +1,284 @@
+"""Explains offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.files.file_names import LEADER_EPOCH_CHECKPOINT, LOG_SUFFIX, offset_file_name
+from core.forensics.damage import Damage, DamageKind
+from core.forensics.known_offsets import KnownOffsets, WrongLine
+from core.records.batches import contradicts
+from core.records.record_batch import RecordBatch
+
+
+class HoleReason(StrEnum):
+    """Reasons why no batch holds some offsets."""
+
+    DAMAGED = "damaged"
+    MISSING = "missing"
+    TRUNCATED = "truncated"
+    COMPACTED = "compacted"
+    UNKNOWN = "unknown"
+
+
+LOSSES = frozenset((HoleReason.DAMAGED, HoleReason.MISSING, HoleReason.TRUNCATED, HoleReason.UNKNOWN))
+"""Reasons that a reader should not pass over in silence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets [start, end) that no batch of the log holds.
+
+    `position` and `end_position` are the bytes of the damage in the file `path`, or twice the place where the batches
+    should stand. `damage` is what is wrong there, if the reason is DAMAGED.
+    """
+
+    start: int
+    end: int
+    reason: HoleReason
+    evidence: str
+    path: Path
+    position: int
+    end_position: int
+    damage: Damage | None = None
+    is_end: bool = False
+    """Whether the log's last batch lies before them."""
+
+    @property
+    def records(self) -> int:
+        """Counts the records that are lost: as many as the damaged batch's header says, or else one for each offset. A
+        transaction's marker is none.
+        """
+        damage = self.damage
+        if damage is None or damage.records is None or (damage.offset, damage.end_offset) != (self.start, self.end):
+            return self.end - self.start
+        return damage.records
+
+    @property
+    def offsets_text(self) -> str:
+        return offsets_text(self.start, self.end)
+
+    @property
+    def absence_text(self) -> str:
+        """Says that the offsets are not there; for holes without any damage."""
+        return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
+
+    def error(self) -> CorruptRecordError:
+        """Gives what a reader raises that may not pass over it."""
+        offsets = f"{self.offsets_text}: " if self.end > self.start else ""
+        position = self.position if self.damage is not None else -1
+        return CorruptRecordError(f"{offsets}{self.evidence}", position=position, path=str(self.path))
+
+
+class TailKind(StrEnum):
+    """Kinds of what follows the last batch of a log in its last file."""
+
+    TORN = "torn"
+    """What a crash leaves: a batch that was being written, or zeros."""
+    PREALLOCATED = "preallocated"
+    """Zeros up to the size that a file got when it was made (`preallocate=true`): a broker that is killed, or a copy of
+    a running one's disk, leaves them. There never was anything.
+    """
+    WRONG = "wrong"
+    """Bytes that no crash explains, or any that follow the end of a log that was stopped cleanly."""
+
+
+class Tail(NamedTuple):
+    """The bytes after a log's last batch."""
+
+    kind: TailKind
+    path: Path
+    damage: Damage
+
+    def __str__(self) -> str:
+        return f"{self.path} position {self.damage.position}: {self.damage.kind}: {self.damage.message}"
+
+    def as_hole(self, end_offset: int) -> Hole:
+        """Gives the damage as a hole without offsets: none is known to be lost with it."""
+        damage = self.damage
+        why = f"{damage.kind}: {damage.message}"
+        return Hole(
+            start=end_offset,
+            end=end_offset,
+            reason=HoleReason.DAMAGED,
+            evidence=why,
+            path=self.path,
+            position=damage.position,
+            end_position=damage.end_position,
+            damage=damage,
+        )
+
+
+def explain_holes(
+    start: int,
+    end: int,
+    evidence: KnownOffsets,
+    given_up: Sequence[tuple[int, int]],
+    path: Path,
+    position: int,
+    *,
+    compacted_below: int,
+    is_end: bool = False,
+) -> list[Hole]:
+    """Explains why no batch holds offsets [start, end), if no damage stands there: `given_up` are those of the recovery
+    journal, holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+
+    A recovery takes batches out between holes that were there before. So each part that it gave up is a hole of its
+    own, and so is each part between.
+    """
+    whole, holes = (start, end), []
+    edges = sorted({offset for one in given_up for offset in one if start < offset < end}) if given_up else ()
+    for last in (*edges, end):
+        hole = _explain_part(
+            start, last, evidence, given_up, path, position, whole=whole, compacted_below=compacted_below,
+            is_end=is_end,
+        )  # fmt: skip
+        holes.append(hole)
+        start = last
+    return holes
+
+
+def _explain_part(
+    start: int,
+    end: int,
+    evidence: KnownOffsets,
+    given_up: Sequence[tuple[int, int]],
+    path: Path,
+    position: int,
+    *,
+    whole: tuple[int, int],
+    compacted_below: int,
+    is_end: bool,
+) -> Hole:
+    """Explains offsets [start, end) of a hole. What is known of a segment counts for all offsets of `whole`, the hole
+    [first, last) that they are a part of.
+    """
+    whole_start, whole_end = whole
+
+    def hole(reason: HoleReason, why: str) -> Hole:
+        return Hole(
+            start=start,
+            end=end,
+            reason=reason,
+            evidence=why,
+            path=path,
+            position=position,
+            end_position=position,
+            is_end=is_end,
+        )
+
+    if any(first <= start and end <= last for first, last in given_up):
+        return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
+    for error in evidence.unreadable:
+        if whole_start <= error.offset < whole_end:
+            return unreadable_hole(error, start, end)
+    is_start = evidence.known_start is not None and end <= evidence.first_base_offset
+    missing = [base for base in evidence.lone_indexes if (is_start or whole_start <= base) and base < end]
+    if missing:
+        base, count = missing[-1 if is_start else 0], f"{'at least ' * is_end}{end - start} records"
+        if end <= compacted_below:
+            count = f"at most {count}, because the cleaner was at this log"
+        is_end, path = False, path.with_name(offset_file_name(base, LOG_SUFFIX))
+        return hole(HoleReason.MISSING, f"segment {base} is missing: {offsets_text(start, end)}, {count}")
+    if is_start:
+        began = f"{LEADER_EPOCH_CHECKPOINT} says that the log began at offset {evidence.known_start}"
+        return hole(HoleReason.UNKNOWN, f"{began}, and nothing shows that what lies below {end} was deleted")
+    if is_end:
+        return hole(
+            HoleReason.MISSING, f"the log ends at offset {whole_start}, {evidence.source} knows of offset {end - 1}"
+        )
+    if end <= compacted_below:
+        cut = evidence.find_truncated_segment(start, whole_end)
+        if cut is None:
+            return hole(HoleReason.COMPACTED, "the cleaner was at this log")
+        path, position = cut.path, cut.position
+        return hole(HoleReason.UNKNOWN, f"the cleaner was at this log, but the segment was cut short: {cut.evidence}")
+    return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
+
+
+def find_lost_start(evidence: KnownOffsets, given_up: Sequence[tuple[int, int]], path: Path) -> Hole | None:
+    """Finds the offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
+    deletion nor a recovery took them.
+    """
+    end = evidence.first_base_offset
+    start = evidence.start_of(end)
+    if start >= end:
+        return None
+    if any(first <= start and end <= last for first, last in given_up):
+        return None
+    (hole,) = explain_holes(start, end, evidence, (), path, 0, compacted_below=0)
+    return hole
+
+
+def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
+    """Makes a hole without offsets of a log start that is not believed: none is lost with it."""
+    return Hole(
+        start=start_offset,
+        end=start_offset,
+        reason=HoleReason.DAMAGED,
+        evidence=str(wrong),
+        path=wrong.path,
+        position=wrong.position,
+        end_position=wrong.end_position,
+    )
+
+
+def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
+    """Makes one of the offsets of a segment that can't be opened."""
+    return Hole(
+        start=start,
+        end=end,
+        reason=HoleReason.DAMAGED,
+        evidence=f"{DamageKind.UNREADABLE}: {error.cause}",
+        path=Path(error.path),
+        position=0,
+        end_position=0,
+    )
+
+
+def tail_kind(damage: Damage, evidence: KnownOffsets, sound_end: int, last_base_offset: int) -> TailKind:
+    """Says whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last
+    segment begins at `last_base_offset`.
+    """
+    is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
+    was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
+    if not is_crash or was_stopped or evidence.known_end > sound_end:
+        return TailKind.WRONG
+    is_full = damage.kind is DamageKind.ZEROED and not all(damage.end_position % unit for unit in _FULL_SIZES)
+    return TailKind.PREALLOCATED if is_full else TailKind.TORN
+
+
+FULL_SIZE_UNIT = 100_000
+_FULL_SIZES = (1 << 18, FULL_SIZE_UNIT)
+"""Of one of these `segment.bytes` is a multiple, and what a crash leaves hardly ever."""
+
+
+def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
+    """Finds where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after
+    it: of those that lie whole in the file, and whose offsets follow.
+    """
+    for one in damage:
+        batch = one.batch
+        if one.kind is DamageKind.OFFSETS_NOT_RISING and batch is not None and not contradicts(batch, -1):
+            continue  # unlike those inside a compressed message, its offsets are in no checksum
+        is_whole = (
+            one.fix is not None or not isinstance(batch, RecordBatch) or batch.count == batch.last_offset_delta + 1
+        )
+        if batch is not None and is_whole and one.offset == end_offset and one.end_offset is not None:
+            end_offset = one.end_offset
+    return end_offset
+
+
+def offsets_text(start: int, end: int) -> str:
+    """Writes `offset 7`, or `offsets 7 to 9`."""
+    return f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+
+
+def offsets_are(start: int, end: int) -> str:
+    """Writes `offset 7 is`, or `offsets 7 to 9 are`."""
+    return f"{offsets_text(start, end)} {'is' if end == start + 1 else 'are'}"

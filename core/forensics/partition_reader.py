@@ -1,0 +1,465 @@
+"""Reads a partition's folder from outside: no lock, no write, beside a live writer too.
+
+What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
+read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
+knows) and where the first open one begins (from the newest snapshot and the batches after it).
+
+A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
+that waits as `.swap` stands for those that it replaces already, and if the folder changed while it was opened, it is
+opened again. Indexes that are of other files by then are not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import repeat
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.common.filesystem import FileSystem, access_error
+from core.common.salvaging_file import is_of_the_file, unreadable_error
+from core.common.steps import finish
+from core.files.file_names import (
+    CLEANED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    locate_partition,
+    parse_offset_file_name,
+)
+from core.files.transaction_marker import FateKind, Marker
+from core.forensics.known_offsets import KnownOffsets, WrongLine
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
+from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
+from core.forensics.open_log_files import is_written_to
+from core.forensics.open_transactions import find_open_transactions
+from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, markers_in
+from core.forensics.recovery_journal import joined_ranges, read_lost_offsets
+from core.forensics.segment_lookup import find_by_timestamp
+from core.forensics.segment_reader import SegmentReader
+from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
+from core.records.batches import Batch, first_offset_of
+from core.records.record_batch import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from core.forensics.transaction_evidence import TransactionEvidence
+    from core.forensics.transaction_resolution import TransactionFate
+
+
+class PartitionReader:
+    """Owned by one task. Offsets are those at the time of opening; `refresh` looks again."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        evidence: KnownOffsetsOfDirectory | None = None,
+        log_start_offset: int | None = None,
+        find_high_watermark: Callable[[], int | None] = lambda: None,
+        filesystem: FileSystem | None = None,
+        on_no_folder: Callable[[AccessError], None] | None = None,
+        is_locked: bool = False,
+    ) -> None:
+        """`evidence` is what the data directory says, which is read if it is not given;
+        `log_start_offset` stands for its log start. `find_high_watermark` is called whenever the folder is looked at:
+        nothing at or above it is read; None is no limit. Raises AccessError if the folder can't be read; or calls
+        `on_no_folder`, and the log is empty. With `is_locked` the caller holds the directory's lock, so that nobody
+        writes to the log.
+        """
+        self.directory = directory
+        self._filesystem = filesystem or FileSystem()
+        self._partition, self.root = locate_partition(directory)
+        self._evidence = evidence or KnownOffsetsOfDirectory(self.root)
+        self._given_start = log_start_offset
+        self._find_high_watermark = find_high_watermark
+        self.segments: list[SegmentReader] = []
+        self._names: set[str] = set()
+        self._on_no_folder = on_no_folder
+        self._is_locked = is_locked
+        self.unreadable: list[UnreadableFileError] = []
+        """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
+        self.end_offset = 0
+        """After the last record that may be read."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Looks again at what there is."""
+        try:
+            segments = self._open_segments()
+            evidence = self._evidence.of(self.directory, self._partition)
+        except OSError as error:
+            failure = access_error(error, error.filename or self.directory, "read")
+            if self._on_no_folder is None:
+                raise failure from error
+            self._on_no_folder(failure)
+            segments, evidence = [], KnownOffsets()
+        evidence = replace(evidence, unreadable=tuple(self.unreadable))
+        if self._given_start is not None:
+            evidence = replace(evidence, log_start_offset=self._given_start)
+        self.close()
+        self.segments = segments
+        self._log_evidence = evidence
+        given_up = self._given_up = read_lost_offsets(self.directory)
+        self.reading = LogScanner(segments, evidence, given_up, is_live=self._is_live)
+        self.start_offset = self.reading.start_offset
+        high_watermark = self._find_high_watermark()
+        end_offset = self.reading.end_offset
+        self.end_offset = end_offset if high_watermark is None else min(end_offset, high_watermark)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._limit = AFTER_ALL_OFFSETS if high_watermark is None else high_watermark
+        for name in ("last_stable_offset", "transaction_evidence", "transaction_fates"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def wrong_start(self) -> WrongLine | None:
+        """The log start that is not believed."""
+        return self._log_evidence.wrong_start
+
+    def _is_live(self) -> bool:
+        """Says whether somebody writes to the log: the directory's lock is held, or there is more than at opening."""
+        if self._is_locked:
+            return False
+        try:
+            return is_written_to(self.root, self.segments[-1:]) or self._list().keys() != self._names
+        except OSError:
+            return True
+
+    def _open_segments(self) -> list[SegmentReader]:
+        """Opens what is listed, and does so again if the list has changed by then: retention takes segments from the
+        front, and the cleaner puts new ones in their places.
+        """
+        while True:
+            names = self._list()
+            segments: list[SegmentReader] = []
+            unreadable: list[UnreadableFileError] = []
+            with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
+                for offset, path in _log_files(self.directory, names):
+                    try:
+                        segments.append(SegmentReader(path, offset, self._filesystem))
+                    except OSError as error:
+                        if not is_of_the_file(error) and not path.is_symlink():
+                            raise
+                        unreadable.append(unreadable_error(error, path, offset=offset))
+                    else:
+                        opened.callback(segments[-1].close)
+                if self._list() == names:
+                    self._names = set(names)
+                    self.unreadable = unreadable
+                    opened.pop_all()
+                    return _without_replaced(segments)
+
+    def _list(self) -> dict[str, int]:
+        """Gives names and inodes of the log files, and of those that the cleaner makes."""
+        suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
+        return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
+
+    # --- finding offsets
+
+    def find_offset_by_timestamp(self, timestamp: int) -> int | None:
+        """Finds the first offset whose record is as new as `timestamp` or newer; None if there is none."""
+        for number, segment in enumerate(self.segments):
+            is_last = number == len(self.segments) - 1
+            if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
+                continue
+            start = max(segment.find_time_entry(timestamp).offset, self.start_offset)
+            headers = self.headers_of(segment, start)
+            found = finish(find_by_timestamp(headers, timestamp, self.start_offset, self.whole))
+            if found is not None:
+                return found.offset if found.offset < self.end_offset else None
+        return None
+
+    def headers(self, start_offset: int) -> Iterator[Batch]:
+        """Gives the log's batches from there on, of sound ones the headers only: `whole` has the rest."""
+        next_offset = start_offset
+        first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
+        try:
+            for number in range(first, len(self.segments)):
+                segment, following = self.segments[number], self._following_base(self.segments[number])
+                position = segment.position_before(start_offset) if number == first else 0
+                for batch in segment.records.iter_headers(position):
+                    if batch.next_offset <= next_offset and batch.next_offset > start_offset:
+                        raise batch.corrupt("offsets do not rise")
+                    if following is not None and batch.next_offset > following:
+                        raise batch.corrupt("offsets are the next segment's")
+                    if batch.next_offset > start_offset:
+                        yield batch
+                        next_offset = batch.next_offset
+        except CorruptRecordError:
+            yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
+
+    def headers_of(self, segment: SegmentReader, start_offset: int = 0) -> Iterator[Batch]:
+        """Gives those of `headers` whose offsets are the segment's."""
+        following = self._following_base(segment)
+        for batch in self.headers(max(start_offset, segment.base_offset)):
+            if following is not None and batch.last_offset >= following:
+                return
+            yield batch
+
+    def whole(self, batch: Batch) -> Batch:
+        """Reads a batch of which perhaps only the header was read."""
+        if len(batch.buffer) - batch.start >= batch.size_bytes:
+            return batch
+        segment = self.segment_of(batch.last_offset)
+        assert segment is not None
+        return segment.records.read_batch(batch.position)
+
+    def segment_of(self, offset: int) -> SegmentReader | None:
+        """Finds the segment that an offset is in, by the segments' names."""
+        number = bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
+        return self.segments[max(number, 0)] if self.segments else None
+
+    # --- reading
+
+    def read(
+        self,
+        start_offset: int,
+        end_offset: int,
+        *,
+        read_committed: bool = True,
+        with_control: bool = False,
+        on_hole: Callable[[Hole], None] | None = None,
+        on_doubt: Callable[[Hole], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> Iterator[Batch]:
+        """Gives whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they
+        are not wanted, and with `read_committed` none of aborted or open transactions.
+
+        Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
+        next. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after them.
+        `on_note` is called with what a reader should know though nothing is wrong with the files.
+        """
+        limit = self.last_stable_offset if read_committed else self.end_offset
+        wanted, end_offset = end_offset, min(end_offset, limit)
+        pages, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.pages(start_offset), None)
+        is_given = self._filter(outcomes, on_hole, with_control=with_control)
+        reported: list[range] = []
+        for page in pages:
+            known = repeat(None) if outcomes is None else outcomes.in_page(page)
+            for item, outcome in zip(page, known, strict=False):
+                if isinstance(item, Hole):
+                    if item.start >= end_offset:
+                        return
+                    reported.append(range(item.start, item.end))
+                    self._report(item, on_hole, on_doubt, on_note)
+                elif item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
+                    return
+                elif is_given(item, outcome):
+                    yield item
+        if wanted >= self.reading.sound_end:
+            self._report_end(start_offset, reported, on_hole, on_note)
+
+    def _report_end(
+        self,
+        start_offset: int,
+        reported: Sequence[range],
+        on_hole: Callable[[Hole], None] | None,
+        on_note: Callable[[str], None] | None,
+    ) -> None:
+        """Reports what is wrong and lies at no offsets of the log; `reported` are those of the holes that were met."""
+        self._report_start(start_offset, on_hole, on_note)
+        self._report_tail(on_hole, on_note)
+        for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
+            if error.offset >= start_offset and not any(error.offset in offsets for offsets in reported):
+                self._report(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
+
+    def _report(
+        self,
+        hole: Hole,
+        on_hole: Callable[[Hole], None] | None,
+        on_doubt: Callable[[Hole], None] | None,
+        on_note: Callable[[str], None] | None,
+    ) -> None:
+        if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
+            if hole.reason is HoleReason.UNKNOWN and on_doubt is not None:
+                on_doubt(hole)
+            elif hole.reason is HoleReason.TRUNCATED and on_note is not None:
+                on_note(hole.absence_text)
+        elif hole.reason is not HoleReason.COMPACTED:
+            if on_hole is None:
+                raise hole.error()
+            on_hole(hole)
+
+    def _report_start(
+        self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
+    ) -> None:
+        """Reports a log start that is not believed, or that is, though another file contradicts it."""
+        believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
+        if self.wrong_start is not None:
+            self._report(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
+        elif contradicted is not None and on_note is not None and start_offset <= believed:
+            on_note(
+                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
+                f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
+            )
+
+    def _report_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+        tail = self.reading.lone_tail
+        if tail is None:
+            return
+        if tail.kind is not TailKind.WRONG:
+            is_torn = tail.kind is TailKind.TORN
+            why = "what a crash left of a write" if is_torn else "as preallocate=true leaves it"
+            if on_note is not None:
+                on_note(f"{tail}: {why}; the next start of a broker cuts it off")
+        elif on_hole is not None:
+            on_hole(tail.as_hole(self.reading.end_offset))
+        else:
+            raise tail.as_hole(self.reading.end_offset).error()
+
+    # --- transactions
+
+    @cached_property
+    def last_stable_offset(self) -> int:
+        """Gives the offset where the first open transaction begins, or the end if none is open. One whose end is
+        damaged counts as open unless something proves that it ended.
+        """
+        ongoing = find_open_transactions(
+            self.directory, self.segments, self.start_offset, self.end_offset, lambda: self.reading.tail
+        )
+        if ongoing is not None:
+            return min([*ongoing.values(), self.end_offset])
+        return min([*(fate.first_offset for fate in self.transaction_fates if not fate.is_ended), self.end_offset])
+
+    @cached_property
+    def transaction_evidence(self) -> TransactionEvidence:
+        """Gathers what the folder shows of the log's transactions. Reads all of the log."""
+        from core.forensics.transaction_evidence import read_evidence  # most logs need none
+
+        indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
+        return read_evidence(self.directory, self.reading, indexes, limit=self._limit)
+
+    @cached_property
+    def transaction_fates(self) -> list[TransactionFate]:
+        """Says of every transaction how it ended, which a damaged log is judged by."""
+        return self.transaction_evidence.fates()
+
+    def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], ReadCommitted]:
+        """Gives the log from there on, and what became of transactions, for each page while it is the last one."""
+        ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
+        return ahead, ReadCommitted(ahead, lambda: self.transaction_fates)
+
+    def find_marker(self, batch: Batch) -> Marker | None:
+        """Finds the marker of the transaction that a batch is of, if nothing is missing up to there."""
+        following = self._markers_from(batch.base_offset)
+        return next((m for m in following if m.producer_id == batch.producer_id and m.offset > batch.base_offset), None)
+
+    def _markers_from(self, start_offset: int) -> Iterator[Marker]:
+        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if the files'
+        order is not known to be the log's.
+        """
+        if self.reading.is_mapped:
+            return iter(())
+        first = max(bisect_right([s.base_offset for s in self.segments], start_offset) - 1, 0)
+        segments = self.segments[first:]
+        positions = [segments[0].position_before(start_offset), *(0 for _ in segments[1:])] if segments else []
+        ahead = [(s.records, p, s.records.size_bytes) for s, p in zip(segments, positions, strict=True)]
+        return markers_in(ahead, start_offset)
+
+    def _filter(
+        self, outcomes: ReadCommitted | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool
+    ) -> Callable[[Batch, Outcome | None], bool]:
+        """Decides for batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If
+        it is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
+        """
+        reported: set[int] = set()
+
+        def is_given(batch: Batch, outcome: Outcome | None) -> bool:
+            if outcome is None:
+                if batch.is_control:
+                    return with_control
+                if outcomes is None or not batch.is_transactional:
+                    return True
+                outcome = outcomes.of(batch)
+            whole = outcome.whole
+            if whole is not None and outcome.fate is FateKind.UNKNOWN and whole.first_offset not in reported:
+                reported.add(whole.first_offset)
+                hole = self._undecided_hole(batch, whole)
+                if on_hole is None:
+                    raise hole.error()
+                on_hole(hole)
+            return outcome.fate is FateKind.COMMITTED
+
+        return is_given
+
+    def _undecided_hole(self, batch: Batch, whole: TransactionFate) -> Hole:
+        segment = self.segment_of(batch.last_offset)
+        return Hole(
+            start=whole.first_offset,
+            end=whole.last_offset + 1,
+            reason=HoleReason.DAMAGED,
+            evidence=f"{whole.records_text}: aborted or not can't be told: {whole.evidence}",
+            path=self.directory if segment is None else segment.path,
+            position=batch.position,
+            end_position=batch.position + batch.size_bytes,
+        )
+
+    def _following_base(self, segment: SegmentReader) -> int | None:
+        number = self.segments.index(segment) + 1
+        return self.segments[number].base_offset if number < len(self.segments) else None
+
+    def unexplained(
+        self,
+        start: int,
+        end: int,
+        known: Sequence[tuple[int, int]] = (),
+        *,
+        most_batches: int | None = MOST_BATCHES,
+    ) -> UnexplainedGaps:
+        """Gives what `find_unexplained` does; `known` are offsets [start, end) of which the caller knows why they are
+        missing.
+        """
+        start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
+        return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+
+def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
+    """Gives them by their offsets, also those that wait as `.swap`, but not those of a swap that is half prepared,
+    which `finish_swaps` takes back.
+    """
+    found = []
+    for name in names:
+        stem, _, last = name.rpartition(".")
+        parsed = parse_offset_file_name(name if f".{last}" == LOG_SUFFIX else stem)
+        if parsed is not None:
+            found.append((parsed[0], f".{last}", directory / name))
+    first_cleaned = min((offset for offset, last, _ in found if last == CLEANED_SUFFIX), default=AFTER_ALL_OFFSETS)
+    return sorted(
+        (offset, path)
+        for offset, last, path in found
+        if last == LOG_SUFFIX or (last == SWAP_SUFFIX and offset < first_cleaned)
+    )
+
+
+def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
+    """Gives the segments in order, and closes those whose offsets a segment has that waits as `.swap`."""
+    swaps = {segment: _end_offset(segment) for segment in segments if segment.is_swap}
+    left = []
+    for segment in segments:
+        if segment not in swaps and any(s.base_offset <= segment.base_offset < end for s, end in swaps.items()):
+            segment.close()
+        else:
+            left.append(segment)
+    return left
+
+
+def _end_offset(segment: SegmentReader) -> int:
+    """Gives the offset after the segment's last sound batch."""
+    end_offset = segment.base_offset + 1
+    with contextlib.suppress(CorruptRecordError):
+        for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):
+            end_offset = batch.next_offset
+    return end_offset

@@ -1,0 +1,322 @@
+"""Decides, batch after batch, what a reader of committed records gets of a log's transactions.
+
+A transaction's marker follows its records. It is looked for ahead of the reader, once for all: what is read on the way
+waits to be given (`ReadAhead`), and after some megabytes the files are gone through in headers alone. If the marker is
+found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
+(`core.forensics.transaction_resolution`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.files.file_records import FileRecords
+from core.files.transaction_marker import FateKind, Marker, read_marker
+from core.forensics.missing_offsets import Hole, HoleReason
+from core.records.batches import CURRENT_MAGIC, Batch
+from core.records.control_record import LARGEST_MARKER, is_plain_commit
+from core.records.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
+
+if TYPE_CHECKING:
+    from core.forensics.transaction_resolution import TransactionFate
+
+_MOST_WAITING_BYTES = 8 * 1024 * 1024
+_HEADER = struct.Struct(">qi4xB4xHi16xqh4xi")
+"""Base offset, length, magic, attributes, last offset delta, producer id and epoch, count."""
+
+
+Page = Sequence[Batch | Hole]
+"""Part of a log, in order, without a gap between; never empty."""
+
+
+class Outcome(NamedTuple):
+    """`whole` is what was found out if the log alone does not show it; `marker_offset` is that of an aborted one, None
+    if it is not known.
+    """
+
+    fate: FateKind
+    marker_offset: int | None
+    whole: TransactionFate | None = None
+
+
+_COMMITTED = Outcome(FateKind.COMMITTED, None)
+_UNCERTAIN = Outcome(FateKind.UNKNOWN, None)
+_OF_TRANSACTION = TRANSACTIONAL_FLAG | CONTROL_FLAG
+
+
+class _OpenEpochs:
+    """Finds markers that are missing from what a cleaner seems to have taken. It takes none of a transaction that still
+    has records; but if the next batch of the producer has a higher epoch, the transaction had ended.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[int, int]] = {}  # by producer id: the last batch's epoch, holes up to there
+        self._holes = 0
+
+    @property
+    def have_holes(self) -> bool:
+        """Whether something is missing after the last batch of a transaction that is open."""
+        return any(holes != self._holes for _, holes in self._open.values())
+
+    def meet_hole(self) -> None:
+        self._holes += 1
+
+    def goes_on(self, producer_id: int, epoch: int, attributes: int) -> bool:
+        """Takes the next batch of a transaction, or the marker of one; says whether no marker is missing before it."""
+        if attributes & CONTROL_FLAG:
+            self._open.pop(producer_id, None)
+            return True
+        before, holes = self._open.get(producer_id, (epoch, self._holes))
+        self._open[producer_id] = epoch, self._holes
+        return epoch <= before or holes == self._holes
+
+    def take(self, ended: Iterable[int], still_open: Mapping[int, int]) -> None:
+        """Takes batches among which nothing is missing: the producers of markers there; and the last epochs, by
+        producer, of batches after which none of its markers comes.
+        """
+        if self._open:
+            for producer_id in ended:
+                self._open.pop(producer_id, None)
+        self._open.update({producer_id: (epoch, self._holes) for producer_id, epoch in still_open.items()})
+
+
+class ReadAhead:
+    """Gives the items of a log in order, page by page, and the markers of transactions that follow the page that was
+    given last; owned by one task.
+    """
+
+    def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
+        """`markers_from` gives the markers from an offset on without reading what is between, as `markers_in` does."""
+        self._pages = pages
+        self._markers_from = markers_from
+        self._waiting: deque[tuple[Page, list[Outcome | None]]] = deque()
+        self._waiting_bytes = 0
+        self._epochs = _OpenEpochs()
+        self._has_holes = False  # since the last batch of a transaction that is open
+        self.outcomes: list[Outcome | None] = []
+        """Of each batch of records of a transaction, in the page that was given last, what that page itself shows of
+        it: its marker is there. Else None, and the markers after the page decide; or an outcome that is `_UNCERTAIN`,
+        as something is missing before any marker could come.
+        """
+
+    def __iter__(self) -> Iterator[Page]:
+        waiting = self._waiting
+        while True:
+            if waiting:
+                page, self.outcomes = waiting.popleft()
+                self._waiting_bytes -= _size_of(page)
+            else:
+                following = next(self._pages, None)
+                if following is None:
+                    return
+                page, (self.outcomes, _) = following, self._judge(following)
+            yield page
+
+    def markers(self) -> Iterator[Marker]:
+        """Gives them in order, from the page on that follows the one that was given last; may be called once. Ends
+        before anything that is damaged or missing, but for what a cleaner took, and where that must have been a marker.
+        """
+        for page in self._pages:
+            outcomes, end = self._judge(page)
+            self._waiting.append((page, outcomes))
+            self._waiting_bytes += _size_of(page)
+            for item in page[:end]:
+                if isinstance(item, Hole):
+                    if item.reason is not HoleReason.COMPACTED:
+                        return
+                elif isinstance(item, RecordBatch) and item.is_control and item.is_transactional:
+                    try:
+                        marker = read_marker(item)
+                    except CorruptRecordError:
+                        return
+                    if marker is not None:
+                        yield marker
+            if end is not None:
+                return
+            if self._waiting_bytes > _MOST_WAITING_BYTES:
+                yield from self._markers_after(page[-1])
+                return
+
+    def _markers_after(self, last: Batch | Hole) -> Iterator[Marker]:
+        offset = last.end - 1 if isinstance(last, Hole) else last.last_offset
+        return (marker for marker in self._markers_from(offset) if marker.offset > offset)
+
+    def _judge(self, page: Page) -> tuple[list[Outcome | None], int | None]:
+        """Gives the page's outcomes, and the number of the first batch before which a marker must be missing."""
+        has_holes = self._has_holes or Hole in map(type, page)
+        end = None
+        if has_holes:
+            end = self._find_missing_marker(page)
+            self._has_holes = self._epochs.have_holes
+        outcomes: list[Outcome | None] = [None] * len(page)
+        ends: dict[int, Outcome] = {}
+        still_open: dict[int, int] = {}
+        otherwise: Outcome | None = None
+        for number in range(len(page) - 1, -1, -1):
+            item = page[number]
+            is_passable = number != end
+            if isinstance(item, RecordBatch):
+                kind = item.attributes & _OF_TRANSACTION
+                if kind == TRANSACTIONAL_FLAG:
+                    outcome = outcomes[number] = ends.get(item.producer_id) or otherwise
+                    if outcome is None:
+                        still_open.setdefault(item.producer_id, item.producer_epoch)
+                elif kind == _OF_TRANSACTION:
+                    is_passable = _note_end(item, ends)
+            elif isinstance(item, Hole):
+                is_passable = item.reason is HoleReason.COMPACTED
+            if not is_passable:
+                ends, otherwise = {}, _UNCERTAIN
+        if not has_holes:
+            self._epochs.take(ends, still_open)
+        return outcomes, end
+
+    def _find_missing_marker(self, page: Page) -> int | None:
+        found = None
+        for number, item in enumerate(page):
+            if isinstance(item, Hole):
+                self._epochs.meet_hole()
+            elif isinstance(item, RecordBatch) and item.is_transactional:
+                goes_on = self._epochs.goes_on(item.producer_id, item.producer_epoch, item.attributes)
+                found = number if not goes_on and found is None else found
+        return found
+
+
+def _note_end(batch: RecordBatch, ends: dict[int, Outcome]) -> bool:
+    """Takes up what a marker says; False if it can't be read."""
+    if is_plain_commit(batch):
+        ends[batch.producer_id] = _COMMITTED
+        return True
+    try:
+        marker = read_marker(batch)
+    except CorruptRecordError:
+        return False
+    if marker is not None:
+        ends[marker.producer_id] = _outcome_by(marker)
+    return True
+
+
+def _size_of(page: Page) -> int:
+    return sum(item.size_bytes for item in page if not isinstance(item, Hole))
+
+
+class ReadCommitted:
+    """Gives outcomes for batches in order of offsets; owned by one task."""
+
+    def __init__(self, ahead: ReadAhead, find_fates: Callable[[], list[TransactionFate]]) -> None:
+        """`find_fates` is called when the markers do not decide."""
+        self._ahead = ahead
+        self._following = ahead.markers()
+        self._find_fates = find_fates
+        self._found = deque[Marker]()
+        """Those that lie ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
+        self._markers = defaultdict[int, deque[Marker]](deque)
+        """The same by producer id."""
+        self._fates: dict[int, TransactionFate] | None = None
+
+    def in_page(self, page: Page) -> list[Outcome | None]:
+        """Gives what the page that was given last shows of each batch of records of a transaction in it; None if it
+        shows nothing, and `of` decides then, by the markers after the page.
+        """
+        outcomes = self._ahead.outcomes
+        if _UNCERTAIN not in outcomes:
+            return outcomes
+        return [
+            self._weighed(item) if one is _UNCERTAIN and not isinstance(item, Hole) else one
+            for item, one in zip(page, outcomes, strict=True)
+        ]
+
+    def of(self, batch: Batch) -> Outcome:
+        """Gives that of a batch of records of a transaction."""
+        marker = self._find_marker(batch)
+        return self._weighed(batch) if marker is None else _outcome_by(marker)
+
+    def _weighed(self, batch: Batch) -> Outcome:
+        """Gives the same by all that is known of the log."""
+        if self._fates is None:
+            self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
+        fate = self._fates.get(batch.base_offset)
+        return Outcome(FateKind.OPEN, None) if fate is None else Outcome(fate.fate, fate.marker_offset, fate)
+
+    def _find_marker(self, batch: Batch) -> Marker | None:
+        """Finds the marker that follows after the page, if nothing is missing up to there."""
+        producer_id, base_offset = batch.producer_id, batch.base_offset
+        while self._found and self._found[0].offset < base_offset:
+            passed = self._found.popleft().producer_id
+            self._markers[passed].popleft()
+            if not self._markers[passed]:
+                del self._markers[passed]
+        if producer_id in self._markers:
+            return self._markers[producer_id][0]
+        for marker in self._following:
+            self._found.append(marker)
+            self._markers[marker.producer_id].append(marker)
+            if marker.producer_id == producer_id and marker.offset > base_offset:
+                return marker
+        return None
+
+
+def _outcome_by(marker: Marker) -> Outcome:
+    return _COMMITTED if marker.is_commit else Outcome(FateKind.ABORTED, marker.offset)
+
+
+def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
+    """Gives the markers in (records, position, end position) of segments. Ends before anything that is damaged or
+    missing, but for what a cleaner took, and where that must have been a marker; at once, if the first batch there
+    neither holds `start_offset` nor begins beside it. Looks at what `checked_headers` looks at, faster.
+    """
+    unpack = _HEADER.unpack_from
+    epochs = _OpenEpochs()
+    is_thinned = is_begun = False
+    next_offset: int | None = None
+    for records, position, end in ahead:
+        try:
+            for data, data_position, starts in records.iter_pieces(position, end):
+                for start in starts:
+                    base_offset, length, magic, attributes, delta, producer_id, epoch, count = unpack(data, start)
+                    if not is_begun and base_offset > start_offset + 1:
+                        return
+                    is_begun = True
+                    if magic != CURRENT_MAGIC:
+                        next_offset = None
+                        continue
+                    is_thinned = is_thinned or count <= delta
+                    expected = base_offset if next_offset is None else next_offset
+                    if delta < 0 or base_offset < expected or (base_offset > expected and not is_thinned):
+                        return
+                    if base_offset > expected:
+                        epochs.meet_hole()
+                    next_offset = base_offset + delta + 1
+                    if attributes & TRANSACTIONAL_FLAG and not epochs.goes_on(producer_id, epoch, attributes):
+                        return
+                    if attributes & CONTROL_FLAG or length <= LARGEST_MARKER:
+                        yield from _checked_marker(RecordBatch(memoryview(data), start, data_position + start))
+        except CorruptRecordError:
+            return
+
+
+def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
+    """Gives the marker that the batch is, if it is one."""
+    batch.ensure_valid()
+    marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
+    if marker is not None:
+        yield marker
+
+
+def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:
+    """Gives headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a
+    damaged marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
+    """
+    for header in records.iter_headers(position, end, whole_bytes=LARGEST_MARKER):
+        if isinstance(header, RecordBatch):
+            if header.size_bytes <= LARGEST_MARKER:
+                header.ensure_valid()
+            elif header.is_control:
+                records.read_batch(header.position).ensure_valid()
+            elif header.last_offset_delta < 0:
+                raise header.corrupt(f"last offset delta {header.last_offset_delta}")
+        yield header

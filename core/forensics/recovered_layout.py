@@ -1,0 +1,70 @@
+"""Puts a log's batches in order: which bytes of which files each of its segments should hold."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.common.filesystem import File
+
+if TYPE_CHECKING:
+    from core.forensics.log_map import LogMap
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class Stretch(NamedTuple):
+    """Bytes [start, end) of a log."""
+
+    path: Path
+    start: int
+    end: int
+
+
+def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Stretch]]:
+    """Gives every log that is to hold other batches than it does, or in another order, and what it will hold.
+    `fixes_bits` counts damaged batches in that one flipped bit explains.
+    """
+    pieces = [(p.base_offset, p.file, p.position, p.end_position) for p in log_map.log]
+    if fixes_bits:
+        pieces += [
+            (one.damage.offset, one.number, one.damage.position, one.damage.end_position)
+            for one in log_map.damage
+            if one.damage.fix is not None
+        ]
+    layout: dict[int, list[tuple[int, int, int]]] = {}
+    for base_offset, number, position, end_position in sorted(pieces):
+        layout.setdefault(log_map.file_of(base_offset), []).append((number, position, end_position))
+    moved = {number for number, places in layout.items() if places != sorted(places)}
+    for number, places in layout.items():
+        moved |= {n for file, _, _ in places if file != number for n in (file, number)}
+    paths = [file.path for file in log_map.files]
+    return {
+        paths[number]: [Stretch(paths[file], start, end) for file, start, end in layout.get(number, [])]
+        for number in sorted(moved)
+    }
+
+
+def copy_bytes(file: File, start: int, end: int, fixes: Sequence[tuple[int, int]], out: File, written: int) -> int:
+    """Copies bytes [start, end), with the fixed ones, to where `written` bytes are; gives how many there are then.
+    `fixes` are positions, rising, each with its right byte. A hole stays one.
+    """
+    while start < end:
+        fixed = next(iter(fixes[bisect_left(fixes, (start,)) :]), (end,))[0]
+        hole = min(file.next_data(start), fixed, end) - start
+        if hole > 0:
+            start, written = start + hole, written + hole
+            out.truncate(written)
+            continue
+        data = bytearray(file.read_at(min(_COPY_BYTES, end - start), start))
+        if not data:
+            raise OSError(errno.EIO, "it became shorter while it was copied", str(file.path))
+        for at, value in fixes[bisect_left(fixes, (start,)) : bisect_left(fixes, (start + len(data),))]:
+            data[at - start] = value
+        out.write_at(data, written)
+        written += len(data)
+        start += len(data)
+    return written

@@ -1,0 +1,254 @@
+"""Finds batches in one segment by its indexes, as far as the log bears them out.
+
+No checksum covers an index, so that an entry counts only if the log has a batch there of which it can be true. What
+happens to a wrong one depends on whose the files are: their owner makes the indexes again (`LogSegment`), and who reads
+them from outside goes without (`SegmentReader`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.java_numbers import LONG_MAX
+from core.common.steps import Steps
+from core.files.file_records import FileRecords
+from core.forensics.damage import DamagedRange
+from core.forensics.flipped_number import is_odd_end, one_bit_apart
+from core.forensics.missing_offsets import offsets_are
+from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
+from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex
+from core.index.offset_index import OffsetIndex, OffsetPosition
+from core.index.time_index import TimeIndex, TimestampOffset
+from core.records.batches import Batch, first_offset_of, stated_offset
+from core.records.record_batch import NO_TIMESTAMP, RecordBatch
+from core.records.record_walk import find_by_time
+
+_HEADERS_AT_ONCE = 1000
+
+_Read = Callable[[int, int | None], Iterator[Batch]]
+
+
+class FoundTimestamp(NamedTuple):
+    """The first record at or after a timestamp."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class FoundBatch(NamedTuple):
+    """A batch in the file; `base_offset` is -1 in an old format, in which a batch does not say."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+
+
+class SegmentLookup(ABC):
+    """Owned by one task. `gaps` is what is known to be damaged, in order: reads end before a gap, searches pass over
+    it. Raises CorruptRecordError if a search meets other damage.
+    """
+
+    base_offset: int
+    gaps: list[DamagedRange]
+    reached = 0
+    """The log is known to have reached up to there: offsets beyond what an index can name are believed so far."""
+
+    @property
+    @abstractmethod
+    def records(self) -> FileRecords: ...
+
+    @property
+    @abstractmethod
+    def offset_index(self) -> OffsetIndex: ...
+
+    @property
+    @abstractmethod
+    def time_index(self) -> TimeIndex: ...
+
+    def _make_again(self, wrong: AbstractIndex) -> bool:  # noqa: ARG002 - for those who may write
+        """Makes the indexes again, of which one is wrong; False if it must not, and the entry counts for nothing."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.records.size_bytes
+
+    # --- what the indexes say
+
+    def position_before(self, offset: int) -> int:
+        """Gives a position where a batch begins that lies before `offset`, or holds it."""
+        entry = self.offset_index.lookup(offset)
+        if not entry.position or self.is_right(entry):
+            return entry.position
+        return self.offset_index.lookup(offset).position if self._make_again(self.offset_index) else 0
+
+    def is_right(self, entry: OffsetPosition) -> bool:
+        """Says whether a batch begins where the entry says, of such offsets, or what is known to be damaged."""
+        if any(gap.position <= entry.position < gap.end_position for gap in self.gaps):
+            return True
+        try:
+            return self.base_offset <= self.records.read_header(entry.position).last_offset <= entry.offset
+        except CorruptRecordError:
+            return False
+
+    def find_time_entry(self, timestamp: int) -> TimestampOffset:
+        """Gives the last entry of the time index at or below `timestamp`; (-1, base offset) if there is none."""
+        entry = self.time_index.lookup(timestamp)
+        if self._is_right_time(entry):
+            return entry
+        if self._make_again(self.time_index):
+            return self.time_index.lookup(timestamp)
+        return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def _is_right_time(self, entry: TimestampOffset) -> bool:
+        """Says whether the batch that holds the entry's offset has that timestamp, or is known to be damaged."""
+        if entry.timestamp == NO_TIMESTAMP or self.find_gap_at(entry.offset) is not None:
+            return True
+        found = next((batch for batch in self.headers_from(entry.offset) if batch.last_offset >= entry.offset), None)
+        return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
+
+    def find_offset_after(self, position: int, size_bytes: int) -> int | None:
+        """Gives an offset above those of the batches that begin in these bytes, by the index; None if it has none."""
+        entry = self.offset_index.find_upper_bound(position, size_bytes)
+        return entry.offset if entry is not None and self.is_right(entry) else None
+
+    # --- batches
+
+    def batches(self, position: int) -> Iterator[Batch]:
+        """Gives what `FileRecords.iter_batches` does, past known damage."""
+        return self._past_gaps(self.records.iter_batches, position)
+
+    def headers_from(self, offset: int) -> Iterator[Batch]:
+        """Gives headers, past known damage, from a batch on that lies before `offset`, or holds it."""
+        return self._past_gaps(self.records.iter_headers, self.position_before(offset))
+
+    def _past_gaps(self, read: _Read, position: int) -> Iterator[Batch]:
+        return self._between_gaps(read, position) if self.gaps else read(position, None)
+
+    def _between_gaps(self, read: _Read, position: int) -> Iterator[Batch]:
+        for gap in self.gaps:
+            if gap.end_position > position:
+                yield from read(position, max(gap.position, position))
+                position = gap.end_position
+        yield from read(position, None)
+
+    def reading(self, end: OffsetPosition) -> SegmentScanner:
+        """Reads what is in the file up to `end`; safe from any thread."""
+        return SegmentScanner(self.records, self.base_offset, end, reached=self.reached)
+
+    def translate_offset(self, offset: int) -> FoundBatch | None:
+        """Finds the first batch whose last offset is `offset` or above; None if there is none."""
+        for batch in self.headers_from(offset):
+            if batch.last_offset >= offset:
+                base_offset = batch.base_offset if isinstance(batch, RecordBatch) else -1
+                return FoundBatch(batch.position, batch.size_bytes, base_offset)
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Gives the position of the batch that `translate_offset` finds; the file's end if there is none."""
+        found = self.translate_offset(offset)
+        return self.size_bytes if found is None else found.position
+
+    # --- timestamps
+
+    def find_newest(self) -> TimestampOffset:
+        """Gives the largest timestamp and the last offset of its batch: of the last time index entry, or of a batch
+        that came after it.
+        """
+        newest = self.find_time_entry(LONG_MAX)
+        for batch in self.headers_from(newest.offset):
+            if batch.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        return newest
+
+    # --- the end
+
+    def next_offset(self) -> int:
+        """Gives the offset after the last batch: reads on from the last index entry."""
+        end = max((gap.end_offset for gap in self.gaps), default=self.base_offset)
+        for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+            end = max(end, batch.next_offset)
+        return end
+
+    def look_at_end(self, known_end: int) -> tuple[bool, bool]:
+        """Says whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit
+        has moved the last one's beyond the end that is known, which is 0 if none is.
+        """
+        next_offset, is_moved = self.base_offset, False
+        for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+            first = stated_offset(batch)
+            if first < next_offset:
+                return False, False
+            is_moved = (
+                next_offset <= known_end  # else other batches are beyond it, too: it is not where the log ended
+                and one_bit_apart(first, next_offset)
+                and is_odd_end(batch.next_offset, known_end, is_after_hole=first > next_offset)
+            )
+            next_offset = batch.next_offset
+        return True, is_moved
+
+    # --- damage
+
+    def find_gap_at(self, offset: int) -> DamagedRange | None:
+        """Finds the known damage that the offset lies in."""
+        return next((gap for gap in self.gaps if gap.start_offset <= offset < gap.end_offset), None)
+
+    def find_gap(self, position: int, reading: SegmentScanner) -> DamagedRange:
+        """Finds the damage that the position lies in, which is before the end of `reading`, the segment's when the
+        damage was met; the damage before it if a wrong length led into the midst of a sound batch; the batch there if
+        its bytes are sound and its records do not parse. Safe from any thread.
+        """
+        before = ((gap.end_position, gap.end_offset) for gap in self.gaps if gap.end_position <= position)
+        start, next_offset = max(before, default=(0, self.base_offset))
+        damage: DamagedRange | None = None
+        for item in reading.items(start, next_offset):
+            if isinstance(item, DamagedBytes):
+                found = damage = item.range
+            else:
+                first, after = first_offset_of(item, next_offset), item.position + item.size_bytes
+                found = DamagedRange(first, item.last_offset + 1, self.base_offset, item.position, after)
+            if position < found.end_position:
+                return damage if damage is not None and found.position < position else found
+            next_offset = found.end_offset
+        end = reading.end
+        return DamagedRange(next_offset, end.offset, self.base_offset, position, end.position)  # it was cut since
+
+    def damaged(self, gap: DamagedRange) -> CorruptRecordError:
+        """Makes the error for a reader of offsets in the gap."""
+        return CorruptRecordError(
+            f"{offsets_are(gap.start_offset, gap.end_offset)} damaged",
+            position=gap.position,
+            path=str(self.records.path),
+        )
+
+
+def find_by_timestamp(
+    headers: Iterable[Batch], timestamp: int, start_offset: int, whole: Callable[[Batch], Batch]
+) -> Steps[FoundTimestamp | None]:
+    """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`; None if there is
+    none. A batch that does not decode gives its first offset: whoever reads on meets it, and nothing is left out.
+
+    `whole` reads a batch that it may be in. There is a step after each of those, and from time to time before.
+    """
+    for number, batch in enumerate(headers, 1):
+        if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
+            found = yield from _find_in(whole(batch), timestamp, start_offset)
+            if found is not None:
+                return found
+            yield
+        elif number % _HEADERS_AT_ONCE == 0:
+            yield
+    return None
+
+
+def _find_in(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
+    epoch = batch.partition_leader_epoch
+    try:
+        found = yield from find_by_time(batch, timestamp, start_offset)
+    except CorruptRecordError:
+        return FoundTimestamp(batch.max_timestamp, max(batch.base_offset, start_offset), epoch)
+    return None if found is None else FoundTimestamp(*found, epoch)

@@ -1,0 +1,165 @@
+"""Reads one segment of a log that somebody owns as `log_scanner` reads every log: its batches, and what is damaged.
+
+Whoever owns a log goes through it segment after segment: recovery after a crash, the scrubber, a coordinator that loads
+its state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
+explain, the whole segment is read for a `LogMap`, and what is left is answered from that. Unlike in `LogScanner`, a
+batch counts only where it stands: the owner sends parts of the file as they lie.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.common.errors import AccessError
+from core.common.filesystem import File
+from core.common.java_numbers import LONG_MAX
+from core.files.file_records import FileRecords
+from core.forensics.batch_scanner import BatchScanner
+from core.forensics.damage import Damage, DamagedRange
+from core.forensics.known_offsets import KnownOffsets
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.offset_index import OffsetPosition
+from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
+from core.records.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from core.forensics.log_map import LogMap
+
+
+class DamagedBytes(NamedTuple):
+    """Bytes of a segment that hold no batch of its log, and why. `damage` is what the walk found where they begin; None
+    if sound batches stand there that do not belong there.
+    """
+
+    range: DamagedRange
+    cause: str
+    damage: Damage | None
+
+
+class SegmentScanner:
+    """Reads a segment's file up to `end` as of then: what is appended lies after it. Owned by one task, in any thread.
+
+    I1 batches and damaged bytes cover the file up to `end` without overlap, in order
+    """
+
+    def __init__(self, records: FileRecords, base_offset: int, end: OffsetPosition, *, reached: int = 0) -> None:
+        """`end.offset` is where the next segment begins, or the log's end, or LONG_MAX if nobody knows; the log is
+        known to have reached to `reached`.
+        """
+        self._records = records
+        self._reached = reached
+        self.path = records.path
+        self._base_offset = base_offset
+        self.end = end
+        self._limit = end.offset
+        self._rises_from = LONG_MAX
+        """The position from which on the headers' offsets are known to rise."""
+
+    def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
+        """Reads from a position where a batch begins, before which the log ended at `next_offset`; both are the
+        segment's beginning if they are not given. Raises the disk's OSError.
+        """
+        try:
+            yield from self._items(position, self._base_offset if next_offset is None else next_offset)
+        except AccessError as error:  # the walk's words for a user; a log's owner deals with what the disk said
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            raise
+
+    def _items(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
+        walk = BatchScanner(self._records.path, self._base_offset, self._limit, file=self._file)
+        for item in walk.walk_from(position):
+            if isinstance(item, Damage) or not self._may_stand(item, next_offset):
+                yield from self._items_by_map(position, next_offset)
+                return
+            yield item
+            position, next_offset = item.position + item.size_bytes, item.last_offset + 1
+
+    @property
+    def _file(self) -> File:
+        return _FileStart(self._records.file, self.end.position)
+
+    def _may_stand(self, batch: Batch, expected: int) -> bool:
+        """Says whether a batch may follow one that ended at the expected offset."""
+        if batch.last_offset >= self._limit:
+            return False
+        if batch.last_offset - self._base_offset > MAX_RELATIVE_OFFSET and self.end.offset == LONG_MAX:
+            return False  # of all batches the map knows whether a bit of it has flipped
+        first = stated_offset(batch)
+        if isinstance(batch, RecordBatch) and first == expected:
+            return True
+        if contradicts(batch, expected) or self._records.overlaps_next(batch, expected, self.end.position):
+            return False
+        return first >= expected and self._do_offsets_rise(batch.position)
+
+    def _do_offsets_rise(self, position: int) -> bool:
+        """Says so by the headers of all batches from that position on; looks once."""
+        if self._rises_from <= position:
+            return True
+        if not self._records.do_offsets_rise(position, self.end.position, self._limit):
+            return False
+        self._rises_from = position
+        return True
+
+    # --- with damage in it
+
+    @cached_property
+    def _map(self) -> LogMap:
+        from core.forensics.log_map import LogFile, LogMap  # most segments need none
+
+        files = [LogFile(self._base_offset, self._records.path, self._file)]
+        if self.end.offset < LONG_MAX:  # of the next segment nothing but its name counts
+            files.append(LogFile(self.end.offset, self._records.path, _FileStart(self._records.file, 0)))
+        return LogMap(files, KnownOffsets(cleaned_below=self._reached), ())  # what is proved missing is no matter here
+
+    def _items_by_map(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
+        was_mapped = "_map" in vars(self)
+        standing = self._map.standing
+        for piece in standing[bisect_right(standing, position, key=lambda piece: piece.end_position) :]:
+            read_to = piece.position
+            for batch in self._map.read(piece):
+                read_to = batch.position + batch.size_bytes
+                is_behind = batch.position >= position and batch.last_offset >= next_offset
+                if not is_behind or batch.last_offset >= self._limit:
+                    continue
+                if batch.position > position:
+                    yield self._damaged(position, next_offset, batch.position, first_offset_of(batch, next_offset))
+                yield batch
+                position, next_offset = batch.position + batch.size_bytes, batch.last_offset + 1
+            if was_mapped and read_to < piece.end_position:  # these bytes have changed since
+                del self._map
+                yield from self._items_by_map(position, next_offset)
+                return
+        if position < self.end.position:
+            yield self._damaged(position, next_offset, self.end.position, self.end.offset)
+
+    def _damaged(self, position: int, start_offset: int, end_position: int, end_offset: int) -> DamagedBytes:
+        where = DamagedRange(start_offset, max(start_offset, end_offset), self._base_offset, position, end_position)
+        found = self._map.damage
+        at = bisect_left(found, (0, position), key=lambda one: one.place)
+        damage = found[at].damage if at < len(found) and found[at].place < (0, end_position) else None
+        cause = "sound batches whose offsets other batches have"
+        return DamagedBytes(where, cause if damage is None else f"{damage.kind}: {damage.message}", damage)
+
+
+class _FileStart(File):
+    """The first bytes of a file that somebody else owns, and may append to."""
+
+    __slots__ = ("_inner", "_size")
+
+    def __init__(self, inner: File, size_bytes: int) -> None:
+        super().__init__(inner.path, -1)
+        self._inner = inner
+        self._size = size_bytes
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, size: int, position: int) -> bytes:
+        return self._inner.read_at(max(min(size, self._size - position), 0), position)
+
+    def next_data(self, position: int) -> int:
+        return min(self._inner.next_data(position), self._size)

@@ -1,0 +1,303 @@
+"""Makes a damaged log servable as the one reader reads it, in a folder whose files may be changed at will (a shadow).
+
+A broker sends parts of files as they lie. That is right if the batches of the log stand in order in the segments
+that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
+batches stand out of order are written again, segments that hold only copies of other segments' batches go, and what
+lies between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone
+needs nothing here, since its batch is in its place, and the client that gets it checks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem
+from core.common.salvaging_file import open_salvaging
+from core.files.file_names import (
+    LOG_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    offset_file_name,
+)
+from core.files.file_records import FileRecords
+from core.files.segment_indexes import SPARSE_INDEXES
+from core.forensics.batch_scanner import BatchScanner
+from core.forensics.damage import Damage, DamagedRange
+from core.forensics.flipped_number import is_odd_end
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.log_map import LogFile, LogMap
+from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes, find_lost_start
+from core.forensics.open_log_files import open_reading
+from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
+from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.transaction_index_check import TransactionIndexCheck
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.records.batches import contradicts
+from core.records.control_record import LARGEST_MARKER
+from core.records.record_batch import RecordBatch, is_thinned
+
+_LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
+"""A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
+_ARRANGED = ".arranged"
+
+OpenTransactions = dict[int, int]
+"""First offsets of open transactions, by producer id."""
+
+
+@dataclass(slots=True)
+class ShadowLayout:
+    """How to read the files of a log: past `gaps`, by segment, and up to `end_position` in the last one.
+
+    Gaps may have no offsets (bytes that are not the log's) or no bytes (offsets that nothing holds). Segments in
+    `rewritten` hold other bytes than before.
+    """
+
+    end_offset: int
+    gaps: dict[int, list[DamagedRange]] = field(default_factory=dict)
+    end_position: int | None = None
+    rewritten: set[int] = field(default_factory=set)
+    tail: Tail | None = None
+    unexplained: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets [start, end) that are missing for no known reason, in order."""
+
+
+class _Place(NamedTuple):
+    """Batches of the log in bytes [position, end_position) of a file, of offsets [base_offset, end_offset)."""
+
+    position: int
+    end_position: int
+    base_offset: int
+    end_offset: int
+
+
+def arrange(
+    directory: Path, evidence: KnownOffsets, filesystem: FileSystem, checked_from: int | None
+) -> ShadowLayout | OpenTransactions:
+    """Makes the log in the folder servable. If it is as it should be, nothing is changed, and the transactions are
+    given that are open at its end. Batches of segments that hold offsets from `checked_from` on have their checksums
+    looked at, of others the headers alone.
+    """
+    if not find_offset_files(directory, LOG_SUFFIX) and evidence.known_end > evidence.log_start_offset:
+        first = min(
+            evidence.lone_indexes, default=evidence.log_start_offset
+        )  # an empty one stands for all that are gone
+        filesystem.open_append(directory / offset_file_name(first, LOG_SUFFIX)).close()
+    files = find_offset_files(directory, LOG_SUFFIX)
+    if not files:
+        return {}
+    given_up = read_lost_offsets(directory)
+    with contextlib.ExitStack() as opened:
+        logs = []
+        for base_offset, path in files:
+            records = FileRecords(path, open_salvaging)
+            opened.callback(records.close)
+            logs.append((base_offset, records))
+        has_start = find_lost_start(evidence, given_up, files[0][1]) is None
+        follower = TransactionIndexCheck()
+        if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
+            return follower.open_transactions
+        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+            return _Arranger(reading.map, filesystem).arrange()
+
+
+# --- a log that is as it should be
+
+
+def _is_straight(  # noqa: C901 - one rule after the other, for each header
+    logs: Sequence[tuple[int, FileRecords]],
+    evidence: KnownOffsets,
+    given_up: Sequence[tuple[int, int]],
+    checked_from: int | None,
+    follower: TransactionIndexCheck,
+) -> bool:
+    """Says whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole
+    that nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
+    """
+    if evidence.lone_indexes:  # what is missing of a segment may lie in no hole between headers
+        return False
+    limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]  # the map looks at any beyond
+    next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
+    for (base_offset, records), limit in zip(logs, limits, strict=True):
+        if next_offset > base_offset:
+            return False
+        if next_offset < base_offset:
+            holes.append((next_offset, base_offset))
+        next_offset = base_offset
+        try:
+            entries = _listed_aborts(records.path)  # before the log, to which somebody may be writing
+            for batch in records.iter_headers(0, whole_bytes=LARGEST_MARKER):
+                end_offset = batch.last_offset + 1
+                if isinstance(batch, RecordBatch):
+                    _follow(batch, records, follower)
+                    first, count = batch.base_offset, batch.count
+                    was_cleaned = was_cleaned or is_thinned(count, batch.last_offset_delta, batch.attributes)
+                    if count < 0 or end_offset <= first:
+                        return False
+                else:  # its first offset is inside
+                    first = max(next_offset, min(batch.last_offset, limit))
+                    if batch.last_offset < next_offset:
+                        return False
+                if first < next_offset or end_offset > limit:
+                    return False
+                is_after_hole = first > next_offset
+                if is_after_hole and isinstance(batch, RecordBatch):
+                    holes.append((next_offset, first))
+                next_offset = end_offset
+            if any(follower.end_segment(entries)):
+                return False
+        except (CorruptRecordError, OSError):
+            return False
+        if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
+            return False
+    if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
+        return False
+    sizes = [(base_offset, records.size_bytes) for base_offset, records in logs]
+    compacted_below = evidence.compacted_below(sizes, is_thinned=was_cleaned)
+    path = logs[0][1].path
+    return all(
+        hole.reason not in _LOSSES
+        for start, end in holes
+        for hole in explain_holes(start, end, evidence, given_up, path, 0, compacted_below=compacted_below)
+    )
+
+
+def _listed_aborts(log: Path) -> list[AbortedTransaction]:
+    """Reads what the segment's transaction index lists, which consumers are sent."""
+    try:
+        return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
+    except FileNotFoundError:
+        return []
+
+
+def _follow(batch: RecordBatch, records: FileRecords, follower: TransactionIndexCheck) -> None:
+    """Raises CorruptRecordError for a damaged batch that may end a transaction. `batch` is whole unless it is larger
+    than a marker.
+    """
+    may_be_marker = batch.is_control or (follower.open_transactions and batch.size_bytes <= LARGEST_MARKER)
+    if may_be_marker:
+        whole = records.read_batch(batch.position) if batch.size_bytes > LARGEST_MARKER else batch
+        assert isinstance(whole, RecordBatch)
+        whole.ensure_valid()
+        batch = whole
+    follower.see(batch)
+
+
+def _is_sound(base_offset: int, records: FileRecords, limit: int) -> bool:
+    next_offset = base_offset
+    for item in BatchScanner(records.path, base_offset, limit, file=records.file):
+        if isinstance(item, Damage) or contradicts(item, next_offset):
+            return False
+        next_offset = item.last_offset + 1
+    return True
+
+
+# --- one that is not
+
+
+class _Arranger:
+    def __init__(self, log_map: LogMap, filesystem: FileSystem) -> None:
+        self._map = log_map
+        self._filesystem = filesystem
+        self._end_offset = log_map.end_offset
+        unexplained = [(hole.start, hole.end) for hole in log_map.holes if hole.reason is HoleReason.UNKNOWN]
+        self._plan = ShadowLayout(self._end_offset, tail=log_map.tail, unexplained=unexplained)
+
+    def arrange(self) -> ShadowLayout:
+        files = self._map.files
+        layout = lay_out(self._map)
+        sizes = {number: file.file.size() for number, file in enumerate(files)}
+        places = self._places(layout)
+        for number in places.keys() & {n for n, file in enumerate(files) if file.path in layout}:
+            sizes[number] = sum(stretch.end - stretch.start for stretch in layout[files[number].path])
+            self._plan.rewritten.add(files[number].base_offset)
+        self._add_gaps(places, sizes)
+        self._write(layout)
+        for number in range(len(files)):
+            if number not in places:
+                self._drop(files[number])
+        self._add_lost_start()
+        return self._plan
+
+    def _add_lost_start(self) -> None:
+        """Adds an empty segment for those that are missing before the first one, as the log began with them."""
+        start, first = self._map.start_offset, self._map.files[0]
+        if start >= first.base_offset:
+            return
+        end = _Place(0, 0, first.base_offset, first.base_offset)
+        gap = _gap_between(start, 0, start, end, [hole for hole in self._map.holes if hole.reason in _LOSSES])
+        self._plan.gaps[start] = [] if gap is None else [gap]
+        self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
+
+    def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
+        """Gives by the numbers of the files that stay where the log's batches will stand in them, in order."""
+        places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in self._map.unused}
+        for piece in self._map.log:
+            number = self._map.file_of(piece.base_offset)
+            position, end_position = piece.position, piece.end_position
+            if self._map.files[number].path in layout:
+                position = places[number][-1].end_position if places[number] else 0
+                end_position = position + piece.end_position - piece.position
+            places[number].append(_Place(position, end_position, piece.base_offset, piece.end_offset))
+        return places
+
+    def _add_gaps(self, places: dict[int, list[_Place]], sizes: dict[int, int]) -> None:
+        holes = [hole for hole in self._map.holes if hole.reason in _LOSSES]
+        numbers = sorted(places)
+        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+            base_offset = self._map.files[number].base_offset
+            limit = self._end_offset if following is None else self._map.files[following].base_offset
+            size = sizes[number]
+            end = _Place(size, size, max(limit, base_offset), limit)
+            gaps = []
+            position, next_offset = 0, base_offset
+            for place in [*places[number], end]:
+                gap = _gap_between(base_offset, position, next_offset, place, holes)
+                if gap is not None:
+                    gaps.append(gap)
+                position, next_offset = place.end_position, place.end_offset
+            if following is None and gaps and gaps[-1].end_position == size and not _has_offsets(gaps[-1]):
+                self._plan.end_position = gaps.pop().position
+            self._plan.gaps[base_offset] = gaps
+
+    def _write(self, layout: dict[Path, list[Stretch]]) -> None:
+        """Writes each new file beside the old one first, from which others may still take."""
+        files = {file.path: file.file for file in self._map.files}
+        for path, stretches in layout.items():
+            with contextlib.closing(self._filesystem.open_append(path.with_name(path.name + _ARRANGED))) as out:
+                written = 0
+                for stretch in stretches:
+                    written = copy_bytes(files[stretch.path], stretch.start, stretch.end, (), out, written)
+        for path in layout:
+            self._filesystem.rename(path.with_name(path.name + _ARRANGED), path)
+            for suffix in SPARSE_INDEXES:
+                self._filesystem.unlink(path.with_suffix(suffix))
+
+    def _drop(self, file: LogFile) -> None:
+        """Removes a segment that no offsets belong into."""
+        for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
+            self._filesystem.unlink(file.path.with_suffix(suffix))
+
+
+def _gap_between(
+    base_offset: int, position: int, next_offset: int, place: _Place, holes: Sequence[Hole]
+) -> DamagedRange | None:
+    first = bisect_right(holes, next_offset, key=attrgetter("end"))
+    after = bisect_left(holes, place.base_offset, key=attrgetter("start"))
+    if position == place.position and first >= after:
+        return None
+    start = end = next_offset
+    if first < after:
+        start, end = max(holes[first].start, next_offset), min(holes[after - 1].end, place.base_offset)
+    return DamagedRange(start, end, base_offset, position, place.position)
+
+
+def _has_offsets(gap: DamagedRange) -> bool:
+    return gap.end_offset > gap.start_offset

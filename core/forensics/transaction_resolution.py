@@ -1,0 +1,587 @@
+"""Decides what became of the transactions of a damaged log: committed, aborted, open, or unknown.
+
+A transaction's records are visible to read_committed if a commit marker ended it. If that marker can't be read,
+something else must prove what it said. No file is read here: `find_fates` is given what others found.
+
+Kafka's rules, from which everything follows:
+
+- The transactions of a producer don't overlap: what its next marker ends began after its last one. A marker may also
+  end a transaction without records here.
+- A producer's epoch never falls. It does not rise within a transaction; whoever raises it ends the transaction first.
+  With transaction.version 2 it rises at every end, and the marker carries the new epoch; with version 1 it stays.
+  So if it has risen after offsets that are missing, a marker is among them, even if a cleaner seems to have taken
+  them: it takes none of a transaction that still has records.
+- A `.txnindex` lists each transaction with records that was aborted by a marker of its segment. It has no checksum: an
+  index that contradicts the log, or itself, is not believed.
+- A snapshot says which transactions were open at its offset. It has a checksum.
+
+What is proof:
+
+- If nothing is missing between a transaction's last record and its producer's next marker, that marker decides,
+  whatever the index says.
+- An index entry that covers the records says that they were aborted, and where.
+- An index that lists nothing for a missing marker says that it was a commit, but only if every entry must be in the
+  file: it was synced (its segment was sealed, or the log was stopped cleanly), it agrees with all that can be read, and
+  it holds an entry, and no recovery made it again from a log that had lost the marker. An index that is absent proves
+  nothing: Kafka makes the file at a segment's first abort, but a file that was lost looks the same. Nor does an empty
+  one: no file is made for nothing, so that it may have been cut.
+- A transaction ended before the next record of its producer with a higher epoch, before a snapshot that does not have
+  it open, and before one of its producer that a snapshot or an index has from a later offset on.
+
+A snapshot that still has a transaction open proves nothing: a broker that passed over a damaged marker writes the same.
+What is missing raises no doubt if no marker can have been there (`MissingRange.may_hold_marker`), nor between two
+batches of a producer whose sequence numbers say that all of it was records of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from core.files.transaction_marker import FateKind, Marker
+from core.forensics.missing_offsets import offsets_text
+from core.index.transaction_index import AbortedTransaction
+from core.records.record import MAX_SEQUENCE
+
+_END = 1 << 62
+_MOST_EPOCHS_OF_AN_END = 2
+"""How far above its records' epoch a transaction's marker may be: its end raises it by one, and fencing by one more."""
+
+
+class TransactionalBatch(NamedTuple):
+    """A readable batch of records of a transaction; sequences are -1 if they are not known."""
+
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    base_sequence: int = -1
+    last_sequence: int = -1
+
+
+class MissingRange(NamedTuple):
+    """Offsets [start, end) that can't be read. `may_hold_marker`: False if they are known to be of records only: a
+    single batch that is longer than any marker, or what a cleaner took.
+    """
+
+    start: int
+    end: int
+    may_hold_marker: bool = True
+
+
+class SegmentIndex(NamedTuple):
+    """The transaction index of a segment of the offsets [base_offset, end_offset). `entries` is None if the file is
+    absent or does not parse; `is_synced`: no entry can have been lost by a power cut. If it `is_rebuilt`, a recovery
+    made it from the log: it lists no abort whose marker was missing then.
+    """
+
+    base_offset: int
+    end_offset: int
+    entries: tuple[AbortedTransaction, ...] | None
+    is_synced: bool
+    name: str = ".txnindex"
+    is_rebuilt: bool = False
+
+
+class ProducerSnapshotAt(NamedTuple):
+    """`open_from`: the first offset of each producer's open transaction, -1 if it has none; by producer id."""
+
+    offset: int
+    open_from: Mapping[int, int]
+    epochs: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFate:
+    """One transaction, or a part of one that nothing proves to belong to the rest.
+
+    `first_offset` and `last_offset` are of its readable records, which are in `batches` as (base, last offset).
+    `marker` is the readable one that decides. `marker_offset` is where the marker is, or was by the index; None if that
+    is not known. `is_ended`: it is proven that it is open no more. `missing`: in which of the missing offsets [start,
+    end) its end may lie.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    batches: tuple[tuple[int, int], ...]
+    fate: FateKind
+    evidence: str
+    is_ended: bool
+    marker: Marker | None = None
+    marker_offset: int | None = None
+    missing: tuple[tuple[int, int], ...] = ()
+    next_epoch: int | None = None
+    """The epoch of whatever is known next of the producer."""
+
+    @property
+    def first_offset(self) -> int:
+        return self.batches[0][0]
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1][1]
+
+    @property
+    def records_text(self) -> str:
+        """Writes `records 53, 55 to 57`."""
+        runs: list[list[int]] = []
+        for base, last in self.batches:
+            if runs and base == runs[-1][1] + 1:
+                runs[-1][1] = last
+            else:
+                runs.append([base, last])
+        texts = [str(first) if first == last else f"{first} to {last}" for first, last in runs]
+        is_one = len(runs) == 1 and runs[0][0] == runs[0][1]
+        return f"record{'s' * (not is_one)} {', '.join(texts)}"
+
+
+def find_fates(
+    events: Iterable[TransactionalBatch | Marker],
+    missing: Iterable[MissingRange],
+    indexes: Iterable[SegmentIndex],
+    snapshots: Iterable[ProducerSnapshotAt],
+) -> list[TransactionFate]:
+    """Gives the fate of every transaction of which a record can be read, by first offsets.
+
+    `events`: everything transactional that can be read, in order of offsets. `missing`: what can't, up to the log's
+    end. A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
+    `indexes`: of every segment, also of one whose log is gone.
+    """
+    by_producer = _by_producer(events)
+    gaps = _Gaps(missing)
+    index = _Indexes(by_producer, gaps, indexes)
+    known = sorted(snapshots, key=lambda snapshot: snapshot.offset)
+    while True:
+        producers = [_Producer(producer_id, those, gaps, index, known) for producer_id, those in by_producer.items()]
+        found = [fate for producer in producers for fate in producer.fates()]
+        certain = {offset: producer.producer_id for producer in producers for offset in producer.certain_ends}
+        if not index.add_certain_ends(certain):  # else they leave others less room
+            return sorted(found, key=lambda fate: fate.first_offset)
+
+
+def find_proven(
+    events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
+) -> list[AbortedTransaction]:
+    """Gives the entries of transaction indexes that agree with the log, one for each marker, in order; takes what
+    `find_fates` takes.
+    """
+    found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
+    entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
+    return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
+
+
+def _by_producer(
+    events: Iterable[TransactionalBatch | Marker],
+) -> dict[int, list[TransactionalBatch | Marker]]:
+    result: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
+    for event in events:
+        result[event.producer_id].append(event)
+    return result
+
+
+class _Gaps:
+    """The offsets that are missing."""
+
+    def __init__(self, missing: Iterable[MissingRange]) -> None:
+        self._ranges: list[MissingRange] = []
+        for gap in sorted(gap for gap in missing if gap.start < gap.end):
+            before = self._ranges[-1] if self._ranges else None
+            if before is not None and gap.start < before.end:
+                may_hold_marker = before.may_hold_marker or gap.may_hold_marker
+                self._ranges[-1] = MissingRange(before.start, max(before.end, gap.end), may_hold_marker)
+            else:
+                self._ranges.append(gap)
+        self._starts = [gap.start for gap in self._ranges]
+
+    def between(self, start: int, end: int) -> Iterator[MissingRange]:
+        """Gives what of [start, end) is missing."""
+        for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
+            gap = self._ranges[number]
+            if gap.start >= end:
+                return
+            if gap.end > start:
+                yield gap._replace(start=max(gap.start, start), end=min(gap.end, end))
+
+    def may_hold_marker(self, start: int, end: int) -> bool:
+        """Says whether any of [start, end) may."""
+        return any(gap.may_hold_marker for gap in self.between(start, end))
+
+    def holds(self, offset: int) -> bool:
+        return any(True for _ in self.between(offset, offset + 1))
+
+
+class _Indexes:
+    """Decides what the transaction indexes are worth."""
+
+    def __init__(
+        self,
+        events: Mapping[int, Sequence[TransactionalBatch | Marker]],
+        gaps: _Gaps,
+        indexes: Iterable[SegmentIndex],
+    ) -> None:
+        self._events = events
+        self._gaps = gaps
+        self._log_start = min((e.base_offset if isinstance(e, TransactionalBatch) else e.offset
+                               for of_producer in events.values() for e in of_producer[:1]), default=0)  # fmt: skip
+        self._offsets = {p: [_offset(e) for e in of_producer] for p, of_producer in events.items()}
+        self.entries: dict[int, list[tuple[AbortedTransaction, str]]] = defaultdict(list)
+        """By producer id: those that agree with the log, each with its file's name."""
+        self._certain: list[tuple[int, int]] = []
+        self._complete: list[SegmentIndex] = []
+        self._others: list[SegmentIndex] = []
+        for index in sorted(indexes):
+            believed = [entry for entry in index.entries or () if self._is_believable(entry)]
+            for entry in believed:
+                self.entries[entry.producer_id].append((entry, index.name))
+            is_whole = bool(believed) and len(believed) == len(index.entries or ()) and index.is_synced
+            is_whole = is_whole and not index.is_rebuilt
+            is_whole = is_whole and all(
+                self._is_seen(entry) and index.base_offset <= entry.last_offset < index.end_offset for entry in believed
+            )
+            if is_whole and self._lists_every_abort(index, {entry.last_offset for entry in believed}):
+                self._complete.append(index)
+            else:
+                self._others.append(index)
+
+    def _is_believable(self, entry: AbortedTransaction) -> bool:
+        """Says whether it can be what the broker wrote: it ended at an abort marker of its producer or at one that is
+        missing; it began at a batch of its producer or at a missing one; in between is no other end. Its file's name
+        does not matter: two files may have changed their names.
+        """
+        if not 0 <= entry.first_offset < entry.last_offset < _END:
+            return False
+        if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            return False
+        within = self._between(entry.producer_id, entry.first_offset, entry.last_offset + 1)
+        last = within[-1] if within else None
+        if isinstance(last, Marker) and last.offset == entry.last_offset:
+            if last.is_commit:
+                return False
+            within = within[:-1]
+        elif not self._gaps.holds(entry.last_offset):
+            return False
+        if any(isinstance(event, Marker) for event in within):
+            return False
+        if len({event.producer_epoch for event in within}) > 1:
+            return False  # two transactions: the end of the first was passed over when the index was made again
+        first = within[0] if within else None
+        begins = isinstance(first, TransactionalBatch) and first.base_offset == entry.first_offset
+        return begins or entry.first_offset < self._log_start or self._gaps.holds(
+            entry.first_offset
+        )  # fmt: skip
+
+    def _is_seen(self, entry: AbortedTransaction) -> bool:
+        """Says whether some of it can be read: the log knows no entry that has a wrong producer id by damage."""
+        return bool(self._between(entry.producer_id, entry.first_offset, entry.last_offset + 1))
+
+    def _between(self, producer_id: int, start: int, end: int) -> Sequence[TransactionalBatch | Marker]:
+        offsets = self._offsets.get(producer_id, [])
+        return self._events.get(producer_id, [])[bisect_left(offsets, start) : bisect_left(offsets, end)]
+
+    def _lists_every_abort(self, index: SegmentIndex, listed: set[int]) -> bool:
+        """Says whether every abort that surely ended a transaction with records has its entry."""
+        aborts = self._certain_aborts
+        within = aborts[bisect_left(aborts, index.base_offset) : bisect_left(aborts, index.end_offset)]
+        return listed.issuperset(within)
+
+    @cached_property
+    def _certain_aborts(self) -> list[int]:
+        """Gives the offsets of the abort markers that surely ended a transaction with records."""
+        return sorted(
+            event.offset
+            for events in self._events.values()
+            for before, event in pairwise(events)
+            if isinstance(event, Marker) and isinstance(before, TransactionalBatch) and not event.is_commit
+            if not self._gaps.may_hold_marker(before.last_offset + 1, event.offset)
+        )
+
+    def has_no_entry(self, marker: Marker) -> bool:
+        """Says whether it is certain that the abort marker has none: it ended a transaction without records."""
+        is_listed = any(entry.last_offset == marker.offset for entry, _ in self.entries.get(marker.producer_id, ()))
+        return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
+
+    def add_certain_ends(self, ends: Mapping[int, int]) -> bool:
+        """Takes missing offsets that can only hold one producer's marker: by offset, its id. Says if any is new."""
+        known = dict(self._certain)
+        self._certain = sorted({**known, **ends}.items())
+        return not ends.keys() <= known.keys()
+
+    def ends_of_others(self, producer_id: int, start: int, end: int) -> list[int]:
+        """Gives the offsets in [start, end) at which transactions of other producers ended."""
+        return sorted(
+            {
+                offset
+                for ends in (self._listed_ends, self._certain)
+                for offset, other in ends[bisect_left(ends, (start,)) : bisect_left(ends, (end,))]
+                if other != producer_id
+            }
+        )
+
+    @cached_property
+    def _listed_ends(self) -> list[tuple[int, int]]:
+        """Goes by the entries of transactions that can be seen, and gives the producer ids."""
+        entries = (entry for of_producer in self.entries.values() for entry, _ in of_producer)
+        return sorted((entry.last_offset, entry.producer_id) for entry in entries if self._is_seen(entry))
+
+    def find_cover(self, producer_id: int, first: int, last: int) -> tuple[AbortedTransaction, str] | None:
+        """Finds the entry of the aborted transaction that these offsets are in."""
+        for entry, name in self.entries.get(producer_id, ()):
+            if entry.first_offset <= first and last < entry.last_offset:
+                return entry, name
+        return None
+
+    def find_next(self, producer_id: int, after: int) -> tuple[AbortedTransaction, str] | None:
+        """Finds the first of that producer's that began after that offset."""
+        later = [(e, name) for e, name in self.entries.get(producer_id, ()) if e.first_offset > after]
+        return min(later, default=None)
+
+    def doubtful(self, start: int, end: int) -> list[str]:
+        """Says why an abort in [start, end) may be without an entry; gives nothing if none can be."""
+        position, doubts = start, []
+        for index in self._complete:
+            if index.end_offset <= position or index.base_offset >= end:
+                continue
+            if index.base_offset > position:
+                doubts += self._why_not(position, index.base_offset)
+            position = max(position, index.end_offset)
+        if position < end:
+            doubts += self._why_not(position, end)
+        return doubts
+
+    def _why_not(self, start: int, end: int) -> list[str]:
+        found = [index for index in self._others if index.base_offset < end and start < index.end_offset]
+        doubts = []
+        for index in found:
+            if index.entries is None:
+                doubts.append(f"{index.name} is absent, as if nothing was aborted there, or lost")
+            elif not index.entries:
+                doubts.append(f"{index.name} is empty")
+            elif index.is_rebuilt:
+                doubts.append(f"a recovery made {index.name} again from the log")
+            elif not index.is_synced:
+                doubts.append(f"{index.name} may have lost entries in a crash")
+            else:
+                doubts.append(f"{index.name} does not agree with the log")
+        return doubts or [f"no transaction index of {offsets_text(start, end)}"]
+
+    def names(self, start: int, end: int) -> str:
+        return ", ".join(index.name for index in self._complete if index.base_offset < end and start < index.end_offset)
+
+
+class _Part(NamedTuple):
+    """Batches of one transaction for certain, and what is known next of their producer."""
+
+    batches: list[TransactionalBatch]
+    following: TransactionalBatch | Marker | None
+
+
+class _Producer:
+    """One producer's transactions."""
+
+    def __init__(
+        self,
+        producer_id: int,
+        events: Sequence[TransactionalBatch | Marker],
+        gaps: _Gaps,
+        indexes: _Indexes,
+        snapshots: Sequence[ProducerSnapshotAt],
+    ) -> None:
+        self.producer_id = producer_id
+        self.certain_ends: list[int] = []
+        """The missing offsets at which its transactions ended for certain; known after `fates`."""
+        self._events = events
+        self._gaps = gaps
+        self._indexes = indexes
+        self._snapshots = snapshots
+
+    def fates(self) -> list[TransactionFate]:
+        """Judges from the last one back: a part may go on in the next one, and then has its fate."""
+        later: TransactionFate | None = None
+        later_outcomes: frozenset[FateKind] = frozenset()
+        found = []
+        for part in reversed(self._parts()):
+            fate, outcomes = self._fate_of(part, later, later_outcomes)
+            found.append(fate)
+            later, later_outcomes = fate, outcomes
+        return found[::-1]
+
+    def _parts(self) -> list[_Part]:
+        parts: list[_Part] = []
+        batches: list[TransactionalBatch] = []
+        for event in self._events:
+            if isinstance(event, TransactionalBatch) and batches and not self._may_end_between(batches[-1], event):
+                batches.append(event)
+                continue
+            if batches:
+                parts.append(_Part(batches, event))
+            batches = [event] if isinstance(event, TransactionalBatch) else []
+        if batches:
+            parts.append(_Part(batches, None))
+        return parts
+
+    def _may_end_between(self, batch: TransactionalBatch, following: TransactionalBatch) -> bool:
+        """Says whether a transaction may have ended between two batches that follow one another."""
+        missing = list(self._gaps.between(batch.last_offset + 1, following.base_offset))
+        if missing and following.producer_epoch > batch.producer_epoch:
+            return True  # whatever seems to have taken what is missing
+        if not any(gap.may_hold_marker for gap in missing):
+            return False
+        if following.producer_epoch != batch.producer_epoch:
+            return True
+        if batch.last_sequence < 0 or following.base_sequence < 0:
+            return True
+        lost_records = (following.base_sequence - batch.last_sequence - 1) & MAX_SEQUENCE
+        return lost_records != sum(gap.end - gap.start for gap in missing)  # else they are all this producer's records
+
+    def _fate_of(
+        self, part: _Part, later: TransactionFate | None, later_outcomes: frozenset[FateKind]
+    ) -> tuple[TransactionFate, frozenset[FateKind]]:
+        """Judges a part, with every outcome that is possible."""
+        first, last = part.batches[0].base_offset, part.batches[-1].last_offset
+        following = part.following
+        next_offset = _END if following is None else _offset(following)
+        missing = list(self._without_others(self._gaps.between(last + 1, next_offset)))
+        if not missing and isinstance(following, Marker):
+            return self._ended_by(part, following)
+        cover = self._indexes.find_cover(self.producer_id, first, last)
+        if cover is None:
+            return self._weigh(part, missing, later, later_outcomes)
+        entry, name = cover
+        marker = following if isinstance(following, Marker) and following.offset == entry.last_offset else None
+        fate = self._describe(
+            part,
+            FateKind.ABORTED,
+            f"{name} has it as aborted at offset {entry.last_offset}",
+            [gap for gap in missing if gap.start <= entry.last_offset < gap.end],
+        )
+        return replace(fate, marker=marker, marker_offset=entry.last_offset), frozenset({FateKind.ABORTED})
+
+    def _weigh(
+        self,
+        part: _Part,
+        missing: Sequence[MissingRange],
+        later: TransactionFate | None,
+        later_outcomes: frozenset[FateKind],
+    ) -> tuple[TransactionFate, frozenset[FateKind]]:
+        """Judges a part whose marker may be missing, and that no index has as aborted."""
+        following = part.following
+        end, proof = self._find_end(part)
+        within = [gap._replace(end=min(gap.end, end or _END)) for gap in missing if gap.start < (end or _END)]
+        doubts = list(dict.fromkeys(why for gap in within for why in self._indexes.doubtful(gap.start, gap.end)))
+        outcomes: set[FateKind] = {FateKind.COMMITTED} if within else set()
+        if end is not None and not within:
+            outcomes = {FateKind.COMMITTED, FateKind.ABORTED}
+            doubts = ["its marker is in none of the files"]
+        elif doubts:
+            outcomes.add(FateKind.ABORTED)
+        if end is None and isinstance(following, Marker):
+            outcomes.add(_outcome(following))
+        elif end is None:
+            outcomes |= {FateKind.OPEN} if following is None else later_outcomes
+        elif sum(gap.end - gap.start for gap in within) == 1:
+            self.certain_ends.append(within[0].start)
+        possible = frozenset(outcomes)
+        if possible == {FateKind.OPEN}:
+            return self._describe(part, FateKind.OPEN, "no marker up to the log's end"), possible
+        text = "; ".join(_texts(proof, within, doubts, self._names(within)))
+        fate = FateKind.UNKNOWN if len(possible) > 1 else next(iter(possible))
+        found = self._describe(part, fate, text or (later.evidence if later else ""), within)
+        return replace(found, is_ended=FateKind.OPEN not in possible), possible
+
+    def _ended_by(self, part: _Part, marker: Marker) -> tuple[TransactionFate, frozenset[FateKind]]:
+        fate = self._describe(part, _outcome(marker), f"marker at offset {marker.offset}")
+        return replace(fate, marker=marker, marker_offset=marker.offset), frozenset({fate.fate})
+
+    def _describe(
+        self, part: _Part, fate: FateKind, evidence: str, within: Sequence[MissingRange] = ()
+    ) -> TransactionFate:
+        """Describes its fate; `within`: where its marker is missing."""
+        return TransactionFate(
+            self.producer_id,
+            part.batches[0].producer_epoch,
+            tuple((batch.base_offset, batch.last_offset) for batch in part.batches),
+            fate,
+            evidence,
+            is_ended=fate is not FateKind.OPEN,
+            missing=tuple((gap.start, gap.end) for gap in within),
+            next_epoch=self._next_epoch(part.batches[-1].last_offset, part.following),
+        )
+
+    def _without_others(self, missing: Iterable[MissingRange]) -> Iterator[MissingRange]:
+        """Gives where a marker of this producer may have been: what an index says was another's marker is none."""
+        for gap in missing:
+            start = gap.start
+            for offset in self._indexes.ends_of_others(self.producer_id, gap.start, gap.end):
+                if start < offset and gap.may_hold_marker:
+                    yield gap._replace(start=start, end=offset)
+                start = offset + 1
+            if start < gap.end and gap.may_hold_marker:
+                yield gap._replace(start=start)
+
+    def _find_end(self, part: _Part) -> tuple[int | None, str]:
+        """Finds an offset below which the transaction has ended for certain, though its marker can't be read; with the
+        proof. None if its producer's next event may be of the same transaction.
+        """
+        last, epoch = part.batches[-1].last_offset, part.batches[-1].producer_epoch
+        following = part.following
+        next_offset = _END if following is None else _offset(following)
+        found: list[tuple[int, str]] = []
+        if isinstance(following, TransactionalBatch) and following.producer_epoch > epoch:
+            why = f"its producer has epoch {following.producer_epoch} at offset {next_offset}, which was {epoch}"
+            found.append((next_offset, why))
+        elif isinstance(following, Marker) and following.producer_epoch > epoch + _MOST_EPOCHS_OF_AN_END:
+            found.append((next_offset, f"the marker at offset {next_offset} is of a later epoch"))
+        elif isinstance(following, Marker) and not following.is_commit and self._indexes.has_no_entry(following):
+            found.append((next_offset, f"the marker at offset {next_offset} aborted no records, by the index"))
+        for snapshot in self._snapshots:
+            if snapshot.offset <= last:
+                continue
+            open_from = snapshot.open_from.get(self.producer_id, -1)
+            if open_from < 0 and snapshot.offset <= next_offset:
+                found.append((snapshot.offset, f"the snapshot at offset {snapshot.offset} has it ended"))
+            elif last < open_from <= snapshot.offset and open_from <= next_offset:
+                why = f"the snapshot at offset {snapshot.offset} has the next one open from offset {open_from} on"
+                found.append((open_from, why))
+        entry = self._indexes.find_next(self.producer_id, last)
+        if entry is not None and entry[0].first_offset <= next_offset:
+            found.append((entry[0].first_offset, f"{entry[1]} has the next one from offset {entry[0].first_offset} on"))
+        return min(found, default=(None, ""))
+
+    def _next_epoch(self, last: int, following: TransactionalBatch | Marker | None) -> int | None:
+        if following is not None:
+            return following.producer_epoch
+        known = (
+            s.epochs[self.producer_id] for s in self._snapshots if s.offset > last and self.producer_id in s.epochs
+        )
+        return next(known, None)
+
+    def _names(self, within: Sequence[MissingRange]) -> str:
+        names = (self._indexes.names(gap.start, gap.end) for gap in within)
+        return ", ".join(dict.fromkeys(filter(None, names)))
+
+
+def _texts(proof: str, within: Sequence[MissingRange], doubts: Sequence[str], names: str) -> Iterator[str]:
+    if within:
+        offsets = ", ".join(
+            str(gap.start) if gap.end == gap.start + 1 else f"{gap.start} to {gap.end - 1}" for gap in within
+        )
+        yield f"its marker {'was' if proof else 'may have been'} among the missing offsets {offsets}"
+    if proof:
+        yield proof
+    if doubts:
+        yield from doubts
+    elif names:
+        yield f"{names} has no abort there"
+
+
+def _offset(event: TransactionalBatch | Marker) -> int:
+    return event.offset if isinstance(event, Marker) else event.base_offset
+
+
+def _outcome(marker: Marker) -> FateKind:
+    return FateKind.COMMITTED if marker.is_commit else FateKind.ABORTED

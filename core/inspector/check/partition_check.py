@@ -1,0 +1,459 @@
+"""Checks a partition's folder: its segments in order, and what is kept beside them against what they hold."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.common.filesystem import File, FileSystem, access_error
+from core.common.salvaging_file import read_small_text
+from core.files.file_names import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_offset_files,
+    find_unreadable_files,
+)
+from core.files.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
+from core.files.producer_snapshot import iter_producer_snapshot
+from core.forensics.bit_flip import ByteFix
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.log_scanner import LogScanner
+from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
+from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.segment_reader import SegmentReader
+from core.index.transaction_index import read_transaction_index
+from core.inspector.check.findings import (
+    Code,
+    Finding,
+    Severity,
+    copy_finding,
+    corrupt_finding,
+    damage_finding,
+    displaced_finding,
+    hole_finding,
+    misnamed_finding,
+    unreadable_finding,
+    wholly_misnamed_finding,
+)
+from core.inspector.check.producer_check import ProducerCheck
+from core.inspector.check.segment_check import (
+    EpochRun,
+    OddLogError,
+    OnBytes,
+    SegmentCheck,
+    VerifyOptions,
+    check_again_if_odd,
+)
+from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
+
+if TYPE_CHECKING:
+    from core.forensics.log_map import LogMap
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the data directory says of a partition; None if nothing does.
+
+    `is_compacted`: whether compaction may have been at work.
+    """
+
+    evidence: KnownOffsets = field(default_factory=KnownOffsets)
+    is_compacted: bool | None = None
+
+
+class PartitionCheck:
+    """One partition; owned by one task.
+
+    Segments are read one after the other as long as each makes sense. The first that does not has the whole partition
+    read for a `LogMap`, which alone says what is damaged, lost or out of place; the segments are then read once more.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        options: VerifyOptions,
+        surroundings: Surroundings,
+        *,
+        is_live: bool = False,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._surroundings = surroundings
+        self._is_live = is_live
+
+    def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        return check_again_if_odd(self._pass(None).run, self._run_by_map, on_bytes)
+
+    def _run_by_map(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        with contextlib.ExitStack() as opened:
+            yield from self._pass(self._read_map(opened, on_bytes)).run(on_bytes)
+
+    def _pass(self, log_map: LogMap | None) -> _Pass:
+        return _Pass(self._directory, self._options, self._surroundings, log_map, is_live=self._is_live)
+
+    def _read_map(self, opened: contextlib.ExitStack, on_bytes: OnBytes) -> LogMap:
+        segments = []
+        filesystem = _TellingFileSystem(on_bytes)
+        for base_offset, path in find_offset_files(self._directory, LOG_SUFFIX):
+            try:
+                segments.append(SegmentReader(path, base_offset, filesystem))
+            except OSError:
+                continue  # among the unreadable ones, or gone
+            opened.callback(segments[-1].close)
+        given_up = read_lost_offsets(self._directory)
+        return LogScanner(segments, self._surroundings.evidence, given_up, is_live=lambda: self._is_live).map
+
+
+class _TellingFile(File):
+    """Calls `on_bytes` before each read, with no bytes: what is read for a map is not progress, but whoever waits may
+    want to stop it. It owns the file that it is made of.
+    """
+
+    __slots__ = ("_inner", "_on_bytes")
+
+    def __init__(self, inner: File, on_bytes: OnBytes) -> None:
+        super().__init__(inner.path, inner.fd)
+        self._inner = inner
+        self._on_bytes = on_bytes
+
+    def read_at(self, size: int, position: int) -> bytes:
+        self._on_bytes(0)
+        return self._inner.read_at(size, position)
+
+    def close(self) -> None:
+        self.fd = -1
+        self._inner.close()
+
+
+class _TellingFileSystem(FileSystem):
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self._on_bytes = on_bytes
+
+    def open_read(self, path: Path) -> File:
+        return _TellingFile(super().open_read(path), self._on_bytes)
+
+
+class _Pass:
+    """Reads all segments once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: VerifyOptions,
+        surroundings: Surroundings,
+        log_map: LogMap | None,
+        *,
+        is_live: bool,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._surroundings = surroundings
+        self._evidence = surroundings.evidence
+        self._map = log_map
+        self._is_live = is_live
+        self._producers = ProducerCheck()
+        self._epochs = self._read_epochs()
+        self._epoch_runs: list[EpochRun] = []
+        self._snapshots = dict(find_offset_files(directory, SNAPSHOT_SUFFIX))
+        self._snapshot_findings: list[Finding] = []
+        self._traces: list[Finding] = []
+        self._lost = read_lost_offsets(directory)
+        self._producers.is_certain = not self._lost
+        self._has_damage = False
+        self._is_thinned = False
+        self._holes: list[tuple[int, int, Path, int]] = []
+        self._start_offset = self._end_offset = 0
+        self._batches = 0
+
+    def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        logs = yield from self._readable_logs()
+        self._start_offset = logs[0][0] if logs else 0
+        numbers = {file.path: number for number, file in enumerate(self._map.files if self._map is not None else ())}
+        if logs and (start_offset := self._evidence.start_of(logs[0][0])) < logs[0][0]:
+            self._holes.append((start_offset, *logs[0], 0))
+        last: SegmentCheck | None = None
+        last_epoch = -1
+        for number, (base_offset, path) in enumerate(logs):
+            if last is not None and base_offset > self._end_offset:
+                self._note_traces(last.base_offset, base_offset)
+                self._holes.append((self._end_offset, base_offset, path, 0))
+                self._producers.meet_hole()
+                if self._map is not None:
+                    self._producers.forget()
+            self._check_snapshot(base_offset)
+            following = logs[number + 1][0] if number + 1 < len(logs) else None
+            if self._map is not None and path not in numbers:
+                continue  # it came after the map was made
+            if self._map is not None and numbers[path] in self._map.copies:
+                on_bytes(path.stat().st_size)
+                continue
+            check = SegmentCheck(
+                path,
+                base_offset,
+                self._options,
+                self._producers,
+                self._epoch_runs.append,
+                is_active=self._is_live and number == len(logs) - 1,
+                is_last=number == len(logs) - 1,
+                last_epoch=last_epoch,
+                batches=self._batches,
+                limit_offset=following,
+                known_ends={o for o in (*self._snapshots, following) if o is not None and o > base_offset},
+                log_start_offset=self._evidence.log_start_offset,
+                log_map=self._map,
+                number=numbers.get(path, number),
+            )
+            try:
+                yield from check.run(on_bytes)
+            except AccessError as error:
+                if path.exists():
+                    yield Finding(Severity.ERROR, Code.UNREADABLE, str(path), error.message, 0, base_offset)
+                    self._has_damage = True
+                self._producers.forget()  # else its broker deleted it meanwhile
+                continue
+            is_complete = logs[0][0] == 0 and not self._holes and not check.holes
+            yield from self._check_transaction_index(check, is_complete=is_complete)
+            last_epoch, self._batches = check.last_epoch, check.batches
+            self._has_damage |= check.has_damage
+            self._end_offset = max(self._end_offset, check.end_offset)
+            self._is_thinned |= check.is_compacted
+            self._holes += [(start, end, path, position) for start, end, position in check.holes]
+            last = check
+        self._check_snapshot(self._end_offset)
+        if self._map is None:
+            self._ensure_explained(logs)
+        yield from self._traces
+        yield from self._epoch_findings()
+        if not self._is_thinned and not self._has_damage and not self._lost and not self._holes:
+            if not self._surroundings.is_compacted:
+                yield from self._producers.sequence_findings
+            yield from self._snapshot_findings
+
+    def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
+        """Gives logs that can be read; what the map says of all, and of those that can't be opened, comes first."""
+        unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
+        for error in unreadable.values():
+            if self._map is None:
+                raise OddLogError
+            yield from self._unreadable(error)
+        if self._map is not None:
+            for finding in map_findings(self._map, is_live=self._is_live):
+                self._has_damage |= finding.code is not Code.OFFSETS_MISSING
+                yield finding
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
+
+    def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
+        """Reports a segment of which nothing is known but that it is there. What it costs is a hole of the map."""
+        self._has_damage = True
+        self._producers.forget()
+        assert self._map is not None
+        if not any(hole.path == Path(error.path) for hole in self._map.holes):
+            yield unreadable_finding(error, records=0)
+
+    def _ensure_explained(self, logs: Sequence[tuple[int, Path]]) -> None:
+        """Raises OddLogError for a hole, or an end, that needs more than the batches beside it to be explained."""
+        sizes = [(base_offset, path.stat().st_size) for base_offset, path in logs if self._is_thinned]
+        compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
+        for start, end, path, position in self._holes:
+            holes = explain_holes(
+                start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below
+            )
+            for hole in holes:
+                if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
+                    raise OddLogError
+        last_base_offset = logs[-1][0] if logs else 0
+        if not self._is_live and self._evidence.known_end > max(self._end_offset, last_base_offset):
+            raise OddLogError
+
+    def _note_traces(self, base_offset: int, next_base_offset: int) -> None:
+        """Notes snapshots in the hole between a segment of that base offset and the next. A broker makes one where a
+        segment begins; or where it stops, but then it removes that when it starts again, or with the records after it.
+        What is reported as lost, or was given up, needs no trace.
+        """
+        lost = [*self._lost]
+        lost += [(hole.start, hole.end) for hole in (self._map.holes if self._map else ()) if hole.reason in LOSSES]
+        for offset, path in sorted(self._snapshots.items()):
+            is_in_hole = base_offset < offset and self._end_offset <= offset < next_base_offset
+            if is_in_hole and not any(start <= offset < end for start, end in lost):
+                message = (
+                    f"there is no segment {offset}, and no batch holds {offsets_text(offset, next_base_offset)}: its "
+                    "files are gone, or the broker stopped there once and its cleaner took what followed"
+                )
+                self._traces.append(
+                    Finding(Severity.WARNING, Code.SNAPSHOT_MISMATCH, str(path), message, offset=offset)
+                )
+
+    # --- leader epochs
+
+    def _read_epochs(self) -> list[EpochEntry] | None:
+        path = self._directory / LEADER_EPOCH_CHECKPOINT
+        try:
+            return parse_leader_epochs(read_small_text(path), str(path))
+        except FileNotFoundError:
+            return None
+        except CorruptRecordError:
+            return None  # a finding of its own
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+
+    def _epoch_findings(self) -> Iterator[Finding]:
+        """Checks that epochs never fall: those of the fewest batches are wrong. The checkpoint must have the others."""
+        runs, batches = self._epoch_runs, self._batches
+        if self._map is not None and _has_placed(self._map):
+            runs, batches = list(_runs_in_order(self._map)), sum(piece.batches for piece in self._map.log)
+        known = {entry.epoch for entry in self._epochs or ()}
+        starts = [*(run.batches_before for run in runs), batches]
+        counts = (max(after - before, 1) for before, after in pairwise(starts))
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        chain = rising_epochs(weighed, known)
+        for number, run in enumerate(runs):
+            at = bisect_left(chain, number)
+            if at < len(chain) and chain[at] == number:
+                continue
+            before = runs[chain[at - 1]].epoch if at else -1
+            after = runs[chain[at]].epoch if at < len(chain) else before
+            yield self._odd_epoch(run, before if before >= 0 else after)
+        yield from self._check_epochs([runs[number] for number in chain])
+
+    def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
+        from core.forensics.flipped_number import one_bit_apart
+
+        stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
+        differing = [at for at in range(4) if stored[at] != right[at]]
+        fix, why = None, ""
+        if one_bit_apart(run.epoch, expected) and len(differing) == 1:
+            at = differing[0]
+            fix = ByteFix(run.position + LEADER_EPOCH_POSITION + at, stored[at], right[at])
+            why = f": {fix} (in the leader epoch)"
+        return Finding(
+            Severity.ERROR,
+            Code.EPOCHS_NOT_RISING,
+            str(run.path),
+            f"leader epoch {run.epoch}, the batches around have {expected}{why}",
+            run.position,
+            run.first_offset,
+            fix=fix,
+        )
+
+    def _check_epochs(self, runs: Sequence[EpochRun]) -> Iterator[Finding]:
+        """Checks both ends of each, which is enough, as epochs rise."""
+        epochs = self._epochs
+        if epochs is None or any(after.start_offset < before.start_offset for before, after in pairwise(epochs)):
+            return  # the latter is a finding of its own
+        looked_at = [(run.epoch, run.first_offset) for run in runs]
+        looked_at += [(before.epoch, after.offset_before) for before, after in pairwise(runs)]
+        looked_at += [(runs[-1].epoch, self._end_offset - 1)] if runs else []
+        for of_log, offset in sorted(looked_at, key=lambda pair: pair[1]):
+            number = bisect_right(epochs, offset, key=lambda entry: entry.start_offset) - 1
+            of_cache = epochs[number].epoch if number >= 0 else of_log  # below the log's start it knows nothing
+            if of_log >= 0 and of_cache != of_log:
+                message = f"epoch {of_cache} at offset {offset}, by the log {of_log}"
+                path = self._directory / LEADER_EPOCH_CHECKPOINT
+                yield Finding(Severity.WARNING, Code.LEADER_EPOCHS_MISMATCH, str(path), message, offset=offset)
+                return
+
+    # --- producers
+
+    def _check_snapshot(self, offset: int) -> None:
+        path = self._snapshots.get(offset)
+        if path is None:
+            return
+        try:
+            entries = iter_producer_snapshot(path)
+            self._snapshot_findings += self._producers.check_snapshot(entries, path, self._start_offset)
+        except CorruptRecordError:
+            return  # a finding of its own
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+
+    def _check_transaction_index(self, segment: SegmentCheck, *, is_complete: bool) -> Iterator[Finding]:
+        path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+        try:
+            entries = read_transaction_index(path)
+        except FileNotFoundError:
+            entries = []
+        except OSError as error:
+            raise access_error(error, path, "read") from error
+        except CorruptRecordError as error:
+            yield corrupt_finding(Code.TRANSACTION_INDEX_CORRUPT, error, path)
+            list(self._producers.check_transaction_index([], path, 0, is_complete=False))
+            return
+        is_end_known = segment.end_offset in segment.known_ends  # an entry after it is wrong then
+        limit = 1 << 63 if is_end_known else segment.end_offset
+        yield from self._producers.check_transaction_index(entries, path, limit, is_complete=is_complete)
+
+
+def _has_placed(log_map: LogMap) -> bool:
+    from core.forensics.batch_order import Fate
+
+    return any(one.fate is Fate.PLACED for one in log_map.displaced)
+
+
+def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
+    """Gives the runs of one leader epoch as they will be when each batch stands where it belongs."""
+    last_epoch, next_offset, batches = -1, log_map.start_offset, 0
+    for piece in log_map.log:
+        for batch in log_map.read(piece):
+            if isinstance(batch, RecordBatch) and batch.partition_leader_epoch != last_epoch:
+                last_epoch = batch.partition_leader_epoch
+                path = log_map.files[piece.file].path
+                yield EpochRun(last_epoch, batch.base_offset, next_offset - 1, path, batch.position, batches)
+            next_offset, batches = batch.last_offset + 1, batches + 1
+
+
+def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:
+    """Names each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that
+    somebody writes to, what lies at its end is none of these.
+    """
+    from core.forensics.batch_order import Displaced, Fate
+
+    end_offset = log_map.sound_end if is_live else 1 << 63
+    holes = [hole for hole in log_map.holes if hole.reason in LOSSES and hole.start < end_offset]
+    costly = {id(hole.damage) for hole in holes if hole.damage is not None}
+    for hole in holes:
+        if hole.reason is not HoleReason.TRUNCATED:
+            yield hole_finding(hole)
+    yield from map(partial(_useless_finding, log_map), sorted(log_map.copies))
+    for number in sorted(log_map.misnamed - log_map.copies):
+        file = log_map.files[number]
+        yield misnamed_finding(file.path, file.base_offset, file.file.size())
+    tail = log_map.tail
+    for number, damage in log_map.damage:
+        if number in log_map.copies:
+            continue
+        is_tail = tail is not None and damage is tail.damage
+        if is_tail and tail is not None and tail.kind is TailKind.PREALLOCATED:
+            continue
+        if id(damage) not in costly and not (is_live and is_tail):
+            offset = log_map.sound_end if is_tail else -1
+            yield damage_finding(damage, log_map.files[number].path, offset)
+    for one in log_map.displaced:
+        if one.fate in (Fate.PLACED, Fate.REPEATED) and one.piece.file not in log_map.copies:
+            yield displaced_finding(one, log_map.files[one.piece.file].path)
+    out_of_order = {(one.piece.file, one.piece.position) for one in log_map.displaced}
+    for piece in log_map.log:
+        if (piece.file, piece.position) not in out_of_order and log_map.file_of(piece.base_offset) != piece.file:
+            one = Displaced(piece, Fate.PLACED, piece.base_offset)
+            yield displaced_finding(one, log_map.files[piece.file].path)
+
+
+def _useless_finding(log_map: LogMap, number: int) -> Finding:
+    """Reports a file without a batch of the log: a copy, or one under a name that is wrong for all that it holds."""
+    from core.forensics.batch_order import Fate
+
+    file = log_map.files[number]
+    strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
+    size_bytes = file.file.size()
+    return wholly_misnamed_finding(file.path, size_bytes, strays) if strays else copy_finding(file.path, size_bytes)

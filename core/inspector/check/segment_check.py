@@ -1,0 +1,440 @@
+"""Checks one `.log` in one pass, its indexes beside it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Container, Generator, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.files.file_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from core.forensics.batch_scanner import BatchScanner, SoundRun
+from core.forensics.damage import Damage, DamageKind
+from core.forensics.missing_offsets import LOSSES
+from core.forensics.truncated_segments import find_truncated_segment
+from core.index.abstract_index import MAX_RELATIVE_OFFSET
+from core.inspector.check.findings import Code, Finding, Severity
+from core.inspector.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from core.inspector.check.producer_check import ProducerCheck
+from core.records.batches import Batch, inner_offsets, refused_frame, stated_offset
+from core.records.checksum import crc32c_by_table
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record_batch import ATTRIBUTES_POSITION, DELETE_HORIZON_FLAG, HEADER, RecordBatch, is_thinned
+
+if TYPE_CHECKING:
+    from core.forensics.batch_order import Displaced
+    from core.forensics.log_map import LogMap
+
+OnBytes = Callable[[int], None]
+"""Called, now and then, with how many bytes more were checked."""
+
+Check = Callable[[OnBytes], Iterator[Finding]]
+
+_ENOUGH_ENTRIES = 3
+"""Enough of indexes that contradict their log: fewer may be wrong by chance."""
+_REPORT_BYTES = 8 * 1024 * 1024
+_GROUP_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """`is_deep`: records are decoded. `is_paranoid`: every checksum is computed a second time, by another library.
+    `is_locked`: whoever asks holds the directory's lock, so that nobody writes to it.
+    """
+
+    is_deep: bool = False
+    is_paranoid: bool = False
+    is_locked: bool = False
+
+
+class OddLogError(Exception):
+    """What was met in a segment needs a look at the whole partition."""
+
+
+class EpochRun(NamedTuple):
+    """Batches of one leader epoch from `first_offset` on; `offset_before` is the last offset of the batch before, and
+    `batches_before` says how many come before.
+    """
+
+    epoch: int
+    first_offset: int
+    offset_before: int
+    path: Path
+    position: int
+    batches_before: int
+
+
+def _as_damage(position: int, end_position: int) -> Damage:
+    return Damage(
+        kind=DamageKind.OFFSETS_NOT_RISING,
+        message="",
+        position=position,
+        end_position=end_position,
+        offset=-1,
+        end_offset=None,
+        records=None,
+    )
+
+
+def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
+    """Gives the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
+    reported once more.
+    """
+    told = 0
+
+    def tell(size_bytes: int) -> None:
+        nonlocal told
+        told += size_bytes
+        on_bytes(size_bytes)
+
+    def count_more(size_bytes: int) -> None:
+        nonlocal told
+        on_bytes(max(size_bytes - told, 0))
+        told = max(told - size_bytes, 0)
+
+    try:
+        findings = list(check(tell))
+    except OddLogError:
+        yield from by_map(count_more)
+    else:
+        yield from findings
+
+
+@dataclass(slots=True)
+class SegmentCheck:
+    """Checks one segment; owned by one task. Run it, then look at what it saw."""
+
+    path: Path
+    base_offset: int
+    options: VerifyOptions
+    producers: ProducerCheck
+    on_epoch: Callable[[EpochRun], None] = lambda _run: None
+    """Called with each run of batches of one leader epoch, when its first batch is met."""
+    has_indexes: bool = True
+    is_active: bool = False
+    """Whether somebody writes to it just now."""
+    is_last: bool = False
+    limit_offset: int | None = None
+    """Where the next segment begins."""
+    known_ends: Container[int] = ()
+    """Where the log ended at some time, by other files: an index with more after one of them is wrong."""
+    log_start_offset: int = 0
+    """What lies below was deleted: none of it is lost."""
+    last_epoch: int = -1
+    batches: int = 0
+    """How many batches of the partition come before what is looked at; in the end, with this segment."""
+    end_offset: int = 0
+    log_map: LogMap | None = None
+    """What all files of the partition say together. None as long as this one makes sense by itself: OddLogError is
+    raised when it does not.
+    """
+    number: int = 0
+    """The number of the segment in the map."""
+    has_damage: bool = False
+    is_compacted: bool = False
+    """Whether batches lack records, as only compaction leaves them."""
+    holes: list[tuple[int, int, int]] = field(default_factory=list)
+    """(start offset, end offset, position) if a batch begins beyond the end of the one before."""
+    _group: list[Batch] = field(default_factory=list)
+    _first_offsets: dict[int, int] = field(default_factory=dict)
+    """By their positions, where compressed messages may begin of which no offset inside can be read, without a map."""
+    _offset_index: OffsetIndexCheck = field(init=False)
+    _time_index: TimeIndexCheck = field(init=False)
+
+    def run(self, on_bytes: OnBytes) -> Iterator[Finding]:
+        walk = BatchScanner(self.path, self.base_offset, self.limit_offset)
+        self._offset_index = OffsetIndexCheck(self.path.with_suffix(INDEX_SUFFIX), self.base_offset)
+        self._time_index = TimeIndexCheck(self.path.with_suffix(TIME_INDEX_SUFFIX), self.base_offset)
+        try:
+            yield from self._run(walk, on_bytes)
+        finally:
+            walk.close()
+            for index in (self._offset_index, self._time_index):
+                index.close()
+
+    def _run(self, walk: BatchScanner, on_bytes: OnBytes) -> Iterator[Finding]:
+        next_offset, last_position, reported = self.base_offset, -1, 0
+        out_of_place = self._find_out_of_place()
+        for item in walk.runs():
+            for run in self._parts(item, out_of_place) if out_of_place else [item]:
+                if isinstance(run, SoundRun):
+                    next_offset = yield from self._see_run(run, next_offset)
+                    last_position = run.position + run.starts[-1]
+                elif isinstance(run, LegacyRecordBatch):
+                    yield from self._see_legacy(run, next_offset)
+                    next_offset, last_position = run.last_offset + 1, run.position
+                elif not self._is_being_written(run, walk):
+                    self._see_damage(run)
+            if last_position - reported > _REPORT_BYTES:
+                on_bytes(last_position - reported)
+                reported = last_position
+        yield from self._look_into_group()
+        for batches in self._placed():
+            yield from self._look_into(batches)
+            yield from self._look_into_group()
+        on_bytes(walk.size_bytes - reported)
+        self.end_offset = next_offset
+        if self.log_map is None and next_offset > (self.limit_offset or next_offset):
+            raise OddLogError
+        if self.has_indexes:
+            yield from self._check_indexes(last_position, next_offset)
+
+    def _find_out_of_place(self) -> Set[int]:
+        """Gives the positions of the batches of this file that are not the log's where they stand."""
+        if self.log_map is None:
+            return frozenset()
+        found: set[int] = {one.damage.position for one in self.log_map.damage if one.number == self.number}
+        for one in self.log_map.displaced:
+            if one.piece.file == self.number:
+                found |= {batch.position for batch in self.log_map.read(one.piece)}
+        return found
+
+    def _placed(self) -> Iterator[list[Batch]]:
+        """Gives the sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
+        if self.log_map is None or not self.options.is_deep:
+            return
+        for one in _placed_batches(self.log_map):
+            if one.piece.file == self.number:
+                yield list(self.log_map.read(one.piece))
+
+    def _parts(
+        self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
+    ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """Gives the same, with damage in the place of batches that are not the log's where they stand."""
+        if isinstance(item, LegacyRecordBatch):
+            is_right = item.position not in out_of_place
+            yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
+        if not isinstance(item, SoundRun):
+            yield from () if isinstance(item, LegacyRecordBatch) else (item,)
+            return
+        starts: list[int] = []
+        for start in item.starts:
+            if item.position + start not in out_of_place:
+                starts.append(start)
+                continue
+            if starts:
+                yield item._replace(starts=starts)
+            batch = item.batch(start)
+            yield _as_damage(batch.position, batch.position + batch.size_bytes)
+            starts = []
+        if starts:
+            yield item._replace(starts=starts)
+
+    def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
+        """Checks it; gives the next offset after it. As this is done for each batch of a log, fields are read into
+        locals, and only one that is worth a second look becomes a `RecordBatch`.
+        """
+        producers, offset_index, time_index = self.producers, self._offset_index, self._time_index
+        data, run_position, starts = run
+        for start in starts:
+            (
+                base_offset, _, epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
+                producer_id, producer_epoch, base_sequence, count,
+            ) = HEADER.unpack_from(data, start)  # fmt: skip
+            last_offset = base_offset + last_offset_delta
+            if (
+                base_offset != next_offset
+                or count != last_offset_delta + 1
+                or epoch != self.last_epoch
+                or attributes & DELETE_HORIZON_FLAG
+            ):
+                yield from self._see_unlike(run, start, next_offset)
+            if producer_id >= 0 and not producers.goes_on(
+                producer_id, producer_epoch, base_sequence, last_offset_delta, last_offset, attributes
+            ):
+                yield from producers.see(run.batch(start), self.path)
+            position, next_offset = run_position + start, last_offset + 1
+            if max_timestamp > time_index.largest:
+                time_index.largest = max_timestamp
+            if position >= offset_index.due:
+                offset_index.see(position, last_offset)
+            if last_offset >= time_index.due:
+                time_index.see(last_offset)
+        self.batches += len(starts)
+        if self.options.is_deep or self.options.is_paranoid:
+            yield from self._look_into([run.batch(start) for start in starts])
+        return next_offset
+
+    def _is_being_written(self, damage: Damage, walk: BatchScanner) -> bool:
+        return self.is_active and damage.end_position >= walk.size_bytes
+
+    def _see_damage(self, damage: Damage) -> None:
+        """Notes damage, which the map reports: what stands beside it can't be compared with the other files."""
+        if self.log_map is None:
+            raise OddLogError
+        self.has_damage = True
+        self.producers.forget()
+        self._offset_index.see_damage(damage)
+        self._time_index.see_damage(damage)
+
+    def _check_indexes(self, last_position: int, next_offset: int) -> Iterator[Finding]:
+        offset_index, time_index = self._offset_index, self._time_index
+        if self.is_last and not self.is_active and next_offset not in self.known_ends:
+            offset_index.take_entries_after()  # a crash may keep an index and lose the batches
+            time_index.take_entries_after()
+        if not self.is_active:
+            offset_index.check_reach(last_position)
+        has_batches = last_position >= 0
+        findings = [
+            finding
+            for index in (offset_index, time_index)
+            for finding in index.findings(has_batches=has_batches, may_lag=self.is_active)
+        ]
+        is_lost = self._is_cut_short() if has_batches else self._is_lost()
+        is_explained = self.has_damage or self._stands_elsewhere() or is_lost
+        if has_batches and not is_explained and self._has_anothers_indexes():
+            yield self._anothers_finding()
+            return
+        for finding in findings:
+            # where the log is damaged, swapped, empty or cut short, entries that do not fit are a part of that
+            if not is_explained or finding.code not in (Code.INDEX_MISMATCH, Code.TIME_INDEX_MISMATCH):
+                yield finding
+
+    def _stands_elsewhere(self) -> bool:
+        """Says whether batches that belong here stand in another file, as when two `.log` changed names: the indexes
+        are theirs.
+        """
+        return self.log_map is not None and any(
+            one.piece.file != self.number
+            and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
+            for one in _placed_batches(self.log_map)
+        )
+
+    def _has_anothers_indexes(self) -> bool:
+        indexes = (self._offset_index, self._time_index)
+        has_enough = sum(index.count for index in indexes) >= _ENOUGH_ENTRIES
+        return has_enough and all(index.is_of_another_log() for index in indexes)
+
+    def _anothers_finding(self) -> Finding:
+        """Replaces what is wrong with the indexes: made again from the log, they would say nothing any more."""
+        count = self._offset_index.count + self._time_index.count
+        message = (
+            f"not one of the {count} entries of its .index and .timeindex, which are in order, fits it: "
+            "this .log may belong to another partition, or they may"
+        )
+        return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
+
+    def _is_lost(self) -> bool:
+        """Says whether the segment's first offset is among those that are lost."""
+        holes = () if self.log_map is None else self.log_map.holes
+        return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
+
+    def _is_cut_short(self) -> bool:
+        """Says whether the indexes show that the offsets may be lost which are missing after the segment. They stay
+        until those are given up.
+        """
+        if self.log_map is None or self.limit_offset is None:
+            return False
+        is_reported = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
+        return is_reported and find_truncated_segment(self.path.parent, self.base_offset, self.limit_offset) is not None
+
+    # --- batches
+
+    def _see_legacy(self, batch: LegacyRecordBatch, next_offset: int) -> Iterator[Finding]:
+        offsets = inner_offsets(batch)
+        first_offset = offsets[0] if offsets else min(next_offset, batch.last_offset)
+        if not offsets:
+            self._first_offsets[batch.position] = first_offset
+        self._ensure_in_turn(min(first_offset, batch.last_offset), batch, next_offset)
+        if offsets and offsets[-1] != batch.last_offset and self.log_map is None:
+            raise OddLogError
+        if first_offset > next_offset:
+            self.holes.append((next_offset, first_offset, batch.position))
+        offset_index, time_index = self._offset_index, self._time_index
+        time_index.largest = max(time_index.largest, batch.max_timestamp)
+        if batch.position >= offset_index.due:
+            offset_index.see(batch.position, batch.last_offset)
+        if batch.last_offset >= time_index.due:
+            time_index.see(batch.last_offset)
+        yield from self._look_into([batch])
+
+    def _see_unlike(self, run: SoundRun, start: int, next_offset: int) -> Iterator[Finding]:
+        """Looks at a batch that does not simply go on from the one before."""
+        batch = run.batch(start)
+        self._ensure_in_turn(batch.base_offset, batch, next_offset)
+        if batch.base_offset > next_offset:
+            self.producers.meet_hole()
+            if self.log_map is not None or not self.producers.is_certain:
+                self.producers.forget()
+            self.holes.append((next_offset, batch.base_offset, batch.position))
+        if is_thinned(batch.count, batch.last_offset_delta, batch.attributes):
+            self.is_compacted = True
+        if batch.partition_leader_epoch != self.last_epoch:
+            self.last_epoch = batch.partition_leader_epoch
+            before = self.batches + bisect_left(run.starts, start)
+            self.on_epoch(
+                EpochRun(self.last_epoch, batch.base_offset, next_offset - 1, self.path, batch.position, before)
+            )
+        if batch.count < 0 or batch.count > batch.last_offset_delta + 1:
+            yield self._finding(
+                Code.BAD_COUNT, f"{batch.count} records with a last offset delta of {batch.last_offset_delta}", batch
+            )
+
+    def _ensure_in_turn(self, first_offset: int, batch: Batch, next_offset: int) -> None:
+        """Raises OddLogError for offsets that do not rise, or that no index of this file can hold."""
+        is_odd = first_offset < next_offset or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        if is_odd and self.log_map is None:
+            raise OddLogError
+
+    def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
+        """Does what is wanted beyond a first look, in groups."""
+        if self.options.is_deep or self.options.is_paranoid:
+            self._group += batches
+            if self._group[-1].position - self._group[0].position > _GROUP_BYTES:
+                yield from self._look_into_group()
+
+    def _look_into_group(self) -> Iterator[Finding]:
+        batches, self._group = self._group, []
+        if self.options.is_paranoid:
+            for batch in batches:
+                if isinstance(batch, RecordBatch):
+                    data = batch.buffer[batch.start + ATTRIBUTES_POSITION : batch.start + batch.size_bytes]
+                    computed = crc32c_by_table(data)
+                    if computed != batch.crc:
+                        message = f"stored crc {batch.crc:08x}, crcmod computes {computed:08x}"
+                        yield self._finding(Code.CRC_MISMATCH, message, batch)
+        if self.options.is_deep and batches:
+            from core.inspector.check.record_check import check_records
+
+            bad = set[int]()
+            for batch, cause in check_records(batches):
+                bad.add(batch.position)
+                if (self.path, batch.position) not in self.producers.bad_batches:
+                    yield self._finding(Code.BAD_BATCH, cause, batch)
+            for batch in batches:
+                if batch.position not in bad and (refusal := refused_frame(batch)) is not None:
+                    yield replace(self._finding(Code.BAD_BATCH, refusal, batch), records=0)  # they are read here
+
+    def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
+        count = batch.count if isinstance(batch, RecordBatch) else 1  # nobody knows how many a compressed one holds
+        first_offset = self._first_offset_of(batch)
+        if first_offset < self.log_start_offset:
+            first_offset = min(self.log_start_offset, batch.last_offset)
+            count = min(count, max(batch.last_offset + 1 - self.log_start_offset, 0))
+        return Finding(
+            severity=Severity.ERROR,
+            code=code,
+            path=str(self.path),
+            message=message,
+            position=batch.position,
+            offset=first_offset,
+            end_position=batch.position + batch.size_bytes,
+            last_offset=batch.last_offset,
+            records=count,
+        )
+
+    def _first_offset_of(self, batch: Batch) -> int:
+        """Gives where it begins. What precedes one that does not open may be lost with it."""
+        if isinstance(batch, RecordBatch) or inner_offsets(batch):
+            return stated_offset(batch)
+        if self.log_map is not None:
+            return min(self.log_map.end_before(batch.last_offset), batch.last_offset)
+        return self._first_offsets[batch.position]
+
+
+def _placed_batches(log_map: LogMap) -> list[Displaced]:
+    """Gives those that belong to the log elsewhere than where they stand."""
+    from core.forensics.batch_order import Fate
+
+    return [one for one in log_map.displaced if one.fate is Fate.PLACED]

@@ -1,0 +1,131 @@
+"""Reports sound records that no reader gets: files hold what starts cut off a log's end (`truncated_tails`).
+
+The bytes were not flushed when the machine or the process stopped, and stood after damage; but what was acknowledged
+may be among them. Also what was gone at the log's end, by the indexes and snapshots that starts set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from core.common.salvaging_file import open_salvaging, unreadable_error
+from core.forensics.batch_order import Fate
+from core.forensics.known_offsets import KnownOffsets
+from core.forensics.log_map import LogFile, LogMap
+from core.forensics.missing_offsets import Hole, offsets_are, offsets_text
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.truncated_tails import TruncatedTail, find_lost_ends, find_truncated_tails
+from core.inspector.check.findings import Code, Finding, Severity, unreadable_finding
+from core.records.batches import Batch, count_records, first_offset_of
+
+
+class _Extent(NamedTuple):
+    """A sound batch: its offsets and its checksum."""
+
+    start: int
+    end: int
+    crc: int
+
+
+def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
+    """Gives one for each file that holds sound records which the log has not, or that can't be read; and for each
+    segment, or end of the log, that was gone when a start opened it.
+    """
+    yield from _lost_end_findings(reader)
+    for cut in find_truncated_tails(reader.directory):
+        try:
+            batches = _batches_of(cut)
+        except OSError as error:
+            yield unreadable_finding(unreadable_error(error, cut.path))
+            continue
+        log = _extents_of_log(reader, [extent for extent, _ in batches])
+        left = [(extent, records) for extent, records in batches if extent not in log]
+        records = sum(records for _, records in left)
+        if records:
+            extents = [extent for extent, _ in left]
+            start, end = extents[0].start, max(extent.end for extent in extents)
+            is_deleted = end <= reader.start_offset
+            yield Finding(
+                Severity.WARNING if is_deleted else Severity.ERROR,
+                Code.CUT_OFF,
+                str(cut.path),
+                f"a start cut off {records} sound record{'s' * (records > 1)}, {offsets_text(start, end)}: "
+                f"{_what_became(extents, log, reader.start_offset)}",
+                offset=start,
+                last_offset=end - 1,
+                records=records,
+            )
+
+
+def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start: int) -> str:
+    start, end = extents[0].start, max(extent.end for extent in extents)
+    if end <= log_start:
+        return f"they lie below the log's start at offset {log_start}"
+    used = _used(start, end, log)
+    if used is None:
+        return "nothing was appended in their place since"
+    return f"{offsets_are(*used)} in the log with other records since"
+
+
+def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | None:
+    """Gives the range from the first to after the last of offsets [start, end) that the log holds."""
+    used = [(max(start, one.start), min(end, one.end)) for one in log if start < one.end and one.start < end]
+    return (min(used)[0], max(used_end for _, used_end in used)) if used else None
+
+
+def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
+    for lost in find_lost_ends(reader.directory):
+        start, end = lost.start, lost.end
+        is_deleted = end <= reader.start_offset
+        used = _used(start, end, _extents_of_log(reader, [_Extent(start, end, 0)]))
+        if is_deleted:
+            became = f"they lie below the log's start at offset {reader.start_offset}"
+        elif used is None:
+            became = "none of them was given again since"
+        else:
+            became = f"{offsets_are(*used)} in the log since, as other records unless somebody put the old ones back"
+        what = f"the log ended at offset {start} when a start took it up, and had {offsets_text(start, end)} before"
+        if lost.is_segment:
+            what = (
+                f"segment {start} was missing when a start set its indexes aside: at least {offsets_text(start, end)}"
+            )
+        yield Finding(
+            Severity.WARNING if is_deleted else Severity.ERROR,
+            Code.CUT_OFF,
+            str(lost.paths[0]),
+            f"{what}; {became}",
+            offset=start,
+            last_offset=end - 1,
+            records=end - start,
+        )
+
+
+def _batches_of(cut: TruncatedTail) -> list[tuple[_Extent, int]]:
+    """Gives the file's sound batches in order, as the one reader takes them, each with its number of records. Those of
+    other offsets than its name says are among them: the log may have been cut because its files had changed names.
+    """
+    with contextlib.closing(open_salvaging(cut.path)) as file:
+        log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], KnownOffsets(), ())
+        others = [one.piece for one in log_map.displaced if one.fate in (Fate.STRAY, Fate.REPEATED)]
+        pieces = sorted([*log_map.log, *others], key=lambda piece: piece.base_offset)
+        return [(_extent_of(batch), count_records([batch])) for piece in pieces for batch in log_map.read(piece)]
+
+
+def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:
+    """Gives what the log holds of the offsets from the first of those to the last."""
+    if not wanted or wanted[0].start >= reader.reading.end_offset:
+        return set()
+    found, end = set[_Extent](), max(extent.end for extent in wanted)
+    for item in reader.reading.items(wanted[0].start):
+        if isinstance(item, Hole):
+            continue
+        found.add(_extent_of(item))
+        if item.last_offset + 1 >= end:
+            break
+    return found
+
+
+def _extent_of(batch: Batch) -> _Extent:
+    return _Extent(first_offset_of(batch, 0), batch.last_offset + 1, batch.crc)

@@ -1,0 +1,181 @@
+"""Dumps any path: finds out what it is, and hands it to the dump of its kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.common.filesystem import access_error
+from core.common.salvaging_file import unreadable_error
+from core.files.file_names import (
+    LOG_SUFFIX,
+    find_partition_folders,
+    find_unreadable,
+    is_folder,
+    parse_offset_file_name,
+)
+from core.forensics.truncated_tails import is_set_aside_log
+from core.inspector.check.file_kind import (
+    FileKind,
+    ensure_regular,
+    ensure_there,
+    foreign_file_error,
+    is_named_by_kafka,
+    kind_of,
+)
+from core.inspector.check.findings import Finding, corrupt_code, corrupt_finding, unreadable_finding
+from core.inspector.dump.dump_options import DumpOptions
+from core.inspector.dump.index_dump import Row, dump_rows, kafka_text
+from core.inspector.dump.segment_dump import SegmentDump
+from core.inspector.dump.segment_text import SegmentText
+from core.inspector.dump.write_all import write_all
+
+_LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
+_LINES_TOGETHER = 1000
+
+
+if TYPE_CHECKING:
+    from core.inspector.dump.hex_dump import HexField
+
+
+@dataclass(slots=True)
+class FileDump:
+    """One file to dump, and what was found wrong with it once it is dumped."""
+
+    path: Path
+    kind: FileKind
+    options: DumpOptions
+    findings: list[Finding] = field(default_factory=list)
+    is_readable: bool = True
+    """Whether it can be read; else it is here for its finding alone."""
+
+    @property
+    def is_log(self) -> bool:
+        return self.kind in _LOGS
+
+    def kafka_text(self) -> Iterator[bytes]:
+        """Gives the text of Kafka's tool, headed by the file's name."""
+        yield f"Dumping {self.path}\n".encode()
+        if self.is_log:
+            text = SegmentText(self.path, self.options)
+            yield from text.pieces()
+            self.findings += text.findings
+        else:
+            lines = kafka_text(self.path, self.kind, self._small_rows())
+            while piece := "".join(islice(lines, _LINES_TOGETHER)):
+                yield piece.encode("utf-8", "replace")
+
+    def write_kafka_text(self, fd: int) -> None:
+        """Writes the same to a descriptor; that of a large log on several CPUs."""
+        if not self.is_log:
+            for piece in self.kafka_text():
+                write_all(fd, [piece])
+            return
+        write_all(fd, [f"Dumping {self.path}\n".encode()])
+        text = SegmentText(self.path, self.options)
+        text.write(fd)
+        self.findings += text.findings
+
+    def hex_fields(self) -> Iterator[HexField]:
+        """Gives every byte, field by field."""
+        from core.inspector.dump.hex_dump import hex_fields
+
+        try:
+            yield from hex_fields(self.path, self.kind, self.findings, self._has_secrets())
+        except UnreadableFileError as error:
+            self.findings.append(unreadable_finding(error))
+
+    def _has_secrets(self) -> Callable[[bytes], bool] | None:
+        """Gives what finds secrets; None if all is shown."""
+        if not self.options.hides_secrets_of(self.path):
+            return None
+        from core.inspector.dump.internal_records import has_secrets
+
+        return lambda value: has_secrets(value, self.options.is_secret_config)
+
+    def rows(self) -> Iterator[Row]:
+        if self.is_log:
+            yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.rows)
+        else:
+            yield from self._small_rows()
+
+    def arrow(self) -> Iterator[Any]:  # pyarrow.RecordBatch
+        """Gives Arrow batches; raises AccessError for a file that holds no records."""
+        if not self.is_log:
+            raise AccessError(
+                f"{self.path} holds no records, which is what --format arrow is for", where=str(self.path)
+            )
+        yield from self._follow(SegmentDump(self.path, self.options), SegmentDump.arrow)
+
+    def _follow(self, dump: SegmentDump, read: Any) -> Iterator[Any]:  # read: one of SegmentDump's methods
+        yield from read(dump)
+        self.findings += dump.findings
+
+    def _small_rows(self) -> Iterator[Row]:
+        try:
+            yield from dump_rows(self.path, self.kind)
+        except CorruptRecordError as error:
+            self.findings.append(corrupt_finding(corrupt_code(self.kind), error, self.path))
+
+
+def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
+    """Gives the file, or the files of a partition's folder or data directory, in order of their names.
+
+    Raises AccessError if there is none, or if the file is none that Kafka or plog writes.
+    """
+    ensure_there(path)
+    if path.is_dir():
+        yield from _find_in_directory(path, options)
+        return
+    kind = FileKind.LOG if is_set_aside_log(path.name) else kind_of(path)
+    ensure_regular(path)
+    if kind is None:
+        raise foreign_file_error(path)
+    yield FileDump(path, kind, options)
+
+
+def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> Iterator[FileDump]:
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        folders = {folder.name for folder in find_partition_folders(path).values()} if depth else set()
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+    passed_over = _before(options.start_offset, [entry.name for entry in entries])
+    for entry in entries:
+        inner = path / entry.name
+        if entry.name in passed_over:
+            continue
+        if entry.name in folders:
+            yield from _find_in_folder(inner, options)
+        elif (kind := kind_of(inner)) is not None and (is_named_by_kafka(inner) or not (folders or is_folder(entry))):
+            yield _find_file(inner, kind, options)
+
+
+def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
+    """Gives those of a data directory; one that can't be read is reported, and ends nothing."""
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        if os.path.lexists(path):
+            finding = unreadable_finding(unreadable_error(error, path))
+            yield FileDump(path, FileKind.LOG, options, [finding], is_readable=False)
+        return
+    yield from _find_in_directory(path, options, depth=0)
+
+
+def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
+    error = find_unreadable(path)
+    if error is None:
+        return FileDump(path, kind, options)
+    return FileDump(path, kind, options, [unreadable_finding(error)], is_readable=False)
+
+
+def _before(offset: int, names: list[str]) -> set[str]:
+    """Gives the names of segments that end before the offset."""
+    logs = [(parsed[0], name) for name in names if (parsed := parse_offset_file_name(name)) and parsed[1] == LOG_SUFFIX]
+    return {name for (_, name), (following, _) in pairwise(logs) if following <= offset}

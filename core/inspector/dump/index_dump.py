@@ -1,0 +1,237 @@
+"""Shows what is in the files beside a log: indexes, snapshots, checkpoints and the small text files, as rows."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.filesystem import access_error
+from core.common.salvaging_file import open_salvaging, read_small_file, read_small_text
+from core.common.topic_partition import uuid_text
+from core.files.checkpoint_file import parse_offset_checkpoint
+from core.files.file_names import parse_offset_file_name
+from core.files.leader_epoch_cache import parse_leader_epochs
+from core.files.meta_properties import parse_meta_properties
+from core.files.partition_metadata_file import parse_partition_metadata
+from core.files.producer_snapshot import ProducerSnapshotEntry, iter_producer_snapshot
+from core.index.offset_index import OffsetIndex
+from core.index.time_index import TimeIndex
+from core.index.transaction_index import AbortedTransaction, iter_transaction_index
+from core.inspector.check.file_kind import FileKind
+from core.inspector.dump.kafka_text import optional_long
+from core.log.damaged_ranges import parse_damaged_ranges
+from core.log.producer_state import ProducerState
+
+Row = Mapping[str, Any]
+"""Column -> value; the columns of a kind of file are always the same."""
+
+_PIECE_ENTRIES = 4096
+
+
+def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
+    """Gives the rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be
+    read, CorruptRecordError if it can't be parsed, after the rows before that.
+    """
+    try:
+        yield from _ROWS[kind](path)
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+
+
+def _offset_index_rows(path: Path) -> Iterator[Row]:
+    base_offset = _base_offset(path)
+    for relative, position in _entries(path, OffsetIndex.ENTRY):
+        yield {"offset": base_offset + relative, "position": position}
+
+
+def _time_index_rows(path: Path) -> Iterator[Row]:
+    base_offset = _base_offset(path)
+    for timestamp, relative in _entries(path, TimeIndex.ENTRY):
+        yield {"timestamp": timestamp, "offset": base_offset + relative}
+
+
+def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
+    """Gives every entry, without the zeros that an untrimmed file ends with."""
+    file = open_salvaging(path)
+    try:
+        size = file.size()
+        if size % entry.size:
+            raise CorruptRecordError(f"{size} bytes, expected a multiple of {entry.size}", path=str(path))
+        zeros = 0
+        end = min(size, -(-file.data_end() // entry.size) * entry.size)
+        for position in range(0, end, entry.size * _PIECE_ENTRIES):
+            data = file.read_at(entry.size * _PIECE_ENTRIES, position)
+            if file.unreadable:
+                bad = file.unreadable[0]
+                raise UnreadableFileError(bad.reason, errno=bad.errno, path=str(path), position=bad.position)
+            for first, second in entry.iter_unpack(data):
+                if not first and not second:
+                    zeros += 1
+                    continue
+                yield from repeat((0, 0), zeros)
+                yield first, second
+                zeros = 0
+    finally:
+        file.close()
+
+
+def _base_offset(path: Path) -> int:
+    parsed = parse_offset_file_name(path.name)
+    if parsed is None:
+        raise CorruptRecordError("the name says no base offset, which the entries are relative to", path=str(path))
+    return parsed[0]
+
+
+def _transaction_index_rows(path: Path) -> Iterator[Row]:
+    return map(transaction_row, iter_transaction_index(path))
+
+
+def transaction_row(entry: AbortedTransaction) -> Row:
+    """Gives the row of one entry of a transaction index."""
+    return {
+        "version": 0,
+        "producer_id": entry.producer_id,
+        "first_offset": entry.first_offset,
+        "last_offset": entry.last_offset,
+        "last_stable_offset": entry.last_stable_offset,
+    }
+
+
+def _snapshot_rows(path: Path) -> Iterator[Row]:
+    return map(producer_row, iter_producer_snapshot(path))
+
+
+def producer_row(entry: ProducerSnapshotEntry) -> Row:
+    """Gives the row of one producer of a snapshot."""
+    last = next(iter(ProducerState.from_snapshot(entry).batches), None)
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_first_offset": (None if entry.current_txn_first_offset < 0 else entry.current_txn_first_offset),
+        "last_timestamp": entry.timestamp,
+        "first_sequence": None if last is None else last.first_sequence,
+        "last_sequence": None if last is None else last.last_sequence,
+        "last_offset": None if last is None else last.last_offset,
+        "offset_delta": None if last is None else last.offset_delta,
+    }
+
+
+def _offset_checkpoint_rows(path: Path) -> list[Row]:
+    text = read_small_text(path)
+    offsets = parse_offset_checkpoint(text, str(path)) if text else {}
+    return [{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in offsets.items()]
+
+
+def _damaged_range_rows(path: Path) -> list[Row]:
+    return [gap._asdict() for gap in parse_damaged_ranges(read_small_text(path), str(path))]
+
+
+def _leader_epoch_rows(path: Path) -> list[Row]:
+    return [e._asdict() for e in parse_leader_epochs(read_small_text(path), str(path))]
+
+
+def _partition_metadata_rows(path: Path) -> list[Row]:
+    return [{"version": 0, "topic_id": uuid_text(parse_partition_metadata(read_small_text(path), str(path)))}]
+
+
+def _meta_properties_rows(path: Path) -> list[Row]:
+    meta = parse_meta_properties(read_small_text(path), str(path))
+    return [
+        {
+            "version": meta.version,
+            "cluster_id": meta.cluster_id,
+            "node_id": meta.node_id,
+            "directory_id": uuid_text(meta.directory_id),
+        }
+    ]
+
+
+def _clean_shutdown_rows(path: Path) -> list[Row]:
+    try:
+        fields = json.loads(read_small_file(path) or b"{}")
+    except ValueError as error:
+        raise CorruptRecordError(f"not JSON: {error}", path=str(path)) from error
+    if not isinstance(fields, dict):
+        raise CorruptRecordError(f"not a JSON object: {fields!r}", path=str(path))
+    return [{"version": fields.get("version"), "broker_epoch": fields.get("brokerEpoch")}]
+
+
+_ROWS: dict[FileKind, Callable[[Path], Iterable[Row]]] = {
+    FileKind.OFFSET_INDEX: _offset_index_rows,
+    FileKind.TIME_INDEX: _time_index_rows,
+    FileKind.TRANSACTION_INDEX: _transaction_index_rows,
+    FileKind.PRODUCER_SNAPSHOT: _snapshot_rows,
+    FileKind.OFFSET_CHECKPOINT: _offset_checkpoint_rows,
+    FileKind.LEADER_EPOCHS: _leader_epoch_rows,
+    FileKind.DAMAGED_RANGES: _damaged_range_rows,
+    FileKind.PARTITION_METADATA: _partition_metadata_rows,
+    FileKind.META_PROPERTIES: _meta_properties_rows,
+    FileKind.CLEAN_SHUTDOWN: _clean_shutdown_rows,
+}
+
+
+# --- Kafka's text of them
+
+
+def kafka_text(path: Path, kind: FileKind, rows: Iterable[Row]) -> Iterator[str]:
+    """Writes the lines that Kafka's dump tool prints; for files that it can't read, `name: value` likewise."""
+    match kind:
+        case FileKind.OFFSET_INDEX if not path.stat().st_size:
+            yield f"{path} is empty.\n"
+            return
+        case FileKind.OFFSET_INDEX:
+            rows = _as_kafka_reads(rows, {"offset": _base_offset(path), "position": 0})
+        case FileKind.TIME_INDEX if path.stat().st_size:
+            rows = _as_kafka_reads(rows, {"timestamp": 0, "offset": _base_offset(path)})
+    line_of = _LINES.get(kind, _plain_line)
+    for row in rows:
+        yield line_of(row)
+
+
+def _plain_line(row: Row) -> str:
+    return " ".join(f"{name}: {value}" for name, value in row.items()) + "\n"
+
+
+def _transaction_line(row: Row) -> str:
+    return (
+        f"version: {row['version']} producerId: {row['producer_id']} firstOffset: {row['first_offset']} "
+        f"lastOffset: {row['last_offset']} lastStableOffset: {row['last_stable_offset']}\n"
+    )
+
+
+def _as_kafka_reads(rows: Iterable[Row], zeros: Row) -> Iterator[Row]:
+    """Gives the entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka,
+    which takes the zeros of a file without entries for one.
+    """
+    number = 0
+    for row in rows:
+        if number and row["offset"] == zeros["offset"]:
+            return
+        yield row
+        number += 1
+    if not number:
+        yield zeros
+
+
+def _snapshot_line(row: Row) -> str:
+    line = (
+        f"producerId: {row['producer_id']} producerEpoch: {row['producer_epoch']} "
+        f"coordinatorEpoch: {row['coordinator_epoch']} "
+        f"currentTxnFirstOffset: {optional_long(row['current_txn_first_offset'])} "
+        f"lastTimestamp: {row['last_timestamp']}"
+    )
+    if row["last_offset"] is not None:
+        line += (
+            f" firstSequence: {row['first_sequence']} lastSequence: {row['last_sequence']} "
+            f"lastOffset: {row['last_offset']} offsetDelta: {row['offset_delta']} timestamp: {row['last_timestamp']}"
+        )
+    return line + "\n"
+
+
+_LINES = {FileKind.TRANSACTION_INDEX: _transaction_line, FileKind.PRODUCER_SNAPSHOT: _snapshot_line}

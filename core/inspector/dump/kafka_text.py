@@ -1,0 +1,180 @@
+"""Writes the text of Kafka's own dump tool (org.apache.kafka.tools.DumpLogSegments), line for line, record by record.
+
+Where plog's text differs from Kafka's is listed in docs/dump-log.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from core.common.errors import CorruptRecordError, MalformedMessageError
+from core.forensics.batch_scanner import is_valid
+from core.records.batches import Batch, timestamp_type
+from core.records.compression import CompressionType
+from core.records.control_record import ControlRecordType, control_type, read_end_transaction_marker
+from core.records.legacy_message_set import LegacyRecordBatch
+from core.records.record import MAX_SEQUENCE, Record, increment_sequence
+from core.records.record_batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    NO_SEQUENCE,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
+
+RecordText = Callable[[Record], str]
+"""Gives what comes after a record's sizes and headers: its key and value, or what they say."""
+
+
+_CODECS = tuple(codec.text for codec in CompressionType)
+
+
+def batch_line(batch: Batch, *, is_sound: bool) -> str:
+    """Writes a batch's own line, newline included. `is_sound`: its checksum is that of its bytes."""
+    attributes = batch.attributes
+    codec_number = attributes & CODEC_MASK
+    tail = (
+        f"size: {batch.size_bytes} magic: {batch.magic} "
+        f"compresscodec: {_CODECS[codec_number] if codec_number < len(_CODECS) else codec_number} crc: {batch.crc} "
+        f"isvalid: {_boolean(is_sound)}\n"
+    )
+    time = f"{timestamp_type(batch)}: {batch.max_timestamp}"
+    if isinstance(batch, LegacyRecordBatch):
+        return f"offset: {batch.last_offset} position: {batch.position} {time} {tail}"
+    horizon = batch.base_timestamp if attributes & DELETE_HORIZON_FLAG else None
+    return (
+        f"baseOffset: {batch.base_offset} lastOffset: {_wrapped(batch.last_offset, 64)} count: {batch.count} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {_last_sequence(batch)} producerId: {batch.producer_id} "
+        f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.partition_leader_epoch} "
+        f"isTransactional: {_boolean(attributes & TRANSACTIONAL_FLAG)} "
+        f"isControl: {_boolean(attributes & CONTROL_FLAG)} "
+        f"deleteHorizonMs: {optional_long(horizon)} position: {batch.position} {time} {tail}"
+    )
+
+
+def _last_sequence(batch: RecordBatch) -> int:
+    """Reckons it as Kafka does, in 32 bits, of damaged headers too."""
+    base, delta = batch.base_sequence, batch.last_offset_delta
+    if base == NO_SEQUENCE:
+        return NO_SEQUENCE
+    if base > _wrapped(MAX_SEQUENCE - delta, 32):
+        return _wrapped(delta - (MAX_SEQUENCE - base) - 1, 32)
+    return _wrapped(base + delta, 32)
+
+
+def _wrapped(number: int, bits: int) -> int:
+    """Gives what is left of it in so many bits."""
+    half = 1 << bits - 1
+    return (number + half) % (2 * half) - half
+
+
+def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
+    """Writes the lines of a batch's wanted records; raises CorruptRecordError if its records don't decode."""
+    if isinstance(batch, LegacyRecordBatch):
+        pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
+        return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
+    say = control_text if batch.is_control else text_of
+    return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]
+
+
+def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
+    """Does as `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
+    if batch.is_control:
+        return []
+    texts = [text_of(record) for record in batch.records() if is_wanted(record)]
+    return [(f"|{text}\n" if text else "\n").encode() for text in texts]
+
+
+def _line(batch: Batch, record: Record, text: str) -> bytes:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    keys = ",".join(utf8(name) for name, _ in record.headers)
+    sequence = batch.base_sequence
+    if sequence >= 0:
+        sequence = increment_sequence(sequence, record.offset - batch.base_offset)
+    return (
+        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
+        f"valueSize: {value_size} sequence: {sequence} headerKeys: [{keys}]{text}\n"
+    ).encode()
+
+
+def _legacy_line(batch: Batch, record: Record, message: Batch, text_of: RecordText) -> bytes:
+    key_size = -1 if record.key is None else len(record.key)
+    value_size = -1 if record.value is None else len(record.value)
+    return (
+        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
+        f"valueSize: {value_size} isValid: {_boolean(is_valid(message))} crc: {message.crc}{text_of(record)}\n"
+    ).encode()
+
+
+def no_text(_record: Record) -> str:
+    """Gives no text, if keys and values are not wanted."""
+    return ""
+
+
+def plain_text(record: Record) -> str:
+    """Writes key and value as UTF-8."""
+    key = "" if record.key is None else f" key: {utf8(record.key)}"
+    return key if record.value is None else f"{key} payload: {utf8(record.value)}"
+
+
+def control_text(record: Record) -> str:
+    """Says what a control record says, after a space."""
+    type_ = control_type(record.key)
+    marker = read_end_transaction_marker(record)
+    if marker is not None:
+        return (
+            f" endTxnMarker: {'COMMIT' if marker.is_commit else 'ABORT'} coordinatorEpoch: {marker.coordinator_epoch}"
+        )
+    if type_ is None or type_ not in _KRAFT_LABELS or record.value is None:
+        return " controlType: UNKNOWN" if type_ is None else f" controlType: {type_.name}({int(type_)})"
+    return (
+        f" {_KRAFT_LABELS[type_]} {json.dumps(_kraft_json(record, type_), separators=(',', ':'), ensure_ascii=False)}"
+    )
+
+
+_KRAFT_LABELS = {
+    ControlRecordType.LEADER_CHANGE: "LeaderChange:",
+    ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader",
+    ControlRecordType.SNAPSHOT_FOOTER: "SnapshotFooter",
+    ControlRecordType.KRAFT_VERSION: "KRaftVersion",
+    ControlRecordType.KRAFT_VOTERS: "KRaftVoters",
+}
+
+
+def _kraft_json(record: Record, type_: ControlRecordType) -> Any:
+    from core.protocol.message_codec import codec
+    from core.protocol.message_json import message_to_json
+    from core.protocol.schema import control_records
+
+    class_ = {
+        ControlRecordType.LEADER_CHANGE: control_records.LeaderChangeMessage,
+        ControlRecordType.SNAPSHOT_HEADER: control_records.SnapshotHeaderRecord,
+        ControlRecordType.SNAPSHOT_FOOTER: control_records.SnapshotFooterRecord,
+        ControlRecordType.KRAFT_VERSION: control_records.KRaftVersionRecord,
+        ControlRecordType.KRAFT_VOTERS: control_records.VotersRecord,
+    }[type_]
+    value = record.value or b""
+    version = int.from_bytes(value[:2], "big", signed=True)
+    try:
+        message: object = codec(class_, version).decode(memoryview(value))[0]
+    except MalformedMessageError as error:
+        raise CorruptRecordError(str(error), offset=record.offset) from error
+    return message_to_json(message, version)
+
+
+def _boolean(value: int) -> str:
+    return "true" if value else "false"
+
+
+def optional_long(value: int | None) -> str:
+    """Writes it as Java's OptionalLong.toString."""
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
+def utf8(data: bytes) -> str:
+    """Decodes it, with U+FFFD if the bytes are not UTF-8, as Java prints them."""
+    return data.decode("utf-8", "replace")

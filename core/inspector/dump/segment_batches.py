@@ -1,0 +1,190 @@
+"""The batches of a `.log` (or KRaft `.checkpoint`) that a dump asks for, and what is wrong on the way to them.
+
+After damage the rows of a dump go on with the next sound batch. Kafka's text ends there as Kafka's tool does, which
+follows frames through the damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from core.common.config_def import HIDDEN
+from core.common.errors import CorruptRecordError
+from core.common.filesystem import FileSystem, access_error
+from core.files.file_names import base_offset_of, find_following
+from core.forensics.batch_scanner import BatchScanner
+from core.forensics.damage import Damage, DamageKind
+from core.forensics.segment_reader import SegmentReader
+from core.inspector.check.file_kind import FileKind, kind_of
+from core.inspector.check.findings import Finding, claimed_finding, undecodable_finding
+from core.inspector.dump.dump_options import DumpOptions
+from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
+from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
+from core.records.record import Record
+from core.records.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    RecordBatch,
+)
+
+_READ_BYTES = 4 * 1024 * 1024
+"""Of which most groups of batches lie in one buffer, to be decoded where they are."""
+
+_SMALL_BYTES = 4 * 1024 * 1024
+_NEGATIVE = 0x80
+"""A magic from here on is negative to Java, and Kafka knows no header of it."""
+
+
+class SegmentBatches:
+    """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
+
+    def __init__(self, path: Path, options: DumpOptions, *, is_for_text: bool) -> None:
+        """Raises AccessError if the file can't be read. `is_for_text`: damage is met as Kafka's tool meets it."""
+        self.path = path
+        self._options = options
+        self.findings: list[Finding] = []
+        self.invalid_bytes = 0
+        """How many bytes at the end Kafka's tool takes for no batch."""
+        self.blind: set[int] = set()
+        """Where frames begin that were followed through damage."""
+        self.is_broken_off = False
+        """Nothing more is said, as Kafka's tool ends with an exception there."""
+        self.damaged: set[int] = set()
+        """Where batches begin that are shown though they are damaged."""
+        self.left = options.max_records
+        """How many more are wanted; None if all are."""
+        self.walk = BatchScanner(path, base_offset_of(path), find_following(path), read_bytes=_READ_BYTES)
+        self._is_for_text = is_for_text
+        self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
+        is_whole = self.left is None and options.key is None and not options.skips_metadata
+        self.hides_secrets = options.hides_secrets_of(path)
+        self.is_large = is_whole and self.walk.size_bytes > _SMALL_BYTES
+        self.is_read_in_windows = self.is_large and options.start_timestamp is None and options.max_bytes is None
+
+    def groups(self) -> Iterator[list[Batch]]:
+        """Batches in groups to be decoded together, or one by one."""
+        batches = self.batches_from(self.start_position())
+        if self.is_large:
+            yield from group_batches(batches)
+            return
+        while (self.left is None or self.left > 0) and (batch := next(batches, None)) is not None:
+            yield [batch]
+            if self.left is not None and not self._options.with_records:
+                self.left -= 1
+        self.walk.close()
+
+    def batches_from(self, position: int) -> Iterator[Batch]:
+        awaited = self._options.start_timestamp
+        for item in self.walk.walk_from(position):
+            if self.walk.position > self._max_position:
+                break
+            if self.findings and not isinstance(item, Damage):
+                self._bound_claim(item.base_offset)
+            batch = self._framed(item) if isinstance(item, Damage) else item
+            if isinstance(item, Damage) and self._is_for_text:
+                frames = self._blind_batches(item.position)
+                if batch is None:
+                    yield from frames
+                    break
+                batch = next(frames, batch)  # of another magic to Kafka, perhaps
+                frames.close()
+                self.blind.discard(item.position)  # what comes next is known to be a batch
+                self.is_broken_off = False
+            is_wanted = batch is not None and self.may_be_wanted(batch)
+            if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
+                awaited = None
+                yield batch
+            if self.walk.position >= self._max_position:
+                break
+        self.walk.close()
+
+    def may_be_wanted(self, batch: Batch) -> bool:
+        return batch.last_offset >= self._options.start_offset
+
+    def start_position(self) -> int:
+        """Where the indexes say that what is asked for begins, at the latest."""
+        offset, timestamp = self._options.start_offset, self._options.start_timestamp
+        if kind_of(self.path) is not FileKind.LOG or (offset <= 0 and timestamp is None):
+            return 0
+        reader = SegmentReader(self.path, base_offset_of(self.path), FileSystem())
+        try:
+            by_offset = reader.position_before(offset)
+            return by_offset if timestamp is None else max(by_offset, reader.position_by_timestamp(timestamp))
+        except CorruptRecordError:
+            return 0
+        finally:
+            reader.close()
+
+    def _framed(self, damage: Damage) -> Batch | None:
+        """The damaged batch, where its frame is sound: it can be shown as it is."""
+        self.findings.append(claimed_finding(damage, self.path))
+        batch = damage.batch
+        is_framed = batch is not None and batch.position + batch.size_bytes == damage.end_position
+        if is_framed and damage.kind is not DamageKind.BAD_LENGTH:
+            self.damaged.add(damage.position)
+            return batch
+        return None
+
+    def _bound_claim(self, next_offset: int) -> None:
+        """What a damaged header claims ends where the next sound batch begins."""
+        last = self.findings[-1]
+        if last.offset < next_offset <= last.last_offset:
+            self.findings[-1] = replace(last, last_offset=next_offset - 1)
+
+    def _blind_batches(self, position: int) -> Generator[Batch]:
+        """What Kafka's tool takes for batches after damage: it goes from frame to frame, whatever is in them, until
+        one does not fit in the file, or breaks off at one that has no header.
+        """
+        file = FileSystem().open_read(self.path)
+        try:
+            end = min(self.walk.size_bytes, self._max_position)
+            while end - position >= ENTRY_HEADER_SIZE and not self.is_broken_off:
+                head = file.read_at(HEADER_SIZE, position)
+                length, magic = int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_POSITION]
+                size = LOG_OVERHEAD + length
+                if length >= MIN_MESSAGE_SIZE and size > end - position:
+                    break
+                has_header = magic < CURRENT_MAGIC or (magic < _NEGATIVE and len(head) == HEADER_SIZE)
+                if length < MIN_MESSAGE_SIZE or not has_header:
+                    self.is_broken_off = True
+                    return
+                view = memoryview(file.read_at(max(size, HEADER_SIZE), position))
+                is_legacy = magic < CURRENT_MAGIC
+                batch = LegacyRecordBatch(view, 0, position) if is_legacy else RecordBatch(view, 0, position)
+                self.damaged.add(position)
+                self.blind.add(position)
+                if self.may_be_wanted(batch):
+                    yield batch
+                position += size
+            if self._options.max_bytes is None:
+                self.invalid_bytes = self.walk.size_bytes - position
+        except OSError as error:
+            raise access_error(error, self.path, "read") from error
+        finally:
+            file.close()
+
+    def is_wanted(self, record: Record) -> bool:
+        """Of a record in its turn: what is wanted is counted."""
+        options = self._options
+        if record.offset < options.start_offset or (options.key is not None and record.key != options.key):
+            return False
+        if self.left is not None:
+            if not self.left:
+                return False
+            self.left -= 1
+        return True
+
+    def report(self, batch: Batch, error: CorruptRecordError) -> None:
+        self.findings.append(undecodable_finding(batch, self.path, error))
+
+    def is_hidden(self, value: bytes | None) -> bool:
+        from core.inspector.dump.internal_records import has_secrets
+
+        return self.hides_secrets and has_secrets(value, self._options.is_secret_config)
+
+    def without_secrets(self, record: Record) -> Record:
+        """The record as it is shown: `[hidden]` is the value of one that holds secrets."""
+        return record._replace(value=HIDDEN.encode()) if self.is_hidden(record.value) else record

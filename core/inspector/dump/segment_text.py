@@ -1,0 +1,209 @@
+"""A `.log` (or KRaft `.checkpoint`) as Kafka's dump tool prints it.
+
+Large files are decoded by columns, small ones record by record: loading the column libraries takes longer than reading
+a few megabytes without them. Tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError
+from core.forensics.batch_scanner import is_valid
+from core.inspector.check.file_kind import FileKind, kind_of
+from core.inspector.check.findings import Finding
+from core.inspector.dump.dump_options import DumpOptions
+from core.inspector.dump.kafka_text import (
+    RecordText,
+    bare_lines,
+    batch_line,
+    no_text,
+    plain_text,
+    record_lines,
+)
+from core.inspector.dump.parallel_text import Turn, write_in_turns
+from core.inspector.dump.segment_batches import SegmentBatches
+from core.inspector.dump.value_format import as_utf8, format_text
+from core.inspector.dump.write_all import Buffer, write_all
+from core.records.batches import Batch, group_batches
+from core.records.record import Record
+from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, RecordBatch
+
+_WINDOW_BYTES = 2 * 1024 * 1024
+_COMPRESSED_WEIGHT = 8
+"""How many times more a compressed batch is likely to hold."""
+
+
+class SegmentText:
+    """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
+
+    def __init__(self, path: Path, options: DumpOptions) -> None:
+        """Raises AccessError if the file can't be read."""
+        self.path = path
+        self._options = options
+        self._batches = SegmentBatches(path, options, is_for_text=True)
+        self._text_of = self._make_text()
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._batches.findings
+
+    def _make_text(self) -> RecordText:
+        """How keys and values become text."""
+        options = self._options
+        decoder = options.find_decoder(self.path) if options.with_data else None
+        if decoder is not None:
+            from core.inspector.dump.internal_records import decoded_text
+
+            is_metadata = options.is_of_metadata(self.path)
+            return lambda record: decoded_text(record, decoder, is_metadata=is_metadata)
+        if not options.with_data:
+            return no_text
+        if self._batches.hides_secrets:
+            return lambda record: self._formatted_text(self._batches.without_secrets(record))
+        if options.key_format is as_utf8 and options.value_format is as_utf8:
+            return plain_text
+        return self._formatted_text
+
+    def _formatted_text(self, record: Record) -> str:
+        if self._options.account is not None:
+            self._options.account.begin(self.path.name, record.offset)
+        key, value = self._options.key_format(record.key), self._options.value_format(record.value)
+        text = "" if record.key is None else f" key: {format_text(key)}"
+        return text if record.value is None else f"{text} payload: {format_text(value)}"
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole text, in pieces."""
+        yield self._start_text()
+        for text, _ in self._turns(0, 1):
+            yield b"".join(text)
+        yield self._end_text()
+
+    def write(self, fd: int) -> None:
+        """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        if not self._batches.is_read_in_windows or workers < 2 or self._options.account is not None:
+            for piece in self.pieces():
+                write_all(fd, [piece])
+            return
+        from core.inspector.dump import kafka_columns  # noqa: F401 - once, before there are several of us
+
+        write_all(fd, [self._start_text()])
+        outcomes = write_in_turns(
+            fd,
+            lambda number: self._turns(number, workers),
+            workers,
+            lambda: (self._batches.findings[:], 0 if self._batches.is_broken_off else self._batches.invalid_bytes),
+        )
+        found = [finding for findings, _ in outcomes for finding in findings]
+        self._batches.findings = sorted(found, key=lambda finding: finding.position)
+        self._batches.invalid_bytes = max(invalid_bytes for _, invalid_bytes in outcomes)
+        write_all(fd, [self._end_text()])
+
+    def _turns(self, number: int, workers: int) -> Iterator[Turn]:
+        """The text of every so many-th window of the file, from window `number` on. The others are passed over by their
+        frames alone; who finds something wrong in one of its own does all that is left.
+        """
+        if not self._batches.is_read_in_windows:
+            yield from (Turn(self._group_text(group), keeps_turn=True) for group in self._batches.groups())
+            return
+        walk = self._batches.walk
+        walk.position = self._batches.start_position()
+        size_bytes = self._window_bytes(walk.position)
+        for window in count():
+            if walk.position >= walk.size_bytes:
+                break
+            if window % workers != number:
+                if not walk.pass_window(size_bytes):
+                    break  # it is not this one's turn to say what is wrong there
+                continue
+            batches, is_well = walk.sound_window(size_bytes)
+            text: list[Buffer] = []
+            for group in group_batches(filter(self._batches.may_be_wanted, batches), _WINDOW_BYTES):
+                text += self._group_text(group)
+            yield Turn(text, keeps_turn=not is_well)
+            if not is_well:
+                for group in group_batches(self._batches.batches_from(walk.position)):
+                    yield Turn(self._group_text(group), keeps_turn=True)
+                break
+        walk.close()
+
+    def _window_bytes(self, position: int) -> int:
+        """What is best worked on together: less where batches are compressed, as the first of them shows."""
+        header = self._batches.walk.head(position, position + HEADER_SIZE)
+        is_compressed = len(header) == HEADER_SIZE and RecordBatch(memoryview(header)).attributes & CODEC_MASK
+        return _WINDOW_BYTES // _COMPRESSED_WEIGHT if is_compressed else _WINDOW_BYTES
+
+    def _start_text(self) -> bytes:
+        if kind_of(self.path) is FileKind.METADATA_SNAPSHOT:
+            end_offset, _, epoch = self.path.stem.partition("-")
+            return f"Snapshot end offset: {_number(end_offset)}, epoch: {_number(epoch)}\n".encode()
+        return f"Log starting offset: {_number(self.path.stem)}\n".encode()
+
+    def _end_text(self) -> bytes:
+        if not self._batches.invalid_bytes or self._batches.is_broken_off:
+            return b""
+        return f"Found {self._batches.invalid_bytes} invalid bytes at the end of {self.path.name}\n".encode()
+
+    def _group_text(self, group: list[Batch]) -> list[Buffer]:
+        if not self._options.with_records:
+            return [self._batch_line(batch) for batch in group]
+        pieces: list[Buffer] = []
+        run: list[Batch] = []
+        may_be_columnar = self._batches.is_large and self._text_of in (plain_text, no_text)
+        for batch in group:
+            if self._batches.is_broken_off:
+                break
+            if may_be_columnar and self._is_columnar(batch):
+                run.append(batch)
+                continue
+            pieces += self._column_text(run)
+            run = []
+            pieces += self._batch_text(batch)
+        return pieces + self._column_text(run)
+
+    def _is_columnar(self, batch: Batch) -> bool:
+        is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CONTROL_FLAG
+        is_plain &= batch.position not in self._batches.blind
+        return is_plain and batch.base_offset >= self._options.start_offset
+
+    def _column_text(self, batches: Sequence[Batch]) -> list[Buffer]:
+        if not batches:
+            return []
+        from core.inspector.dump.kafka_columns import column_lines
+        from core.records.columns import decode_columns
+
+        try:
+            columns = decode_columns(batches)
+        except CorruptRecordError:
+            return [piece for batch in batches for piece in self._batch_text(batch)]
+        pieces: list[Buffer] = []
+        lines = column_lines(columns, with_data=self._options.with_data)
+        for batch, text in zip(batches, lines, strict=True):
+            pieces += (self._batch_line(batch)[:-1], text, b"\n")
+        return pieces
+
+    def _batch_line(self, batch: Batch) -> bytes:
+        is_sound = batch.position not in self._batches.damaged or is_valid(batch)
+        return batch_line(batch, is_sound=is_sound).encode()
+
+    def _batch_text(self, batch: Batch) -> list[bytes]:
+        try:
+            lines_of = bare_lines if self._options.skips_metadata else record_lines
+            lines = lines_of(batch, self._text_of, self._batches.is_wanted)
+        except CorruptRecordError as error:
+            if batch.position in self._batches.blind:
+                self._batches.is_broken_off = True
+            else:
+                self._batches.report(batch, error)
+            lines = []
+        if self._options.key is not None and not lines:
+            return []
+        return [self._batch_line(batch), *lines]
+
+
+def _number(digits: str) -> int:
+    return int(digits) if digits.isdecimal() else 0

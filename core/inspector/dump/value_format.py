@@ -1,0 +1,219 @@
+"""Formats keys and values: `--key-format` and `--value-format` of `plog dump-segment`.
+
+utf8         text; bytes that are none as {"base64": ...} (the default)
+hex, base64  as the name says
+json         the JSON that is in the bytes
+int16be, int32be, int64be, uint16be, uint32be, uint64be, float32be, float64be
+struct:FMT   Python's struct format, as in struct:>qi; several fields are a list
+MODULE:NAME  a function of bytes that gives what json can write
+string, long, int, double, uuid, registry, none   as `plog consume` has them (core/records/side_format.py)
+
+Bytes that don't fit are shown as utf8 does, so that nothing is lost, and as JSON that says why for the names of the
+last line. `ValueAccount` counts them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from core.client.schemas.undecoded import SchemaError, UndecodedAccount, describe, is_fatal, not_decoded
+from core.common.errors import UsageError
+from core.common.lenient_json import compact, describe_error, read_json
+from core.common.user_function import load_function
+from core.records.envelope import encode_bytes
+from core.records.side_format import SideFormat
+
+if TYPE_CHECKING:
+    from core.client.schemas.schema_registry import SchemaRegistry
+
+ValueFormat = Callable[[bytes | None], Any]
+"""Gives what json can write of a key or value; None for a null one. Bytes that don't fit the format are shown as utf8
+does, so that nothing is lost.
+"""
+
+
+class JsonText(str):
+    """JSON that Python's objects and writers don't hold as it is: very deep, very long numbers, NaN."""
+
+    __slots__ = ()
+
+
+class ValueAccount:
+    """Counts keys and values that did not fit their format; owned by one task."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._undecoded = UndecodedAccount()
+        self._not_json = 0
+        self._first_not_json = self._where = ""
+
+    def begin(self, name: str, offset: int) -> None:
+        """Begins with a record of the file of that name."""
+        self._where = f"{name} offset {offset}"
+        self._undecoded.shown += 1
+
+    def add_undecoded(self, side: str, error: SchemaError) -> None:
+        self._undecoded.add(error, f"{self._where}: {describe(side, error)}", self._say)
+
+    def add_not_json(self, error: ValueError) -> None:
+        self._not_json += 1
+        self._first_not_json = self._first_not_json or f"{self._where}: {describe_error(error)}"
+
+    def report(self) -> bool:
+        """Says what was counted; returns whether something was not decoded."""
+        if self._not_json:
+            what = "1 key or value is" if self._not_json == 1 else f"{self._not_json:,} keys and values are"
+            self._say(f"note: {what} not JSON, and shown as text; the first is that of {self._first_not_json}")
+        summary = self._undecoded.summary()
+        if summary is not None:
+            self._say(f"warning: {summary}")
+        return summary is not None
+
+
+_DEEP = 500
+"""Python's JSON writer gives up at about twice as many levels."""
+_LONGEST_TEXT = 8 * 1024 * 1024
+
+_AS_TEXT = (SideFormat.string, SideFormat.uuid)
+_SIDE_FORMATS = (SideFormat.registry, SideFormat.long, SideFormat.int, SideFormat.double, *_AS_TEXT)
+_STRUCTS = {
+    "int16be": ">h",
+    "int32be": ">i",
+    "int64be": ">q",
+    "uint16be": ">H",
+    "uint32be": ">I",
+    "uint64be": ">Q",
+    "float32be": ">f",
+    "float64be": ">d",
+}
+
+
+def parse_value_format(
+    text: str | None, registry: SchemaRegistry | None = None, side: str = "value", account: ValueAccount | None = None
+) -> ValueFormat:
+    """Makes it, for `key` or `value`; None is `registry` if there is one, else utf8. Raises UsageError if the text
+    names none.
+    """
+    account = account or ValueAccount(lambda _: None)
+    if text is None:
+        text = "utf8" if registry is None else SideFormat.registry
+    if text in ("utf8", SideFormat.none):
+        return as_utf8
+    if text == SideFormat.registry and registry is None:
+        raise UsageError("the format registry goes with --schema-registry URL")
+    if text in _SIDE_FORMATS:
+        return _side_format(SideFormat(text), registry, side, account)
+    if text == "hex":
+        return _or_utf8(bytes.hex)
+    if text == "base64":
+        return _or_utf8(_base64)
+    if text == "json":
+        return _json_format(account)
+    if text in _STRUCTS:
+        return _or_utf8(_struct(_STRUCTS[text]))
+    head, separator, tail = text.partition(":")
+    if head == "struct":
+        return _or_utf8(_struct(tail))
+    if separator and tail:
+        return _or_utf8(_function(text))
+    known = ", ".join(("utf8", "hex", "base64", "json", *_SIDE_FORMATS, *_STRUCTS))
+    raise UsageError(f"{text!r} is no format", hint=f"{known}, struct:>qi or module:function")
+
+
+def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str, account: ValueAccount) -> ValueFormat:
+    """Shows what `plog consume` shows, as JSON where it is some."""
+    from core.client.schemas.side_decoder import side_decoder
+
+    decode = side_decoder(format_, registry, is_key=side == "key")
+
+    def show(data: bytes | None) -> Any:
+        try:
+            decoded = decode(data)
+        except SchemaError as error:
+            if is_fatal(error):
+                raise
+            account.add_undecoded(side, error)
+            return not_decoded(data or b"", error)
+        if decoded is None or decoded is data or format_ in _AS_TEXT:  # what names no schema stays as it is
+            return as_utf8(decoded)
+        return read_for_json(decoded)
+
+    return show
+
+
+def _json_format(account: ValueAccount) -> ValueFormat:
+    def show(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            return read_for_json(data)
+        except ValueError as error:
+            account.add_not_json(error)
+            return as_utf8(data)
+
+    return show
+
+
+def read_for_json(data: bytes) -> Any:
+    """Reads JSON, to be written as JSON again; JsonText if it would come out as another. Raises ValueError."""
+    if data.count(b"[") + data.count(b"{") < _DEEP:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(data)
+    read_json(data)
+    return JsonText(compact(data))
+
+
+def as_utf8(data: bytes | None) -> Any:
+    """Gives a string if the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too if they are very many,
+    which JSON would make six times as many.
+    """
+    if data is not None and len(data) > _LONGEST_TEXT:
+        return {"base64": _base64(data)}
+    return json.loads(encode_bytes(data))
+
+
+def format_text(value: Any) -> str:
+    """Writes a formatted value as text: a string as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
+    def format_(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            return read(data)
+        except (ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError, SchemaError):
+            return as_utf8(data)
+
+    return format_
+
+
+def _base64(data: bytes) -> str:
+    import base64
+
+    return base64.b64encode(data).decode("ascii")
+
+
+def _struct(format_: str) -> Callable[[bytes], Any]:
+    try:
+        layout = struct.Struct(format_)
+    except struct.error as error:
+        raise UsageError(f"struct:{format_}: {error}", hint="see Python's struct module, as in struct:>qi") from error
+
+    def read(data: bytes) -> Any:
+        fields = [as_utf8(field) if isinstance(field, bytes) else field for field in layout.unpack(data)]
+        return fields[0] if len(fields) == 1 else fields
+
+    return read
+
+
+def _function(text: str) -> Callable[[bytes], Any]:
+    function = load_function(text)
+    return lambda data: json.loads(json.dumps(function(data)))

@@ -1,0 +1,523 @@
+"""What `plog recover` would do about the findings of `plog verify`. Reads only; `recovery` does it.
+
+Salvage, the default: damaged bytes are taken out of their segment, every sound batch keeps its offset. Like Kafka: the
+log ends where the first damage begins. With fixed bits: a batch that one known byte makes sound again is kept. Whatever
+stands beside the logs is made again from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.salvaging_file import open_salvaging
+from core.common.topic_partition import TopicPartition, uuid_text
+from core.files.file_names import (
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    PARTITION_METADATA,
+    base_offset_of,
+    find_offset_files,
+    locate_partition,
+    parse_partition_directory_name,
+)
+from core.files.file_records import FileRecords
+from core.files.partition_metadata_file import read_partition_metadata
+from core.files.segment_indexes import SPARSE_INDEXES
+from core.forensics.batch_order import Fate
+from core.forensics.missing_offsets import offsets_text
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.recovered_layout import Stretch, lay_out
+from core.forensics.truncated_tails import is_proof_of_lost_end
+from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
+from core.inspector.check.file_kind import FileKind, ensure_there, kind_of
+from core.inspector.check.findings import Code, Finding
+from core.inspector.check.segment_check import OnBytes, VerifyOptions
+from core.inspector.check.verify import verify
+from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
+from core.inspector.recover.restore_plan import BY_HAND, RestorePlan, plan_restore
+from core.inspector.recover.transaction_plan import TransactionAction, TransactionStep, plan_transactions
+from core.records.batches import count_records
+
+_DAMAGE = {
+    Code.CRC_MISMATCH,
+    Code.BAD_MAGIC,
+    Code.BAD_LENGTH,
+    Code.TORN_TAIL,
+    Code.ZEROED,
+    Code.GARBAGE,
+    Code.OFFSETS_NOT_RISING,
+    Code.UNREADABLE,
+}
+_DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
+_OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
+_MENDED_BY_NOBODY = {Code.OFFSETS_MISSING, Code.SEQUENCE_GAP}
+"""What is missing before a log's end keeps nothing from being put back there."""
+_REBUILT = {
+    Code.INDEX_MISSING,
+    Code.INDEX_CORRUPT,
+    Code.INDEX_MISMATCH,
+    Code.TIME_INDEX_MISSING,
+    Code.TIME_INDEX_CORRUPT,
+    Code.TIME_INDEX_MISMATCH,
+    Code.TRANSACTION_INDEX_CORRUPT,
+    Code.TRANSACTION_INDEX_MISMATCH,
+    Code.SNAPSHOT_CORRUPT,
+    Code.SNAPSHOT_MISMATCH,
+    Code.LEADER_EPOCHS_MISMATCH,
+    Code.UNFINISHED_SWAP,
+}
+
+
+_MADE_FROM_THE_LOG = {
+    FileKind.OFFSET_INDEX,
+    FileKind.TIME_INDEX,
+    FileKind.TRANSACTION_INDEX,
+    FileKind.PRODUCER_SNAPSHOT,
+    FileKind.LEADER_EPOCHS,
+    FileKind.DAMAGED_RANGES,
+}
+_WHAT_TO_DO = "; make it readable (a permission, a disk that is not mounted) or move it away, then run this again"
+
+
+def plan_recovery(
+    path: Path,
+    options: RecoveryOptions,
+    *,
+    is_locked: bool = False,
+    on_bytes: OnBytes = lambda _size: None,
+) -> Iterator[FolderPlan]:
+    """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
+
+    `is_locked`: whoever asks holds the directory's lock. AccessError where the path can't be read, or is a file.
+    """
+    ensure_there(path)
+    if not path.is_dir():
+        raise AccessError(
+            f"{path} is no directory: a file is recovered with what stands beside it",
+            where=str(path),
+            hint="name the partition's folder, or the data directory",
+        )
+    by_folder: dict[Path, list[Finding]] = {}
+    for finding in verify(path, on_bytes, VerifyOptions(is_locked=is_locked)):
+        by_folder.setdefault(Path(finding.path).parent, []).append(finding)
+    seen: set[Path] = set()
+    for directory, findings in sorted(by_folder.items(), key=lambda item: (item[0] == path, item[0])):
+        if directory.resolve() in seen:
+            continue  # another link to a folder that is mended already
+        seen.add(directory.resolve())
+        if locate_partition(directory)[0] or find_offset_files(directory, LOG_SUFFIX):
+            yield _Planner(directory, options, is_locked=is_locked).plan(findings)
+        else:
+            yield _plan_root(directory, findings)
+
+
+class _Planner:
+    def __init__(self, directory: Path, options: RecoveryOptions, *, is_locked: bool) -> None:
+        self._options = options
+        self._directory = directory
+        self._is_locked = is_locked
+        self._plan = FolderPlan(directory)
+        self._put_back: RestorePlan | None = None
+        self._cut_off: list[Finding] = []
+
+    def plan(self, findings: list[Finding]) -> FolderPlan:
+        damage = [f for f in findings if f.code in _DAMAGE and f.end_position >= 0]
+        cut_off = self._cut_off = [f for f in findings if f.code is Code.CUT_OFF]
+        others = [f for f in findings if f not in damage and f not in cut_off]
+        damage.sort(key=lambda f: (f.path, f.position))
+        self._plan.keeps_epochs = _keeps_epochs(findings)
+        is_out_of_order = any(
+            f.code in (Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED) and not _is_useless(f) for f in others
+        )
+        if self._options.is_like_kafka and damage and is_out_of_order:
+            self._plan.steps = [_step_out_of_order(finding) for finding in findings]
+            return self._plan
+        if self._options.is_like_kafka and damage:
+            self._truncate(damage)
+        else:
+            self._salvage(damage)
+            if is_out_of_order:
+                self._plan.layout = self._lay_out()
+        self._plan.steps += _rebuilt_once([self._step_beside(finding) for finding in others])
+        if cut_off:
+            is_whole = not damage and all(f.code in _REBUILT or f.code in _MENDED_BY_NOBODY for f in others)
+            with self._open() as reader:
+                back = plan_restore(
+                    cut_off,
+                    reader.reading.end_offset,
+                    is_whole=is_whole,
+                    accepts_missing=self._options.accepts_missing,
+                )
+            self._plan.steps += back.steps
+            self._plan.layout |= back.layout
+            self._put_back = back if back.layout else None
+        self._leave_traces()
+        changed = {Path(f.path) for f in findings if f.code in _DAMAGE | _DISPLACED and f.end_position >= 0}
+        changed -= {step.path for step in self._plan.steps if step.action is Action.SET_ASIDE}
+        self._rebuild_beside(changed | self._plan.layout.keys())
+        of_transactions = self._transaction_steps()
+        self._plan.steps = _without_markers(self._plan.steps, of_transactions) + of_transactions
+        return self._plan
+
+    def _leave_traces(self) -> None:
+        """What is wrong with a file of a missing segment can't be mended, as long as that is not given up."""
+        logs = {base_offset for base_offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
+        for number, step in enumerate(self._plan.steps):
+            name = step.path.name
+            is_made_again = step.action is Action.REBUILD and base_offset_of(step.path) not in logs
+            if is_made_again and self._plan.is_trace(name, logs):
+                why = f"{step.why}; it stays as long as the segment is missing, whose trace it is"
+                self._plan.steps[number] = replace(step, action=Action.NONE, why=why)
+
+    def _open(self) -> contextlib.closing[PartitionReader]:
+        return contextlib.closing(PartitionReader(self._directory, is_locked=self._is_locked))
+
+    def _transaction_steps(self) -> list[Step]:
+        lost = self._plan.lost()
+        if not lost and not (self._plan.is_needed and self._plan.leaves_missing()):
+            return []
+        set_aside = [step.path for step in self._plan.steps if step.action is Action.SET_ASIDE]
+        transactions = plan_transactions(
+            self._directory,
+            lost,
+            is_like_kafka=self._options.is_like_kafka,
+            set_aside=set_aside,
+            put_back=self._put_back,
+            is_locked=self._is_locked,
+        )
+        self._plan.aborted = transactions.aborted
+        return [_step_for_transaction(step) for step in transactions.steps]
+
+    def _salvage(self, damage: list[Finding]) -> None:
+        for finding in damage:
+            path = Path(finding.path)
+            if finding.fix is not None and self._options.fixes_bits:
+                step = Step(
+                    action=Action.FIX,
+                    path=path,
+                    why=str(finding.fix),
+                    position=finding.fix.position,
+                    end_position=finding.fix.position + 1,
+                    offset=finding.offset,
+                    last_offset=finding.last_offset,
+                    records=0,
+                    fix=finding.fix,
+                )
+            else:
+                why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
+                given_up = _count_sound(finding)
+                if given_up:
+                    why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
+                offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
+                step = Step(
+                    action=Action.CUT_OUT,
+                    path=path,
+                    why=f"{finding.code}: {why}",
+                    position=finding.position,
+                    end_position=finding.end_position,
+                    offset=offset,
+                    last_offset=last_offset,
+                    records=finding.records,
+                    given_up=given_up,
+                )
+            self._plan.steps.append(step)
+
+    def _lay_out(self) -> dict[Path, list[Stretch]]:
+        """Plans every log that is to hold other batches than it does, or in another order."""
+        with self._open() as reader:
+            return lay_out(reader.reading.map, fixes_bits=self._options.fixes_bits)
+
+    def _truncate(self, damage: list[Finding]) -> None:
+        """Ends the log at the first damage that is not mended."""
+        if self._options.fixes_bits:
+            fixed = [f for f in damage if f.fix is not None]
+            damage = [f for f in damage if f.fix is None]
+            self._salvage(
+                [f for f in fixed if not damage or (f.path, f.position) < (damage[0].path, damage[0].position)]
+            )
+        if not damage:
+            return
+        first = damage[0]
+        path = Path(first.path)
+        with self._open() as reader:
+            log_map = reader.reading.map
+            number = [file.path for file in log_map.files].index(path)
+            after = [p for p in log_map.log if (p.file, p.position) >= (number, first.position)]
+            given_up = sum(count_records(log_map.read(piece)) for piece in after)
+            log_end = log_map.end_offset
+        end_offset = min((p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_end)
+        offset = min(end_offset, first.offset) if first.offset >= 0 else end_offset
+        why = f"{first.code}: {first.message}; the log ends here, as Kafka would have it"
+        lost = sum(f.records or 0 for f in damage)
+        size = path.stat().st_size
+        step = Step(
+            action=Action.TRUNCATE,
+            path=path,
+            why=why,
+            position=first.position,
+            end_position=size,
+            offset=offset,
+            last_offset=_last_offset(offset, log_end),
+            records=lost,
+            given_up=given_up,
+            is_to_end=True,
+        )
+        self._plan.steps.append(step)
+        self._set_aside_after(path, offset, log_end)
+
+    def _set_aside_after(self, path: Path, offset: int, log_end: int) -> None:
+        """Sets aside the segments after the one in which the log ends now, at that offset."""
+        logs = find_offset_files(self._directory, LOG_SUFFIX)
+        for number, (base_offset, later) in enumerate(logs):
+            if base_offset <= base_offset_of(path):
+                continue
+            why = f"after the log's end at offset {offset}"
+            last_offset = _last_offset(base_offset, logs[number + 1][0] if number + 1 < len(logs) else log_end)
+            size = later.stat().st_size
+            self._plan.steps.append(
+                Step(
+                    action=Action.SET_ASIDE,
+                    path=later,
+                    why=why,
+                    position=0,
+                    end_position=size,
+                    offset=base_offset,
+                    last_offset=last_offset,
+                    is_to_end=True,
+                )
+            )
+
+    def _rebuild_beside(self, logs: set[Path]) -> None:
+        planned = {step.path for step in self._plan.steps}
+        for log in sorted(logs):
+            for suffix in SPARSE_INDEXES:
+                path = log.with_suffix(suffix)
+                if path not in planned:
+                    self._plan.steps.append(Step(Action.REBUILD, path, "its log changes"))
+
+    def _step_beside(self, finding: Finding) -> Step:
+        path = Path(finding.path)
+        why = f"{finding.code}: {finding.message}"
+        at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
+        if finding.code is Code.LOG_SHORT:
+            return Step(
+                action=Action.REBUILD,
+                path=path,
+                why=f"{why}; what knows of more is made to fit",
+                position=-1,
+                end_position=-1,
+                offset=finding.offset,
+                last_offset=finding.last_offset,
+                records=finding.records,
+                is_to_end=True,
+            )
+        if finding.code in _OF_BATCHES:
+            return self._step_for_batches(finding, why)
+        if finding.code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:
+            return Step(Action.NONE, path, f"{why}; it stays, as some batches' epochs are wrong", *at)
+        if finding.code in _REBUILT:
+            return Step(Action.REBUILD, path, why, *at)
+        kind = kind_of(path)
+        if finding.code is Code.UNREADABLE and kind in _MADE_FROM_THE_LOG:
+            return Step(Action.REBUILD, path, why)
+        if finding.code is Code.CHECKPOINT_CORRUPT and kind in (FileKind.LEADER_EPOCHS, FileKind.DAMAGED_RANGES):
+            return Step(Action.REBUILD, path, why)
+        is_id_lost = finding.code in (Code.METADATA_CORRUPT, Code.TOPIC_ID_MISMATCH, Code.UNREADABLE)
+        if is_id_lost and path.name == PARTITION_METADATA:
+            topic_id = _find_topic_id(self._directory)
+            if topic_id is not None and topic_id != _topic_id_of(self._directory):
+                self._plan.topic_id = topic_id
+                return Step(Action.RESTORE, path, f"{why}; the topic's id is {uuid_text(topic_id)}")
+        if finding.code is Code.UNREADABLE:
+            return Step(Action.NONE, path, why + _WHAT_TO_DO, *at)
+        return Step(Action.NONE, path, why, *at)
+
+    def _count_strays(self, path: Path) -> int:
+        """The records of the sound batches of a log that no other file holds, and that are no part of the log."""
+        with self._open() as reader:
+            log_map = reader.reading.map
+            strays = [
+                one.piece
+                for one in log_map.displaced
+                if one.fate is Fate.STRAY and log_map.files[one.piece.file].path == path
+            ]
+            return sum(count_records(log_map.read(piece)) for piece in strays)
+
+    def _say_at_hand(self, missing: Finding) -> str:
+        """Names the files that a start set aside with records of missing offsets: nobody gives those up unawares."""
+        files = [
+            f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
+            for found in self._cut_off
+            if found.offset <= missing.last_offset and missing.offset <= found.last_offset and not _is_proof(found)
+        ]
+        if not files:
+            return ""
+        return (
+            f"; sound records of them are at hand in {', '.join(files)}: {BY_HAND}; "
+            "--accept-missing gives the offsets up when that is moved away"
+        )
+
+    def _step_for_batches(self, finding: Finding, why: str) -> Step:
+        """Plans for batches that are sound, or missing."""
+        path = Path(finding.path)
+        at = finding.position, finding.end_position
+        if finding.code is Code.SEGMENT_MISNAMED and not _is_useless(finding):
+            return Step(Action.SET_ASIDE, path, why, *at)
+        if finding.code is Code.BATCH_OUT_OF_ORDER:
+            return Step(Action.PUT_IN_ORDER, path, why, *at)
+        if finding.code is Code.BATCH_REPEATED or _is_useless(finding):
+            if finding.position > 0 or finding.end_position < path.stat().st_size:
+                return Step(Action.CUT_OUT, path, why, *at)
+            is_first = path == find_offset_files(self._directory, LOG_SUFFIX)[0][1]  # where the log begins
+            action = Action.CUT_OUT if is_first else Action.SET_ASIDE
+            return Step(action, path, why, *at, given_up=self._count_strays(path))
+        offsets = finding.offset, finding.last_offset
+        if finding.code is Code.EPOCHS_NOT_RISING:
+            fix = finding.fix
+            if fix is not None:
+                return Step(Action.FIX, path, why, fix.position, fix.position + 1, *offsets, fix=fix)
+            return Step(Action.NONE, path, why, *at, *offsets)
+        at_hand = self._say_at_hand(finding)
+        if self._options.accepts_missing and not at_hand:
+            return Step(Action.GIVE_UP, path, why, -1, -1, *offsets, records=finding.records)
+        missing = finding.last_offset + 1 - finding.offset
+        if finding.code is Code.SEGMENT_MISSING:
+            why += at_hand or "; --accept-missing gives them up; until then the segment's other files stay"
+            return Step(Action.MISSING, path, why, -1, -1, *offsets, missing=missing)
+        why += at_hand or "; ask a replica, or --accept-missing gives them up"
+        return Step(Action.NONE, path, why, -1, -1, *offsets, missing=missing)
+
+
+def _is_useless(finding: Finding) -> bool:
+    """Whether it is about a log of which nothing can be used under its name."""
+    return finding.code is Code.SEGMENT_MISNAMED and finding.offset >= 0
+
+
+def _step_out_of_order(finding: Finding) -> Step:
+    """Of a log that has no one place where it could end at its first damage."""
+    why = f"{finding.code}: {finding.message}; batches of this log stand out of order, so that --like-kafka can't end "
+    why += "it here; without that they are put in order"
+    at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
+    return Step(Action.NONE, Path(finding.path), why, *at)
+
+
+def _is_proof(finding: Finding) -> bool:
+    return is_proof_of_lost_end(Path(finding.path).name)
+
+
+def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
+    """The steps, with one for each file that is made again, however much is wrong with it."""
+    count = Counter(step.path for step in steps if step.action is Action.REBUILD and not step.is_to_end)
+    for step in steps:
+        more = count[step.path] - 1
+        if step.action is not Action.REBUILD or step.is_to_end or not more:
+            yield step
+        elif more > 0:
+            yield replace(step, why=f"{step.why}; and {more} finding{'s' * (more > 1)} more")
+            count[step.path] = 0
+
+
+def _keeps_epochs(findings: Sequence[Finding]) -> bool:
+    """Whether some epochs in the log are wrong, and the checkpoint, which says what they were, can be read."""
+    is_wrong = any(f.code is Code.EPOCHS_NOT_RISING and f.fix is None for f in findings)
+    return is_wrong and not any(
+        f.code is Code.CHECKPOINT_CORRUPT and kind_of(Path(f.path)) is FileKind.LEADER_EPOCHS for f in findings
+    )
+
+
+def _count_sound(finding: Finding) -> int:
+    """Counts the records of a batch that is sound, but no part of the log: its offsets are others'."""
+    if finding.code is not Code.OFFSETS_NOT_RISING or finding.fix is not None:
+        return 0
+    with contextlib.closing(FileRecords(Path(finding.path), open_salvaging)) as records:
+        return count_records(records.iter_batches(finding.position, finding.end_position))
+
+
+def _step_for_transaction(step: TransactionStep) -> Step:
+    action = {
+        TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
+        TransactionAction.SHOW: Action.SHOW,
+        TransactionAction.UNDECIDED: Action.NONE,
+        TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
+    }[step.action]
+    doubtful = step.records if action in (Action.SHOW, Action.NONE) else 0
+    return Step(
+        action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
+        doubtful=doubtful,
+    )  # fmt: skip
+
+
+def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> list[Step]:
+    """The steps, with no marker counted as a lost record that is known to have been one, and is written again."""
+    counted = list(steps)
+    for marker in (one.marker for one in of_transactions if one.action is Action.WRITE_MARKER):
+        for number, step in enumerate(counted):
+            is_among = marker is not None and step.offset <= marker.offset <= step.last_offset
+            if is_among and gives_up(step) and step.records:
+                counted[number] = replace(step, records=step.records - 1)
+                break
+    return counted
+
+
+def _last_offset(offset: int, end_offset: int) -> int:
+    """Of offsets [offset, end_offset); -1 if there are none."""
+    return end_offset - 1 if end_offset > offset else -1
+
+
+def _find_topic_id(directory: Path) -> bytes | None:
+    """What the metadata log says of a partition's topic, or else its other partitions, if they agree."""
+    partition, root = locate_partition(directory)
+    if partition is None:
+        return None
+    known = DataDirectoryMetadata(root).topic_ids.get(partition.topic)
+    if known is not None:
+        return known
+    found = {_topic_id_of(path) for path in root.iterdir() if _is_sibling(path, partition)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_sibling(path: Path, partition: TopicPartition) -> bool:
+    other = parse_partition_directory_name(path.name)
+    return other is not None and other.topic == partition.topic and other != partition
+
+
+def _topic_id_of(directory: Path) -> bytes | None:
+    try:
+        return read_partition_metadata(directory)
+    except (CorruptRecordError, OSError):
+        return None
+
+
+_STARTS_ARE_LOST = (
+    "; where DeleteRecords let logs begin is in it: what was deleted so comes back where its segment is still there; "
+    "restore the file from a copy if there is one"
+)
+
+
+def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
+    plan = FolderPlan(directory)
+    for finding in findings:
+        path = Path(finding.path)
+        why = f"{finding.code}: {finding.message}"
+        # a folder would be a partition's under the name that it is set aside by
+        is_checkpoint = kind_of(path) is FileKind.OFFSET_CHECKPOINT and not path.is_dir()
+        action = Action.NONE
+        if finding.code is Code.CHECKPOINT_CORRUPT or (finding.code is Code.UNREADABLE and is_checkpoint):
+            action = Action.SET_ASIDE
+            if path.name == LOG_START_OFFSET_CHECKPOINT:
+                why += _STARTS_ARE_LOST
+        elif finding.code in (Code.LOG_START_WRONG, Code.HIGH_WATERMARK_WRONG):
+            action, right = Action.RESTORE, max(finding.offset, 0)
+            topic, partition, _ = path.read_bytes()[finding.position : finding.end_position].decode().split()
+            plan.right_lines[path.name, TopicPartition(topic, int(partition))] = right
+            is_out = "; the line is taken out: the log begins with its first segment"
+            why += f"; it is made to say {right}" if right else is_out
+        elif finding.code is Code.UNREADABLE:
+            why += _WHAT_TO_DO
+        plan.steps.append(Step(action, path, why))
+    return plan

@@ -1,0 +1,291 @@
+"""Starts Spark quietly: its own log and the JVM's go to a file, nothing is served, times are UTC."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.common.decompression_limit import PLOG_MAX_EXPANSION
+from core.common.errors import AccessError, PlogError
+from core.spark.java_home import java_environment
+from core.spark.jvm_start import kill, killed_if_broken_off
+from core.spark.pyspark_version import ensure_pyspark
+from core.spark.shipping import is_local, ship, with_retries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_SECONDS = 0.2
+_CANCEL_SECONDS = 10.0
+_DEATH_SECONDS = 1.0
+"""How long a JVM whose connection broke is waited for."""
+
+_MASTER_SECONDS = 25.0
+"""How long a cluster may keep silent after a first master did not answer; Spark tries again after 20 s."""
+
+_NO_MASTER = "Failed to connect to master"
+_NO_EXECUTORS = "Initial job has not accepted any resources"
+_REASONS = (
+    r"Application has been killed\. Reason: (.+)$",
+    r"ERROR SparkContext: Error initializing SparkContext\.\n(?:[\w.$]+: )?(.+)$",
+    r'^Exception in thread "main" (?:[\w.$]+: )?(.+)$',
+    r"^(?:: )?(?:[\w$]+\.)+\w*(?:Error|Exception): (.+)$",
+)
+"""Where Spark's log says why it did not start, the surest first."""
+
+_NOISE = re.compile(
+    r"^\s+at |^\s*\.\.\. \d+ more| WARN |^WARNING: Using incubator|^Error: (Could not create the Java|A fatal)"
+    r"|^\[JAVA_GATEWAY_EXITED\]|/spark-class: line "
+)
+_LAST_LINES = 2
+
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
+"""PySpark's loggers, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
+
+_LOG4J = """rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@contextmanager
+def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
+    """Gives a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files. `tell` is
+    called with what keeps a cluster from beginning.
+
+    Raises AccessError if PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks
+    what plog's tasks need; what Spark said is in `scratch`/spark.log. Raises PlogError for what goes wrong with Spark
+    in the block.
+    """
+    ensure_pyspark()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    log = scratch / "spark.log"
+    session = _start(master, scratch, log)
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None  # it prints a traceback when the JVM ends
+    try:
+        if not is_local(master):
+            run_interruptibly(session, partial(ship, session), _tell_of_waiting(log, tell))
+        yield session
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise _jvm_failure(session, log) or _failure(error, log) from error
+    except KeyboardInterrupt:
+        _stop(session, log)
+        process = _jvm_of(session)
+        if process is not None:
+            kill(process)
+        raise
+    finally:
+        _stop(session, log)
+
+
+def _start(master: str, scratch: Path, log: Path) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    scratch.mkdir(parents=True, exist_ok=True)
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(log=log))
+    os.environ.update(java_environment(scratch / "java"))
+    # Workers start as `python -m ...` in the working directory: what lies there must not stand in for plog's packages.
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.Builder()
+        .appName("plog spark-replay")
+        .master(with_retries(master))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.PYTHONSAFEPATH", "1")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j}")
+    )
+    if is_local(master) or "//127.0.0.1" in master or "//localhost" in master:
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if PLOG_MAX_EXPANSION in os.environ:
+        builder = builder.config(f"spark.executorEnv.{PLOG_MAX_EXPANSION}", os.environ[PLOG_MAX_EXPANSION])
+    with _output_to(log):
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            with killed_if_broken_off(_StartWatch(log).is_hopeless):
+                try:
+                    return builder.getOrCreate()
+                except (PySparkException, Py4JError) as error:
+                    _note(error, log)  # while there is a JVM that can be asked for the text
+                    raise
+        except (PySparkException, Py4JError, OSError, RuntimeError) as error:
+            own = type(error).__name__ if isinstance(error, Py4JError) else f"{error}".partition("\n")[0]
+            reason = why_not_started(log.read_text(errors="replace")) or own
+            raise AccessError(f"Spark did not start: {reason}", where=str(log), hint=f"see {log}") from error
+        finally:
+            _restore(on_interrupt)
+
+
+def _tell_of_waiting(log: Path, tell: Callable[[str], None]) -> Callable[[], None]:
+    """Makes what looks whether a cluster has nobody to run a job, and tells it once: Spark waits for ever."""
+    told: list[str] = []
+
+    def look() -> None:
+        found = re.search(rf"({_NO_EXECUTORS}.*)$", log.read_text(errors="replace"), re.MULTILINE)
+        if found and not told:
+            told.append(found[1])
+            tell(f"Spark waits: {found[1]} (see {log})")
+
+    return look
+
+
+class _StartWatch:
+    """Looks whether the masters of a cluster answer: Spark itself tries for more than a minute."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._since_s = 0.0
+
+    def is_hopeless(self) -> bool:
+        if _NO_MASTER not in self._log.read_text(errors="replace"):
+            return False
+        self._since_s = self._since_s or time.monotonic()
+        return time.monotonic() - self._since_s > _MASTER_SECONDS
+
+
+def why_not_started(log: str) -> str:
+    """Finds in what Spark and its JVM have said why it did not start; "" if they have said nothing."""
+    if masters := re.findall(rf"{_NO_MASTER} (\S+)", log):
+        return f"all masters are unresponsive: no connection to {', '.join(dict.fromkeys(masters))}"
+    for pattern in _REASONS:
+        if found := re.search(pattern, log, re.MULTILINE):
+            return found[1]
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not _NOISE.search(line)]
+    return "; ".join(lines[-_LAST_LINES:])
+
+
+def _note(error: Exception, log: Path) -> str:
+    """Adds to Spark's log what an error says; gives it."""
+    text = str(error)
+    with log.open("a") as file:
+        file.write(f"{text}\n")
+    return text
+
+
+def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
+    """Takes away PySpark's own handler of Ctrl-C: one that comes then is to end the command as other signals do."""
+    if threading.current_thread() is threading.main_thread() and on_interrupt is not None:
+        signal.signal(signal.SIGINT, on_interrupt)
+
+
+def _stop(session: SparkSession, log: Path) -> None:
+    from py4j.protocol import Py4JError
+
+    with _output_to(log), suppress(Py4JError, OSError):  # of a JVM that was killed
+        session.stop()
+
+
+def _jvm_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
+    """Gives it; None if it is no child of ours."""
+    return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
+
+
+def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Callable[[], None] = lambda: None) -> None:
+    """Does the work, which Ctrl-C breaks off, and looks now and then, and at the end, in the caller's thread.
+
+    In a thread of its own: a call to the JVM is not made to be interrupted, but by Spark's own way to cancel its jobs.
+    """
+    from py4j.protocol import Py4JError
+
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        sessions = type(session)._get_j_spark_session_class(session._jvm)  # noqa: SLF001 - sessions are a thread's own
+        sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="spark-work", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            look()
+    except KeyboardInterrupt:
+        with suppress(Py4JError, OSError):  # the signal may have been for the JVM as well
+            session.sparkContext.cancelAllJobs()
+        thread.join(_CANCEL_SECONDS)
+        raise
+    if failures:
+        raise failures[0]
+    look()
+
+
+def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
+    """Explains a JVM that has ended before its job; None while it lives, or if it is no child of ours."""
+    process = _jvm_of(session)
+    if process is None:
+        return None
+    try:
+        code = process.wait(_DEATH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return AccessError(
+        f"Spark's JVM (process {process.pid}) {how} in the middle of the job", where=str(log), hint=f"see {log}"
+    )
+
+
+def _failure(error: Exception, log: Path) -> PlogError:
+    """Makes a failed job's error for people: the error of ours that a task raised, if one did."""
+    text = _note(error, log)
+    errors = PlogError.__module__
+    ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)(?:\n *hint: (.+))?$", text, re.MULTILINE)
+    causes = re.findall(r"^(?:Caused by: )?(?:[\w$]+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
+    first = (text.splitlines() or [type(error).__name__])[0]
+    message, own_hint = ours[-1] if ours else (causes[-1] if causes else first, f"see {log}")
+    if "[PACKAGE_NOT_INSTALLED] Pandas" in text:
+        return PlogError("the function of --transform needs pandas, and it is not installed", hint="pip install pandas")
+    is_damage = f"{errors}.CorruptRecordError: " in text
+    damage_hint = "plog verify tells more; --allow-loss goes on after it, in a folder of its own"
+    return PlogError(f"the Spark job failed: {message}", hint=damage_hint if is_damage else own_hint or None)
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Sends to the log what processes print that are started meanwhile, for as long as they live."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, fd in enumerate(saved, start=1):
+            os.dup2(fd, number)
+            os.close(fd)
+        os.close(target)

@@ -1,0 +1,255 @@
+"""The fields of a file's bytes in groups: a batch's header, a record, an entry, a line, a stretch of damage.
+
+A group is made when somebody looks at a byte of it, and nothing but the bytes of that batch or entry is read for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from core.common.salvaging_file import SMALL_FILE_BYTES, SalvagingFile
+from core.forensics.missing_offsets import offsets_text
+from core.inspector.check.file_kind import FileKind
+from core.inspector.dump.byte_fields import BatchFields, Section, find_record
+from core.inspector.dump.entry_fields import ENTRY_LAYOUTS, entry_spans, line_spans, line_starts
+from core.inspector.dump.field_span import HasSecrets, Span
+from core.records.batches import Batch
+from core.records.record_batch import RecordBatch
+from core.view.bytes.batch_lookup import BatchLookup, LogItem
+from core.view.bytes.byte_field import FieldGroup, Place, damage_group, make_fields, plain_group
+from core.view.bytes.field_explanations import Part
+
+_MOST_BATCHES = 32
+_MOST_BATCH_BYTES = 8 * 1024 * 1024
+_TIMES = frozenset(("base timestamp", "max timestamp", "timestamp", "timestamp delta"))
+
+
+# --- records
+
+
+class RecordGroups:
+    """The records of a section whose first byte lies at a position."""
+
+    def __init__(
+        self, section: Section, batch: Batch, position: int, path: tuple[str, ...], has_secrets: HasSecrets | None
+    ) -> None:
+        self.section = section
+        self._position = position
+        self._path = path
+        self._has_secrets = has_secrets
+        is_message = not isinstance(batch, RecordBatch)
+        self._part = Part.MESSAGE if is_message else Part.CONTROL_RECORD if batch.is_control else Part.RECORD
+        self._word = "message" if is_message else "record"
+
+    def group(self, position: int, outer: tuple[int, int] | None = None) -> FieldGroup:
+        """Makes that of the record that holds a byte; `outer` is where the batch lies in the file, if it does so."""
+        number = self.section.number_at(position - self._position)
+        bounds = self.section.bounds(number)
+        assert bounds is not None, position
+        offset = self.section.offset_of(number)
+        where = self._path
+        if not self.section.is_rest(number):
+            where = (*where, f"{self._word} {number}" + ("" if offset is None else f", offset {offset}"))
+        place = Place(self._part, where, self._position, self._data)
+        fields = make_fields(self.section.spans(number), place, self._has_secrets)
+        start, end = self._position + bounds[0], self._position + bounds[1]
+        return FieldGroup(start, end, *(outer or (start, end)), fields, offset)
+
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """Finds where the record with an offset lies; None if there is none."""
+        first = self.section.offset_of(0)
+        number = None if first is None else find_record(self.section, offset, first)
+        bounds = None if number is None else self.section.bounds(number)
+        return None if bounds is None else (self._position + bounds[0], self._position + bounds[1])
+
+    def _data(self, span: Span) -> bytes:
+        return bytes(self.section.data[span.start : span.end])
+
+
+def batch_text(batch: Batch) -> str:
+    """Names a batch by its place and its offsets."""
+    if isinstance(batch, RecordBatch):
+        word = "control batch" if batch.is_control else "batch"
+        return f"{word} at {batch.position}, {offsets_text(batch.base_offset, batch.next_offset)}"
+    if batch.attributes & 0x07:
+        return f"compressed messages at {batch.position}, offsets up to {batch.last_offset}"
+    return f"message at {batch.position}, offset {batch.last_offset}"
+
+
+class OpenBatch:
+    """A batch, and how its fields are made."""
+
+    def __init__(self, batch: Batch, has_secrets: HasSecrets | None) -> None:
+        self.batch = batch
+        self.end = batch.position + batch.size_bytes
+        self._fields = BatchFields(batch)
+        self._has_secrets = has_secrets
+        self._path = (batch_text(batch),)
+        self.records: RecordGroups | None = None
+        if self._fields.section is not None:
+            position = batch.position + self._fields.section_start
+            self.records = RecordGroups(self._fields.section, batch, position, self._path, has_secrets)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self._fields.is_compressed
+
+    def group(self, position: int) -> FieldGroup:
+        """Makes the group that holds a byte of the batch: its own fields, or a record's."""
+        start = self.batch.position
+        own_end = start + self._fields.section_start
+        if position >= own_end and self.records is not None:
+            return self.records.group(position, (start, self.end))
+        part = Part.BATCH if isinstance(self.batch, RecordBatch) else Part.MESSAGE
+        place = Place(part, self._path, start, self._fields.data)
+        fields = make_fields(self._fields.spans, place, self._has_secrets)
+        offset = self.batch.base_offset if isinstance(self.batch, RecordBatch) else self.batch.last_offset
+        return FieldGroup(start, own_end, start, self.end, fields, offset)
+
+
+# --- files
+
+
+class Groups(ABC):
+    """The groups of one file; owned by one task."""
+
+    @abstractmethod
+    def at(self, position: int) -> FieldGroup:
+        """Makes the group that holds a byte of the file. Raises AccessError if the disk refuses."""
+
+    def find(self, position: int) -> Iterator[int]:  # noqa: ARG002 - most find it at once
+        """Does what may take long before `at`, in steps; a position may come with each."""
+        return iter(())
+
+    def look_again(self) -> None:  # noqa: B027 - most have nothing to look at
+        """Takes notice of what was appended to the file."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing open
+        """Closes what was opened beside the file."""
+
+
+class LogGroups(Groups):
+    """Those of a log, or of a snapshot of the metadata. Keeps the batches that were looked at last."""
+
+    def __init__(self, items: BatchLookup, has_secrets: HasSecrets | None) -> None:
+        self.items = items
+        self._has_secrets = has_secrets
+        self._open: OrderedDict[int, OpenBatch] = OrderedDict()
+        self._open_bytes = 0
+
+    def find(self, position: int) -> Iterator[int]:
+        return self.items.find(position)
+
+    def at(self, position: int) -> FieldGroup:
+        item = self.items.at(position)
+        if item.damage is not None:
+            return damage_group(item, self._has_secrets)
+        return self.batch(item).group(position)
+
+    def batch(self, item: LogItem) -> OpenBatch:
+        """Reads a batch, or gives the one that was read before."""
+        found = self._open.get(item.start)
+        if found is not None and found.end == item.end:
+            self._open.move_to_end(item.start)
+            return found
+        found = OpenBatch(self.items.batch(item), self._has_secrets)
+        self._open[item.start] = found
+        self._open_bytes += item.end - item.start
+        while len(self._open) > 1 and (len(self._open) > _MOST_BATCHES or self._open_bytes > _MOST_BATCH_BYTES):
+            start, oldest = self._open.popitem(last=False)
+            self._open_bytes -= oldest.end - start
+        return found
+
+    def look_again(self) -> None:
+        before = self.items.size_bytes
+        self.items.look_again()
+        if self.items.size_bytes < before:
+            self._open.clear()
+            self._open_bytes = 0
+
+    def close(self) -> None:
+        self.items.close()
+
+
+class EntryGroups(Groups):
+    """Those of an index or a producer snapshot: its head, then entry after entry."""
+
+    def __init__(self, file: SalvagingFile, kind: FileKind, base_offset: int) -> None:
+        self._file = file
+        self._layout = ENTRY_LAYOUTS[kind]
+        self._part = Part(kind.value)
+        self._base_offset = base_offset
+
+    def at(self, position: int) -> FieldGroup:
+        head, size = self._layout.head_bytes, self._layout.entry_bytes
+        if position < head:
+            return self._group(0, head, self._layout.head, None)
+        number = (position - head) // size
+        return self._group(head + number * size, size, self._layout.entry, number)
+
+    def _group(self, start: int, size: int, layout: Sequence[tuple[str, str]], number: int | None) -> FieldGroup:
+        data = self._file.read_at(size, start)
+        spans = list(entry_spans(layout, data))
+        values = {span.name: span.value for span in spans}
+        offset = self._offset(values) if len(data) == size else None
+        path = "head" if number is None else f"entry {number}{self._entry_text(number, data, values, offset)}"
+        place = Place(self._part, (path,), start, lambda _span: b"", self._base_offset)
+        return FieldGroup(start, start + len(data), start, start + len(data), make_fields(spans, place, None), offset)
+
+    def _offset(self, values: dict[str, Any]) -> int | None:
+        if "relative offset" in values:
+            return self._base_offset + int(values["relative offset"])
+        return values.get("last offset")
+
+    def _entry_text(self, number: int, data: bytes, values: dict[str, Any], offset: int | None) -> str:
+        if number and "relative offset" in values and not any(data):
+            return ", not used: zeros that were allocated in advance"
+        if "producer id" in values:
+            return f", producer {values['producer id']}"
+        return "" if offset is None else f", offset {offset}"
+
+
+class LineGroups(Groups):
+    """Those of a small file of text: its lines."""
+
+    def __init__(self, data: bytes, kind: FileKind) -> None:
+        self._data = data
+        self._kind = kind
+        self._starts: array[int] = line_starts(data)
+
+    def at(self, position: int) -> FieldGroup:
+        number = bisect_right(self._starts, position) - 1
+        start, end = self._starts[number], self._starts[number + 1]
+        place = Place(Part(self._kind.value), (f"line {number + 1}",), start, lambda _span: b"")
+        spans = line_spans(self._kind, number, self._data[start:end])
+        return FieldGroup(start, end, start, end, make_fields(spans, place, None))
+
+
+class PlainGroups(Groups):
+    """The one group of a file that nothing is known of."""
+
+    def __init__(self, file: SalvagingFile, *, is_hidden: bool) -> None:
+        self._file = file
+        self._is_hidden = is_hidden
+
+    def at(self, position: int) -> FieldGroup:
+        return plain_group(max(self._file.size(), position + 1), is_hidden=self._is_hidden)
+
+
+def groups_of(
+    file: SalvagingFile, kind: FileKind | None, base_offset: int, has_secrets: HasSecrets | None, *, is_log: bool
+) -> Groups:
+    """Makes the groups of an open file."""
+    if is_log:
+        return LogGroups(BatchLookup(file.path, file, base_offset), has_secrets)
+    if kind in ENTRY_LAYOUTS:
+        assert kind is not None
+        return EntryGroups(file, kind, base_offset)
+    if kind is None or file.size() > SMALL_FILE_BYTES:
+        return PlainGroups(file, is_hidden=has_secrets is not None)
+    return LineGroups(file.read_at(file.size(), 0), kind)

@@ -1,0 +1,147 @@
+"""What the report of `plog stats --html` has beside the figures: findings, gaps, maps of the logs, consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.common.errors import PlogError
+from core.common.topic_partition import TopicPartition
+from core.files.file_names import locate_partition
+from core.forensics.directory_reader import DirectoryReader
+from core.forensics.gap_ledger import Gap, GapReason
+from core.inspector.check.findings import Finding
+from core.pipeline.session import Session
+from core.pipeline.stats_account import LogChecks, StatsAccount
+from core.view.groups.known_groups import GroupView, KnownGroups
+from core.view.map.map_cell import MapWindow, Mark
+from core.view.map.map_segments import MapSegment
+from core.view.map.partition_map import PartitionMap
+from core.view.target.inspect_target import InspectTarget
+
+_MOST_CELLS, _LEAST_CELLS = 240, 60
+_CELLS_OF_ALL = 6000
+"""So that a page of very many logs stays small enough to be sent."""
+
+
+class MapPicture(NamedTuple):
+    """A partition's whole map."""
+
+    window: MapWindow
+    segments: list[MapSegment]
+    marks: list[Mark]
+    notes: list[str]
+
+
+class LogReport(NamedTuple):
+    """One log. `gaps` is None if nobody accounts for them, `picture` if there are no files to draw; `problem` says why
+    the files could not be drawn.
+    """
+
+    gaps: dict[str, Any] | None
+    findings: list[Finding]
+    picture: MapPicture | None = None
+    problem: str = ""
+
+
+class GroupsReport(NamedTuple):
+    """The groups of one directory or server that have to do with the logs of the report."""
+
+    where: str
+    note: str
+    groups: list[GroupView]
+    problems: list[str]
+
+
+class StatsReport(NamedTuple):
+    """`logs` by their names; `beside` is what is wrong with other files of the places."""
+
+    logs: dict[str, LogReport]
+    beside: list[Finding]
+    groups: list[GroupsReport]
+
+
+def make_report(account: StatsAccount, session: Session) -> StatsReport:
+    """Makes the report of what was accounted for, with checks. What can't be read is said in it."""
+    cells = max(min(_CELLS_OF_ALL // max(len(account.checks), 1), _MOST_CELLS), _LEAST_CELLS)
+    logs = {name: _log_report(checks, cells) for name, checks in account.checks.items()}
+    return StatsReport(logs, account.beside, _all_groups(account.checks.values(), session))
+
+
+def _log_report(checks: LogChecks, cells: int) -> LogReport:
+    if checks.folder is None:
+        return LogReport(checks.gaps, checks.findings)
+    try:
+        return LogReport(checks.gaps, checks.findings, _draw(checks.folder, checks, cells))
+    except PlogError as error:
+        return LogReport(checks.gaps, checks.findings, problem=error.message)
+
+
+def _draw(folder: Path, checks: LogChecks, cells: int) -> MapPicture:
+    with closing(PartitionMap(folder, checks.partition)) as of:
+        of.look_closer()
+        of.account.take(checks.findings, None if checks.gaps is None else _gaps_of(checks.gaps))
+        return MapPicture(of.window(of.whole, cells), of.segments, of.marks, of.notes)
+
+
+def _gaps_of(account: dict[str, Any]) -> list[Gap]:
+    return [
+        Gap(row["start_offset"], row["end_offset"], GapReason(row["reason"]), row["evidence"])
+        for row in account["gaps"]
+    ]
+
+
+# --- groups
+
+
+def _all_groups(checks: Iterable[LogChecks], session: Session) -> list[GroupsReport]:
+    wanted: dict[Path, set[TopicPartition]] = {}
+    copied: set[TopicPartition] = set()
+    for one in checks:
+        if one.partition is not None and one.folder is not None:
+            wanted.setdefault(locate_partition(one.folder)[1], set()).add(one.partition)
+        elif one.partition is not None:
+            copied.add(one.partition)
+    found = [_groups_of_directory(root, partitions, session) for root, partitions in sorted(wanted.items())]
+    if copied:
+        server = InspectTarget(session)
+        found.append(_groups(server, copied))
+    return [one for one in found if one.groups or one.problems]
+
+
+def _groups_of_directory(root: Path, partitions: set[TopicPartition], session: Session) -> GroupsReport:
+    try:
+        return _groups(InspectTarget(session, reader=DirectoryReader(root)), partitions)
+    except PlogError as error:
+        return GroupsReport(str(root), "", [], [error.message])
+
+
+def _groups(inspected: InspectTarget, partitions: set[TopicPartition]) -> GroupsReport:
+    """Describes the groups that committed offsets for these partitions, or read them."""
+    groups: list[GroupView] = []
+    problems: list[str] = []
+    with closing(KnownGroups(inspected)) as known:
+        try:
+            listing = known.list_groups()
+            problems += listing.problems
+            for summary in listing.groups:
+                view = _describe(known, summary.group_id, partitions, problems)
+                if view is not None:
+                    groups.append(view)
+        except PlogError as error:
+            problems.append(error.message)
+        return GroupsReport(inspected.name, known.note, groups, list(dict.fromkeys(problems)))
+
+
+def _describe(
+    known: KnownGroups, group_id: str, partitions: set[TopicPartition], problems: list[str]
+) -> GroupView | None:
+    try:
+        view = known.describe(group_id)
+    except PlogError as error:
+        problems.append(f"{group_id}: {error.message}")
+        return None
+    rows: Sequence[Any] = [row for row in view.rows if row.partition in partitions]
+    return view._replace(rows=list(rows)) if rows else None

@@ -1,0 +1,247 @@
+"""The figures of all topics, which nobody has to read records for: the first screen of `plog inspect`.
+
+They come in steps: names first, then sizes and offsets, then who is behind. What was known before stands there until
+there is something newer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from core.common.clock import Clock, SystemClock
+from core.common.errors import ConnectionFailedError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.view.target.inspect_target import InspectTarget
+from core.view.target.log_figures import LogFigures, PartitionFigures, open_logs
+
+if TYPE_CHECKING:
+    from core.view.groups.known_groups import GroupListing, KnownGroups
+
+_STEP_MS = 100
+"""How often something is shown while much is read or asked."""
+
+
+class TopicRow(NamedTuple):
+    """A topic. `records` is how many there are at most: offsets from start to end. Rates are since the last look, of
+    what was appended. What is not known yet, or can't be had, is None; `problem` says why it can't. `damaged` is what
+    `plog topic describe` says, with the partition in front.
+    """
+
+    topic: str
+    partitions: int
+    size_bytes: int | None = None
+    records: int | None = None
+    records_per_s: float | None = None
+    bytes_per_s: float | None = None
+    damaged: tuple[str, ...] = ()
+    groups_behind: int | None = None
+    largest_lag: int | None = None
+    problem: str = ""
+
+
+class TopicListing(NamedTuple):
+    """The topics by name, as far as they are known: all of it if `is_whole`. `problems` says what is missing."""
+
+    rows: list[TopicRow]
+    is_whole: bool
+    problems: list[str]
+
+
+class FiguresSource(Protocol):
+    """Knows the logs of the topics: files or a server. Its methods may raise PlogError."""
+
+    @property
+    def topics(self) -> dict[str, list[int]]: ...
+
+    def look_again(self) -> None:
+        """Looks which topics there are."""
+
+    def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
+        """Gives the figures of the topic's partitions as they are now."""
+
+    @property
+    def problem(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class _Sample(NamedTuple):
+    """What a topic's partitions were like at that moment."""
+
+    at_us: int
+    figures: Mapping[int, PartitionFigures]
+
+
+class TopicFigures:
+    """Owned by one task, with files and connections of its own."""
+
+    def __init__(self, inspected: InspectTarget, clock: Clock | None = None, *, with_groups: bool = True) -> None:
+        """Raises AccessError if the directory can't be read."""
+        self._clock = clock or SystemClock()
+        self._inspected = inspected
+        self._logs: LogFigures | None = None
+        self._source: FiguresSource
+        if inspected.reader is not None:
+            self._logs = open_logs(inspected.reader, self._clock)
+            self._source = _FileFigures(self._logs, inspected)
+        else:
+            from core.view.figures.server_figures import ServerFigures
+
+            self._source = ServerFigures(inspected)
+        self._with_groups = with_groups
+        self._groups: KnownGroups | None = None
+        self._rows: dict[str, TopicRow] = {}
+        self._samples: dict[str, _Sample] = {}
+
+    def close(self) -> None:
+        self._source.close()
+        if self._groups is not None:
+            self._groups.close()
+
+    def look(self) -> TopicListing:
+        """Gives all of it."""
+        listing = TopicListing([], is_whole=False, problems=[])
+        for listing in self.steps():  # noqa: B007 - the last one counts
+            pass
+        return listing
+
+    def steps(self) -> Iterator[TopicListing]:
+        """Looks again, and gives what is known, more with each step. Raises ConnectionFailedError if the server can't
+        be reached, AccessError if the directory is gone.
+        """
+        self._source.look_again()
+        topics = self._source.topics
+        self._rows = {
+            name: self._rows.get(name, TopicRow(name, 0))._replace(partitions=len(topics[name]))
+            for name in sorted(topics)
+        }
+        self._samples = {name: sample for name, sample in self._samples.items() if name in topics}
+        yield self._listing()
+        shown_ms = self._clock.monotonic_ms()
+        for name in list(self._rows):
+            self._look_at(name, topics[name])
+            if self._clock.monotonic_ms() - shown_ms >= _STEP_MS:
+                yield self._listing()
+                shown_ms = self._clock.monotonic_ms()
+        yield self._listing()
+        yield from self._look_at_groups()
+
+    def _listing(self, *, is_whole: bool = False, problems: list[str] | None = None) -> TopicListing:
+        own = [self._source.problem] if self._source.problem else []
+        return TopicListing(list(self._rows.values()), is_whole=is_whole, problems=[*own, *(problems or ())])
+
+    # --- logs
+
+    def _look_at(self, topic: str, numbers: list[int]) -> None:
+        try:
+            figures = self._source.of_topic(topic, numbers)
+        except ConnectionFailedError:
+            raise
+        except PlogError as error:
+            self._rows[topic] = self._rows[topic]._replace(problem=error.message)
+            return
+        sample = _Sample(self._clock.monotonic_us(), figures)
+        before = self._samples.get(topic)
+        self._samples[topic] = sample
+        known = [one for one in figures.values() if one.size_bytes is not None]
+        ends = [
+            one.end_offset - one.start_offset
+            for one in figures.values()
+            if one.start_offset is not None and one.end_offset is not None
+        ]
+        problems = [f"partition {number}: {one.problem}" for number, one in figures.items() if one.problem]
+        self._rows[topic] = self._rows[topic]._replace(
+            size_bytes=sum(one.size_bytes or 0 for one in known) if known else None,
+            records=sum(ends) if ends else None,
+            records_per_s=_rate(before, sample, "end_offset"),
+            bytes_per_s=_rate(before, sample, "size_bytes"),
+            damaged=tuple(f"{number}: {text}" for number, one in figures.items() for text in one.damaged),
+            problem=_summed_up(problems),
+        )
+
+    # --- groups
+
+    def _look_at_groups(self) -> Iterator[TopicListing]:
+        """Says of each topic how many groups have not read all of it; of none, and why, if that can't be had."""
+        if not self._with_groups or "__consumer_offsets" not in self._source.topics:
+            yield self._listing(is_whole=True)
+            return
+        if self._groups is None:
+            from core.view.groups.known_groups import KnownGroups  # which many directories do without
+
+            self._groups = KnownGroups(self._inspected, self._clock, logs=self._logs)
+        found: GroupListing | None = None
+        try:
+            for found in self._groups.steps():  # noqa: B007 - the last one counts
+                yield self._listing()
+        except PlogError as error:
+            yield self._listing(is_whole=True, problems=[f"who is behind is not known: {error.message}"])
+            return
+        assert found is not None
+        counts, largest = _behind(found)
+        for name, row in self._rows.items():
+            self._rows[name] = row._replace(groups_behind=counts.get(name, 0), largest_lag=largest.get(name))
+        yield self._listing(is_whole=True, problems=found.problems)
+
+
+class _FileFigures:
+    """A `FiguresSource`: the files of a directory; of a partition's folder alone, that one."""
+
+    def __init__(self, logs: LogFigures, inspected: InspectTarget) -> None:
+        self._logs = logs
+        reader = inspected.reader
+        assert reader is not None
+        self._only = None if reader.directory == reader.root else reader.partitions
+
+    def look_again(self) -> None:
+        self._logs.look_again()
+
+    @property
+    def problem(self) -> str:
+        return self._logs.problem
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        if self._only is None:
+            return self._logs.topics
+        return {partition.topic: [partition.partition] for partition in self._only}
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
+        return {number: self._logs.of(TopicPartition(topic, number)) for number in numbers}
+
+
+def _rate(before: _Sample | None, sample: _Sample, name: str) -> float | None:
+    """Adds up what was appended to each partition, a second; retention takes nothing off. None at the first look."""
+    if before is None or sample.at_us <= before.at_us:
+        return None
+    grown = 0
+    for number, one in sample.figures.items():
+        was, now = getattr(before.figures.get(number), name, None), getattr(one, name)
+        if was is not None and now is not None:
+            grown += max(now - was, 0)
+    return grown * 1_000_000 / (sample.at_us - before.at_us)
+
+
+def _summed_up(problems: list[str]) -> str:
+    if len(problems) < 2:
+        return "".join(problems)
+    return f"{problems[0]}; and {len(problems) - 1} more"
+
+
+def _behind(found: GroupListing) -> tuple[dict[str, int], dict[str, int]]:
+    """Counts the groups with lag by topic; gives the largest lag of a group, too."""
+    counts: dict[str, int] = defaultdict(int)
+    largest: dict[str, int] = {}
+    for group in found.groups:
+        of_group: dict[str, int] = defaultdict(int)
+        for partition, lag in group.lags:
+            of_group[partition.topic] += lag
+        for topic, lag in of_group.items():
+            counts[topic] += lag > 0
+            largest[topic] = max(largest.get(topic, 0), lag)
+    return counts, largest

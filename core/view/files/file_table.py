@@ -1,0 +1,152 @@
+"""A file beside a log as a table: its entries, and beside each what the log says of it.
+
+An entry *does not fit* only if `plog verify` has a finding about it, or about damage that explains it. What would take
+long to find out is *not compared* here; `plog verify` reads it all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.filesystem import access_error
+from core.inspector.check.file_kind import FileKind
+from core.inspector.dump.index_dump import dump_rows
+
+
+class Fit(Enum):
+    YES = "fits"
+    NO = "does not fit"
+    UNKNOWN = "not compared"
+
+
+class LogPlace(NamedTuple):
+    """Where a batch begins."""
+
+    path: Path
+    position: int
+
+
+class Comparison(NamedTuple):
+    """Whether an entry fits the log, and what that says, in words; `place` is the batch that it is about."""
+
+    fit: Fit
+    log: str
+    place: LogPlace | None = None
+    offset: int | None = None
+    """An offset in that batch, or where one is expected."""
+
+
+class FileRow(NamedTuple):
+    """One entry: `cells` are what `plog dump-segment` gives of it, `position` is where it begins in the file."""
+
+    number: int
+    cells: Mapping[str, Any]
+    comparison: Comparison
+    position: int | None = None
+
+
+NOTHING_TO_COMPARE = Comparison(Fit.UNKNOWN, "")
+
+
+class FileTable(ABC):
+    """Owned by one task."""
+
+    is_compared = True
+    """Whether the log says anything of such a file's entries."""
+
+    def __init__(self, path: Path, kind: FileKind, columns: Sequence[str]) -> None:
+        self.path = path
+        self.kind = kind
+        self.columns = columns
+        self.problems: list[str] = []
+        """What is wrong with the file as a whole, or what is missing from it; in words."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many entries there are."""
+
+    def rows(self, start: int, end: int) -> list[FileRow]:
+        """Reads and compares entries [start, end), as far as there are any. Raises AccessError if the file is gone."""
+        with reading(self.path):
+            return [self._row(number) for number in range(max(start, 0), min(end, self.count))]
+
+    @abstractmethod
+    def _row(self, number: int) -> FileRow: ...
+
+    def find(self, text: str, after: int) -> int | None:  # noqa: ARG002 - for subclasses
+        """Finds the number of an entry, by what somebody typed who looks at entry `after`: by that number itself, if
+        the kind of file knows nothing better. None if there is no such entry.
+        """
+        return int(text) if text.isdecimal() and int(text) < self.count else None
+
+    def close(self) -> None:  # noqa: B027 - most have nothing open
+        """Closes what was opened."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Makes AccessError of what the system says of a file."""
+    try:
+        yield
+    except OSError as error:
+        raise access_error(error, error.filename or path, "read") from error
+
+
+class ListedTable(FileTable):
+    """The table of a small file, which is read whole; what stands before its first error is shown."""
+
+    is_compared = False
+
+    def __init__(self, path: Path, kind: FileKind, columns: Sequence[str]) -> None:
+        super().__init__(path, kind, columns)
+        self._cells, problem = read_cells(path, kind)
+        if problem is not None:
+            self.problems.append(problem)
+        self._known: dict[int, FileRow] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._cells)
+
+    @property
+    def cells(self) -> Sequence[Mapping[str, Any]]:
+        return self._cells
+
+    def _row(self, number: int) -> FileRow:
+        if number not in self._known:
+            cells = self._cells[number]
+            self._known[number] = FileRow(number, cells, self._compare(number, cells), self._position(number))
+        return self._known[number]
+
+    def find(self, text: str, after: int) -> int | None:
+        """Finds the next entry that has the text in one of its cells; after the last one comes the first."""
+        numbers = [*range(after + 1, self.count), *range(min(after + 1, self.count))]
+        has_it = (number for number in numbers if any(text in str(cell) for cell in self._cells[number].values()))
+        return next(has_it, None)
+
+    def _compare(self, number: int, cells: Mapping[str, Any]) -> Comparison:  # noqa: ARG002 - for subclasses
+        """Compares an entry with the log; there is nothing to compare by default."""
+        return NOTHING_TO_COMPARE
+
+    def _position(self, number: int) -> int | None:  # noqa: ARG002 - for subclasses
+        """Says where an entry begins in the file."""
+        return None
+
+
+def read_cells(path: Path, kind: FileKind) -> tuple[list[Mapping[str, Any]], str | None]:
+    """Reads a file's entries, and says what is wrong with it, if anything is. Raises AccessError if it is gone."""
+    found: list[Mapping[str, Any]] = []
+    try:
+        found.extend(dump_rows(path, kind))
+    except UnreadableFileError as error:
+        return found, error.message
+    except CorruptRecordError as error:
+        return found, error.cause
+    return found, None

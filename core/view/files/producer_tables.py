@@ -1,0 +1,234 @@
+"""Producer snapshots and transaction indexes beside what the log shows."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from core.common.errors import CorruptRecordError, UnreadableFileError
+from core.common.salvaging_file import open_salvaging
+from core.files.file_names import LOG_SUFFIX, base_offset_of
+from core.files.producer_snapshot import (
+    ProducerSnapshotEntry,
+    count_producers,
+    iter_producer_snapshot,
+    position_of_producer,
+    read_producer,
+)
+from core.index.transaction_index import ENTRY, AbortedTransaction, parse_transaction_index
+from core.inspector.check.file_kind import FileKind
+from core.inspector.check.producer_check import ProducerCheck, ProducerFacts
+from core.inspector.dump.index_dump import producer_row, transaction_row
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import RecordBatch
+from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
+from core.view.files.segment_log import NoBatch, SegmentLog, open_log
+from core.view.files.small_log import SmallLog
+
+
+class FolderLogs:
+    """The logs of a partition's folder, each opened when something is looked for in it; owned by one task."""
+
+    def __init__(self, small: SmallLog) -> None:
+        self._small = small
+        self._opened: dict[Path, SegmentLog | None] = {}
+
+    def batch_of(self, offset: int) -> tuple[SegmentLog, Batch] | NoBatch:
+        """Finds the first batch that ends with the offset or after it, in the segment that it should be in."""
+        path = next((path for base_offset, path in reversed(self._small.logs) if base_offset <= offset), None)
+        if path is None:
+            return NoBatch.END
+        if path not in self._opened:
+            self._opened[path] = open_log(path)
+        log = self._opened[path]
+        if log is None:
+            return NoBatch.DAMAGED
+        batch = log.batch_of(offset)
+        return batch if isinstance(batch, NoBatch) else (log, batch)
+
+    def place_of(self, offset: int) -> LogPlace | None:
+        """Says where the batch is that holds an offset, if one is found."""
+        found = self.batch_of(offset) if offset >= 0 else NoBatch.INSIDE
+        return None if isinstance(found, NoBatch) else LogPlace(found[0].path, found[1].position)
+
+    def close(self) -> None:
+        for log in self._opened.values():
+            if log is not None:
+                log.close()
+
+
+class _FolderTable(FileTable):
+    """What both kinds share: the file, and the log of its folder."""
+
+    def __init__(self, path: Path, kind: FileKind, columns: list[str]) -> None:
+        super().__init__(path, kind, columns)
+        with reading(path):
+            self._small = SmallLog(path.parent)
+            self._logs = FolderLogs(self._small)
+            self._file = open_salvaging(path)
+
+    def close(self) -> None:
+        self._file.close()
+        self._logs.close()
+
+
+class SnapshotTable(_FolderTable):
+    """Producers, beside what the log shows of them up to the offset in the file's name."""
+
+    def __init__(self, path: Path) -> None:
+        none = ProducerSnapshotEntry(*range(8))
+        super().__init__(path, FileKind.PRODUCER_SNAPSHOT, list(producer_row(none)))
+        self.offset = base_offset_of(path)
+        self._count = 0
+        try:
+            with reading(path):
+                next(iter_producer_snapshot(path), None)  # which checks it all
+                self._count = count_producers(self._file.size())
+        except UnreadableFileError as error:
+            self.problems.append(error.message)
+        except CorruptRecordError as error:
+            self.problems.append(error.cause)
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @cached_property
+    def _producers(self) -> ProducerCheck | str:
+        return self._small.producers_at(self.offset)
+
+    @cached_property
+    def _wrong(self) -> dict[int, str]:
+        """What `plog verify` says, by producer id."""
+        messages = (finding.message for finding in self._small.findings_of(self.path))
+        parted = (message.removeprefix("producer ").partition(": ") for message in messages)
+        return {int(producer_id): said for producer_id, _, said in parted if producer_id.lstrip("-").isdecimal()}
+
+    def _row(self, number: int) -> FileRow:
+        entry = read_producer(self._file, number)
+        if entry is None:
+            raise FileNotFoundError(f"{self.path} was cut meanwhile")
+        return FileRow(number, producer_row(entry), self._compare(entry), position_of_producer(number))
+
+    def _compare(self, entry: ProducerSnapshotEntry) -> Comparison:
+        producers = self._producers
+        place = self._logs.place_of(entry.last_offset)
+        offset = None if entry.last_offset < 0 else entry.last_offset
+        if isinstance(producers, str):
+            return Comparison(Fit.UNKNOWN, producers, place, offset)
+        if entry.producer_id in self._wrong:
+            return Comparison(Fit.NO, self._wrong[entry.producer_id], place, offset)
+        facts = producers.find_producer(entry.producer_id)
+        if facts is None:
+            return Comparison(Fit.UNKNOWN, "the log does not show this producer", place, offset)
+        start_offset = self._small.logs[0][0]
+        is_other = any(True for _ in producers.check_snapshot([entry], self.path, start_offset))
+        said = _facts_text(facts)
+        if is_other:
+            return Comparison(Fit.UNKNOWN, f"{said}, as far as it goes: something is missing from it", place, offset)
+        return Comparison(Fit.YES, said, place, offset)
+
+
+def _facts_text(facts: ProducerFacts) -> str:
+    said = f"epoch {facts.epoch}"
+    if facts.is_sequence_known and facts.last_offset >= 0:
+        said += f", last sequence {facts.last_sequence}, last offset {facts.last_offset}"
+    if facts.current_txn_first_offset >= 0:
+        said += f", open transaction from offset {facts.current_txn_first_offset}"
+    return said
+
+
+class TransactionIndexTable(_FolderTable):
+    """Aborted transactions, beside their markers and their first batches."""
+
+    def __init__(self, path: Path) -> None:
+        none = AbortedTransaction(*range(4))
+        super().__init__(path, FileKind.TRANSACTION_INDEX, list(transaction_row(none)))
+        size_bytes = self._file.size()
+        if size_bytes % ENTRY.size:
+            self.problems.append(f"transaction index of {size_bytes} bytes, expected a multiple of {ENTRY.size}")
+        found = [finding.message for finding in self._small.findings_of(path) if finding.position < 0]
+        self.problems += [message for message in found if message not in self.problems]
+
+    @property
+    def count(self) -> int:
+        return self._file.size() // ENTRY.size
+
+    @cached_property
+    def _wrong(self) -> dict[int, str]:
+        """What `plog verify` says, by the number of the entry."""
+        found = [finding for finding in self._small.findings_of(self.path) if finding.position >= 0]
+        return {one.position // ENTRY.size: one.message.partition(": ")[2] or one.message for one in found}
+
+    def _row(self, number: int) -> FileRow:
+        """Reads it with the one before it, above which it must be."""
+        position, before = number * ENTRY.size, min(number, 1) * ENTRY.size
+        data = self._file.read_at(before + ENTRY.size, position - before)
+        try:
+            parse_transaction_index(data[before:])
+        except CorruptRecordError as error:
+            fields = AbortedTransaction(*ENTRY.unpack(data[before:])[1:])
+            return FileRow(number, transaction_row(fields), Comparison(Fit.NO, error.cause), position)
+        entry = AbortedTransaction(*ENTRY.unpack(data[before:])[1:])
+        comparison = self._compare(number, entry)
+        if before and (end := ENTRY.unpack(data[:before])[3]) >= entry.last_offset:
+            comparison = comparison._replace(fit=Fit.NO, log=f"the transaction before it ends at offset {end}")
+        return FileRow(number, transaction_row(entry), comparison, position)
+
+    def _compare(self, number: int, entry: AbortedTransaction) -> Comparison:
+        found = self._look(entry)
+        if number in self._wrong:
+            return found._replace(fit=Fit.NO, log=self._wrong[number])
+        if found.fit is Fit.NO and not self._small.why_not_read:
+            return found._replace(fit=Fit.UNKNOWN)  # as the index is believed, by the rules
+        return found
+
+    def _look(self, entry: AbortedTransaction) -> Comparison:
+        """Looks at the batches that the entry names."""
+        found = self._logs.batch_of(entry.last_offset)
+        if isinstance(found, NoBatch):
+            return Comparison(Fit.UNKNOWN, f"its marker: {found.value}", offset=entry.last_offset)
+        log, batch = found
+        place = LogPlace(log.path, batch.position)
+        if log.path != self.path.with_suffix(LOG_SUFFIX):
+            return Comparison(Fit.NO, "its marker would be in another segment", place, entry.last_offset)
+        said = _said_of_marker(log, batch, entry)
+        if said is not None:
+            return Comparison(Fit.NO, said, place, entry.last_offset)
+        return self._look_at_first(entry, place)
+
+    def _look_at_first(self, entry: AbortedTransaction, place: LogPlace) -> Comparison:
+        aborted = f"producer {entry.producer_id} aborted at offset {entry.last_offset}"
+        found = self._logs.batch_of(entry.first_offset)
+        if isinstance(found, NoBatch):
+            return Comparison(Fit.UNKNOWN, f"{aborted}; its first batch: {found.value}", place, entry.last_offset)
+        batch = found[1]
+        if (
+            isinstance(batch, RecordBatch)
+            and (batch.base_offset, batch.producer_id) == (entry.first_offset, entry.producer_id)
+            and batch.is_transactional
+            and not batch.is_control
+        ):
+            said = f"{aborted} what it wrote from offset {entry.first_offset} on"
+            return Comparison(Fit.YES, said, place, entry.last_offset)
+        is_complete = self._small.logs[0][0] == 0
+        said = f"{aborted}; no batch of its transaction begins at offset {entry.first_offset}"
+        return Comparison(Fit.NO if is_complete else Fit.UNKNOWN, said, place, entry.last_offset)
+
+
+def _said_of_marker(log: SegmentLog, batch: Batch, entry: AbortedTransaction) -> str | None:
+    """Says what is there instead of the marker that aborted the transaction; None if that is there."""
+    no_marker = f"no transaction was aborted at offset {entry.last_offset} of the log"
+    if not isinstance(batch, RecordBatch) or not batch.is_control or batch.last_offset != entry.last_offset:
+        return no_marker
+    try:
+        whole = log.records.read_batch(batch.position)
+        marker = read_end_transaction_marker(whole.records()[0])
+    except (CorruptRecordError, IndexError):
+        return no_marker
+    if marker is None or marker.is_commit:
+        return no_marker
+    if batch.producer_id != entry.producer_id:
+        return f"producer {batch.producer_id} aborted at offset {entry.last_offset}"
+    return None

@@ -1,0 +1,87 @@
+"""`plog verify` in the background, and the plan of `plog recover` for what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from core.common.clock import Clock
+from core.inspector.check.findings import Finding
+from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.check.verify import find_unchecked, verify
+from core.inspector.recover.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
+from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
+from core.inspector.recover.recovery_planner import plan_recovery
+from core.view.files.checking import Checking, CheckRun
+
+_DEFAULT_OPTIONS = VerifyOptions()
+
+
+class Verification(Checking):
+    """Checks a file, a partition's folder or a data directory; locking as of `Checking`.
+
+    `findings` only grows during a run, in the order in which `plog verify` names them.
+    """
+
+    def __init__(self, path: Path, options: VerifyOptions = _DEFAULT_OPTIONS, *, clock: Clock | None = None) -> None:
+        super().__init__(path, clock=clock)
+        self.options = options
+        self.findings: list[Finding] = []
+        """What was found so far; another list after the next start."""
+        self.unchecked: list[Path] = []
+        """The folders that were passed over, as their names are no partition's; known in the end."""
+
+    def _begin(self) -> None:
+        self.findings, self.unchecked = [], []
+
+    def _work(self, run: CheckRun) -> Callable[[], None]:
+        findings = self.findings
+        for finding in verify(self.path, run.add_bytes, self.options):
+            run.ensure_wanted()
+            findings.append(finding)
+        unchecked = find_unchecked(self.path)
+
+        def note() -> None:
+            self.unchecked = unchecked
+
+        return note
+
+
+class RecoveryPlan(Checking):
+    """What `plog recover` would do about a folder or a data directory; locking as of `Checking`. Reads only."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        super().__init__(path, clock=clock)
+        self.options = RecoveryOptions()
+        """What it may do; taken up by the next start."""
+        self.steps: list[Step] = []
+        self.summary: list[str] = []
+        """What the steps cost, by folder if there are several, and in all; known in the end."""
+        self.notes: list[str] = []
+        """What else the command says of the plan."""
+
+    @property
+    def rows(self) -> list[str]:
+        """Says each step as the command prints it, in lines."""
+        return list(map(step_text, self.steps))
+
+    def _begin(self) -> None:
+        self.steps, self.summary, self.notes = [], [], []
+
+    def _work(self, run: CheckRun) -> Callable[[], None]:
+        plans: list[FolderPlan] = []
+        for plan in plan_recovery(self.path, self.options, on_bytes=run.add_bytes):
+            run.ensure_wanted()
+            plans.append(plan)
+        steps = [step for plan in plans for step in plan.steps]
+        summary = summary_lines(steps)
+        notes = [
+            *link_lines([self.path], plans),
+            *unfinished_lines([self.path]),
+            *unchanged_lines(plans),
+        ]
+
+        def note() -> None:
+            self.steps, self.summary, self.notes = steps, summary, notes
+
+        return note

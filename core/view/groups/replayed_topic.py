@@ -1,0 +1,118 @@
+"""What a coordinator knows, made of the records of its topic in the files: read once, and then what was added.
+
+As a coordinator does at its start, only the newest record of each key is taken up. A partition is read again as a whole
+if its log is another one than before: cut off at its end, or made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Generic, Protocol, TypeVar
+
+from core.broker.coordinators.latest_by_key import ReadRecord, newest_records
+from core.common.errors import CorruptRecordError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.forensics.batch_location import find_file, undecodable
+from core.forensics.missing_offsets import Hole
+from core.forensics.partition_reader import PartitionReader
+from core.records.batches import Batch
+from core.view.target.log_figures import FolderMark, LogFigures
+
+GROUPS_TOPIC = "__consumer_offsets"
+
+_MOST_PROBLEMS = 5
+"""The most problems of one partition that are listed one by one."""
+
+
+class Replay(Protocol):
+    def take_up(self, read: ReadRecord) -> None:
+        """Takes up a record. Raises CorruptRecordError if it is none of a coordinator's."""
+
+
+R = TypeVar("R", bound=Replay)
+
+
+class _Part(Generic[R]):
+    """One partition, as far as it was read: up to `next_offset`, with what of it could not be."""
+
+    def __init__(self, replay: R, start_offset: int) -> None:
+        self.replay = replay
+        self.first_offset = start_offset
+        self.next_offset = start_offset
+        self.mark: FolderMark | None = None
+        self.problems: list[str] = []
+
+    def note(self, problem: str) -> None:
+        if problem not in self.problems and len(self.problems) <= _MOST_PROBLEMS:
+            self.problems.append(problem if len(self.problems) < _MOST_PROBLEMS else "and more")
+
+
+class ReplayedTopic(Generic[R]):
+    """Owned by one task. `parts` has what each partition holds; one that can't be read is not among them, and
+    `problems` says why, or what of the others is lost.
+    """
+
+    def __init__(self, topic: str, begin: Callable[[int], R]) -> None:
+        """`begin` makes what takes up the records of the partition of that number."""
+        self._topic = topic
+        self._begin = begin
+        self._parts: dict[int, _Part[R]] = {}
+        self._unread: dict[int, str] = {}
+
+    @property
+    def parts(self) -> dict[int, R]:
+        """What is known, by partition."""
+        return {number: part.replay for number, part in sorted(self._parts.items())}
+
+    @property
+    def problems(self) -> list[str]:
+        """What is missing from that, in words."""
+        told = [f"{self._topic}-{number}: {problem}" for number, problem in sorted(self._unread.items())]
+        for number, part in sorted(self._parts.items()):
+            told += [f"{self._topic}-{number}: {problem}" for problem in part.problems]
+        return told
+
+    def refresh(self, logs: LogFigures) -> Iterator[tuple[int, int]]:
+        """Reads what was added since; gives how many partitions are done, and of how many."""
+        numbers = logs.reader.topics.get(self._topic, [])
+        for gone in (self._parts.keys() | self._unread.keys()) - set(numbers):
+            self._parts.pop(gone, None)
+            self._unread.pop(gone, None)
+        for done, number in enumerate(numbers, 1):
+            try:
+                self._refresh(number, logs)
+                self._unread.pop(number, None)
+            except PlogError as error:
+                self._parts.pop(number, None)  # what is known in part is known wrongly
+                self._unread[number] = error.message
+            yield done, len(numbers)
+
+    def _refresh(self, number: int, logs: LogFigures) -> None:
+        partition = TopicPartition(self._topic, number)
+        mark = logs.mark(partition)
+        part = self._parts.get(number)
+        if part is not None and part.mark == mark:
+            return
+        with closing(logs.reader.open(partition)) as log:
+            if part is None or not part.first_offset <= log.start_offset or log.end_offset < part.next_offset:
+                part = _Part(self._begin(number), log.start_offset)
+            self._take_up(part, log, partition)
+        part.mark = mark
+        self._parts[number] = part
+
+    def _take_up(self, part: _Part[R], log: PartitionReader, partition: TopicPartition) -> None:
+        def note(hole: Hole) -> None:
+            part.note(str(hole.error()))
+
+        def note_undecodable(batch: Batch, error: CorruptRecordError) -> None:
+            part.note(undecodable(partition, batch, error, find_file(log, batch)).message)
+
+        end_offset = log.end_offset
+        batches = log.read(part.next_offset, end_offset, read_committed=False, with_control=True, on_hole=note)
+        for fields in newest_records(batches, note_undecodable):
+            try:
+                part.replay.take_up(ReadRecord(*fields))
+            except CorruptRecordError as error:
+                part.note(f"offset {fields[-1]}: a record is passed over: {error}")
+        part.next_offset = end_offset

@@ -1,0 +1,414 @@
+"""A partition's log as rows: one for each record, each marker, and each stretch of offsets without a record.
+
+Nothing is scanned: the rows from an offset on are read through the index, batch after batch, as far as somebody looks.
+Offsets say where a row is, for how many rows there are before it nobody knows. Searching with a filter may take long,
+so every iterator gives None between its rows now and then, where whoever reads it may stop.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.common.errors import AccessError, CorruptRecordError
+from core.common.topic_partition import TopicPartition
+from core.files.transaction_marker import FateKind
+from core.forensics.batch_location import find_file
+from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, gap_of_hole
+from core.forensics.missing_offsets import Hole
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.read_committed import Outcome
+from core.records.batches import Batch, first_offset_of
+from core.records.columns import RecordColumns, decode_whole_batches
+from core.records.record import Headers
+
+if TYPE_CHECKING:
+    from core.client.net.kafka_client import KafkaClient
+    from core.forensics.directory_reader import DirectoryReader
+    from core.records.record_filter import RecordFilter
+
+_FIRST_GROUP_BYTES = 16 * 1024
+_MOST_GROUP_BYTES = 1024 * 1024
+_FETCH_BYTES = 256 * 1024
+_LOOK_BACK_FACTOR = 4
+
+
+BEHIND_OPEN = "behind an open transaction"
+"""The fate of records that are of no transaction, and wait for another's to end."""
+
+
+class RowKind(Enum):
+    RECORD = "record"
+    MARKER = "marker"
+    GAP = "gap"
+
+
+class LogRow(NamedTuple):
+    """Offsets [offset, end): a record's own, or those of a marker or a gap.
+
+    `text` says what a marker is, or why there is no record. `fate` says of a record that readers of committed records
+    do not get: `aborted`, `open transaction`, `behind an open transaction` or `aborted or not can't be told`; else it
+    is empty. `place` is where in which file a gap was found.
+    """
+
+    offset: int
+    end: int
+    kind: RowKind
+    text: str = ""
+    fate: str = ""
+    reason: GapReason | None = None
+    batch: Batch | None = None
+    columns: RecordColumns | None = None
+    number: int = 0
+    place: tuple[Path, int] | None = None
+
+    @property
+    def key(self) -> bytes | None:
+        return None if self.columns is None else self.columns.key(self.number)
+
+    @property
+    def value(self) -> bytes | None:
+        return None if self.columns is None else self.columns.value(self.number)
+
+    @property
+    def headers(self) -> Headers:
+        return () if self.columns is None else self.columns.headers(self.number)
+
+    @property
+    def timestamp(self) -> int | None:
+        """In epoch ms; a marker's is its batch's."""
+        if self.columns is not None:
+            return int(self.columns.timestamps[self.number])
+        return None if self.batch is None else self.batch.max_timestamp
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it stands for offsets that a reader should not pass over in silence."""
+        return self.reason in LOSING_REASONS
+
+
+class _Found(NamedTuple):
+    """A batch of records, from which of its offsets on, and what became of its transaction; from the offset `stable`
+    on, its records wait for an open one.
+    """
+
+    batch: Batch
+    first: int
+    fate: str = ""
+    stable: int = 1 << 63
+
+    def fate_at(self, offset: int) -> str:
+        if offset < self.stable:
+            return self.fate
+        return GapReason.OPEN.value if self.batch.is_transactional else BEHIND_OPEN
+
+
+Steps = Iterator[LogRow | None]
+"""Rows in order; None where nothing was found for a while."""
+
+
+class LogRows(ABC):
+    """The rows of one partition; owned by one task.
+
+    I1 start_offset <= end_offset
+    I2 without a filter, the rows of `rows_from` cover the offsets from there on up to `end_offset`, without overlap
+    """
+
+    partition: TopicPartition
+    start_offset: int
+    end_offset: int
+    position = 0
+    """Up to which offset records were decoded last, whether a filter wanted them or not."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Looks again where the log begins and ends. Raises AccessError if it is gone."""
+
+    @abstractmethod
+    def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
+        """Gives what lies from an offset of the log on; batches may begin before it."""
+
+    def file_of(self, row: LogRow) -> tuple[Path, int]:
+        """Gives the file that the row lies in, or would, and the position there. Raises AccessError if none is known,
+        as for a server's.
+        """
+        raise AccessError(f"no file of {self.partition} offset {row.offset} is known", where=str(self.partition))
+
+    @property
+    def notes(self) -> list[str]:
+        """What is wrong with the log, or worth knowing, that lies at no offset of it; in words."""
+        return []
+
+    def rows_from(self, offset: int, wanted: RecordFilter | None = None) -> Steps:
+        """Gives the rows from that offset on; with a filter, the records that it wants, and what is lost to damage."""
+        waiting: list[_Found] = []
+        size, limit = 0, _FIRST_GROUP_BYTES
+        for item in self._items(max(offset, self.start_offset)):
+            if isinstance(item, _Found):
+                waiting.append(item)
+                size += item.batch.size_bytes
+                if size >= limit:
+                    yield from self._decoded(waiting, wanted)
+                    waiting, size, limit = [], 0, min(2 * limit, _MOST_GROUP_BYTES)
+                continue
+            yield from self._decoded(waiting, wanted)
+            waiting, size = [], 0
+            if item is None or wanted is None or item.is_loss:
+                yield item
+        yield from self._decoded(waiting, wanted)
+
+    def rows_before(self, offset: int, count: int, wanted: RecordFilter | None = None) -> Iterator[list[LogRow] | None]:
+        """Gives, as its last item, up to `count` rows that begin before the offset, in order; before that None.
+
+        A stretch of offsets before it is read, a longer one each time if it has too few rows.
+        """
+        stretch = count
+        while True:
+            start = max(self.start_offset, offset - stretch)
+            found: deque[LogRow] = deque(maxlen=count + 1)
+            for row in self.rows_from(start, wanted):
+                if row is None:
+                    yield None
+                    continue
+                if row.offset >= offset:
+                    break
+                found.append(row)
+            is_all = start <= self.start_offset
+            if found and not is_all and found[0].kind is not RowKind.RECORD and found[0].offset == start:
+                found.popleft()  # it may begin before that
+            if is_all or len(found) >= count:
+                yield list(found)[-count:]
+                return
+            yield None
+            stretch *= _LOOK_BACK_FACTOR
+
+    def _decoded(self, found: Sequence[_Found], wanted: RecordFilter | None) -> Steps:
+        if not found:
+            return
+        if wanted is not None:
+            yield None
+        self.position = found[-1].batch.last_offset + 1
+        errors: dict[int, CorruptRecordError] = {}
+
+        def note(batch: Batch, error: CorruptRecordError) -> None:
+            errors[id(batch)] = error
+
+        by_batch: dict[int, tuple[RecordColumns, int, int]] = {}
+        for columns in decode_whole_batches([one.batch for one in found], note):
+            bounds = _bounds(columns)
+            for batch, start, end in zip(columns.batches, bounds, bounds[1:], strict=False):
+                by_batch[id(batch)] = columns, start, end
+        for one in found:
+            error = errors.get(id(one.batch))
+            if error is not None:
+                why = f"its batch at position {one.batch.position} can't be decoded: {error.cause}"
+                gap = Gap(one.first, one.batch.last_offset + 1, GapReason.DAMAGED, why)
+                yield _gap_row(gap, one.batch)._replace(fate=one.fate_at(one.first))
+                continue
+            columns, start, end = by_batch[id(one.batch)]
+            if wanted is None:
+                yield from _rows_of(one, columns, range(start, end))
+            else:
+                hits = _hits(wanted, self.partition, columns, start, end)
+                yield from (row for row in _rows_of(one, columns, hits) if row.kind is RowKind.RECORD)
+
+
+def _hits(
+    wanted: RecordFilter, partition: TopicPartition, columns: RecordColumns, start: int, end: int
+) -> Iterator[int]:
+    """Gives which of the rows [start, end) a filter wants."""
+    from core.records.record_filter import Rows  # whose pyarrow takes long to import
+
+    mask = wanted(Rows(partition, columns.select(slice(start, end))))
+    return (start + int(number) for number in mask.nonzero()[0])
+
+
+def _bounds(columns: RecordColumns) -> list[int]:
+    """Gives where each batch's rows begin, and where the last one's end."""
+    import numpy as np
+
+    return [int(n) for n in np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1))]
+
+
+def _rows_of(found: _Found, columns: RecordColumns, indexes: Iterable[int]) -> Iterator[LogRow]:
+    """Gives the rows of a batch, with its missing offsets between them."""
+    next_offset, end = found.first, found.batch.last_offset + 1
+    evidence = (
+        f"the batch at position {found.batch.position} was made for offsets {found.batch.base_offset} to {end - 1}"
+    )
+    for index in indexes:
+        offset = int(columns.offsets[index])
+        if offset < next_offset:
+            continue
+        if offset > next_offset:
+            gap = Gap(next_offset, offset, GapReason.COMPACTED, evidence)
+            yield _gap_row(gap, found.batch)._replace(fate=found.fate_at(next_offset))
+        fate = found.fate_at(offset)
+        yield LogRow(offset, offset + 1, RowKind.RECORD, fate=fate, batch=found.batch, columns=columns, number=index)
+        next_offset = offset + 1
+    if next_offset < end:
+        gap = Gap(next_offset, end, GapReason.COMPACTED, evidence)
+        yield _gap_row(gap, found.batch)._replace(fate=found.fate_at(next_offset))
+
+
+def _gap_row(gap: Gap, batch: Batch | None = None) -> LogRow:
+    return LogRow(gap.start, gap.end, RowKind.GAP, gap.evidence, reason=gap.reason, batch=batch)
+
+
+def _marker_row(batch: Batch, first: int) -> LogRow:
+    return LogRow(first, batch.last_offset + 1, RowKind.MARKER, control_text(batch), batch=batch)
+
+
+_FATES = {
+    FateKind.ABORTED: GapReason.ABORTED.value,
+    FateKind.OPEN: GapReason.OPEN.value,
+    FateKind.UNKNOWN: GapReason.UNDECIDED.value,
+    FateKind.COMMITTED: "",
+}
+
+
+class DirectoryRows(LogRows):
+    """The rows of a partition's folder, as `plog gaps` and `plog consume` read it; owned by one task."""
+
+    def __init__(self, log: PartitionReader, partition: TopicPartition, reader: DirectoryReader | None = None) -> None:
+        """The log stays its owner's, who closes it; `reader` is of the directory that it is in."""
+        self.log = log
+        self._reader = reader
+        self.partition = partition
+        self._take_bounds()
+
+    def refresh(self) -> None:
+        if self._reader is not None:
+            self._reader.look_again()
+        self.log.refresh()
+        self._take_bounds()
+
+    def _take_bounds(self) -> None:
+        self.start_offset, self.end_offset = self.log.start_offset, self.log.end_offset
+
+    @property
+    def notes(self) -> list[str]:
+        reading = self.log.reading
+        found = [str(error) for error in self.log.unreadable]
+        if self.log.wrong_start is not None:
+            found.append(str(self.log.wrong_start))
+        if reading.lone_tail is not None:
+            found.append(f"after the last record: {reading.lone_tail}")
+        if self.end_offset < reading.end_offset:
+            found.append(
+                f"offsets from {self.end_offset} on lie above the high watermark that the broker wrote down last"
+            )
+        return found
+
+    def file_of(self, row: LogRow) -> tuple[Path, int]:
+        if row.place is not None:
+            return row.place
+        if row.batch is not None:
+            path = find_file(self.log, row.batch)
+            if path is not None:
+                return path, row.batch.position
+        segment = self.log.segment_of(row.offset)
+        if segment is None:
+            return super().file_of(row)
+        return segment.path, segment.position_before(row.offset)
+
+    def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
+        next_offset = offset
+        stable = self.log.last_stable_offset
+        pages, outcomes = self.log.read_ahead(offset)
+        for page in pages:
+            for item, known in zip(page, outcomes.in_page(page), strict=True):
+                if next_offset >= self.end_offset:
+                    return
+                if isinstance(item, Hole):
+                    gap = gap_of_hole(item)
+                    gap = gap._replace(start=max(gap.start, next_offset), end=min(gap.end, self.end_offset))
+                    if gap.start < gap.end:
+                        yield _gap_row(gap)._replace(place=(item.path, max(item.position, 0)))
+                    next_offset = max(next_offset, item.end)
+                    continue
+                first = max(first_offset_of(item, next_offset), next_offset)
+                if first > item.last_offset:
+                    continue
+                yield self._of_batch(item, first, stable, known, outcomes.of)
+                next_offset = item.last_offset + 1
+            yield None
+        if next_offset < self.end_offset:
+            yield _gap_row(Gap(next_offset, self.end_offset, GapReason.UNKNOWN, "after the log's last batch"))
+
+    def _of_batch(
+        self, batch: Batch, first: int, stable: int, known: Outcome | None, outcome_of: Callable[[Batch], Outcome]
+    ) -> _Found | LogRow:
+        if batch.is_control:
+            return _marker_row(batch, first)
+        if batch.last_offset >= stable:
+            return _Found(batch, first, stable=stable)
+        if not batch.is_transactional:
+            return _Found(batch, first)
+        return _Found(batch, first, _FATES[(known or outcome_of(batch)).fate])
+
+
+class ServerRows(LogRows):
+    """The rows of a server's partition, which does not say why offsets have no record; owned by one task."""
+
+    def __init__(self, client: KafkaClient, partition: TopicPartition, tell: Callable[[str], None]) -> None:
+        """`tell` is called with what is passed over because it is damaged. Raises KafkaError if there is no such
+        partition.
+        """
+        from core.client.admin.admin import Admin
+
+        self._client = client
+        self._admin = Admin(client)
+        self._tell = tell
+        self.partition = partition
+        self.refresh()
+
+    def refresh(self) -> None:
+        from core.client.admin.admin import EARLIEST, LATEST
+
+        self.start_offset = self._admin.list_offsets({self.partition: EARLIEST})[self.partition]
+        self.end_offset = self._admin.list_offsets({self.partition: LATEST})[self.partition]
+
+    def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
+        from core.client.read.consumer import READ_UNCOMMITTED, Consumer
+
+        patience = ReadOptions(
+            seconds=FAILOVER_SECONDS, skips_damage=True, tell=self._tell, tell_left_out=self._tell, note=self._tell
+        )
+        consumer = Consumer(
+            self._client,
+            isolation_level=READ_UNCOMMITTED,
+            with_control=True,
+            patience=patience,
+            partition_bytes=_FETCH_BYTES,
+        )
+        next_offset = offset
+        if next_offset >= self.end_offset:
+            return
+        with closing(consumer.read({self.partition: offset}, {self.partition: self.end_offset})) as found:  # type: ignore[type-var]
+            for _, batches in found:
+                for batch in batches:
+                    first = max(first_offset_of(batch, next_offset), next_offset)
+                    if next_offset >= self.end_offset or first > batch.last_offset:
+                        continue
+                    if first > next_offset:
+                        yield self._gap(next_offset, first)
+                    yield (
+                        _marker_row(batch, first)
+                        if batch.is_control
+                        else _Found(batch, first, "in a transaction" if batch.is_transactional else "")
+                    )
+                    next_offset = batch.last_offset + 1
+                yield None
+        if next_offset < self.end_offset:
+            yield self._gap(next_offset, self.end_offset)
+
+    def _gap(self, start: int, end: int) -> LogRow:
+        text = "the server has none here: compacted away, damaged, or never written; it does not say which"
+        return LogRow(start, end, RowKind.GAP, text)

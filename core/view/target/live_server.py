@@ -1,0 +1,83 @@
+"""The server that can be asked about what is looked at, if there is one.
+
+What coordinators know is in a server's memory first. So a directory's owner is asked, if it listens; else what it has
+written down is read from its files. Nobody opens a directory for that, which would take its lock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.client.net.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import ConnectionFailedError, PlogError
+from core.files.directory_lock import LockHolder, find_lock_holder
+from core.pipeline.session import FoundServer
+from core.view.target.inspect_target import InspectTarget
+
+
+class LiveServer:
+    """Owned by one task, with a connection of its own."""
+
+    def __init__(self, inspected: InspectTarget) -> None:
+        self._session = inspected.session
+        self._root: Path | None = None if inspected.reader is None else inspected.reader.root
+        self._client: KafkaClient | None = None
+        self._address: object = None
+        self._holder: LockHolder | None = None
+        self._problem = ""
+
+    def find_client(self) -> KafkaClient | None:
+        """Gives a client of the server that was named, or of the one that owns the directory now; None if the files are
+        to be read. Raises ConnectionFailedError if the named server can't be reached.
+        """
+        server = self._find()
+        if server is None:
+            self.forget()
+            return None
+        if self._client is None or self._address != server.addresses:
+            self.forget()
+            try:
+                self._client = KafkaClient(server.addresses, security=server.security)
+            except ConnectionFailedError as error:
+                if self._root is None:
+                    raise
+                self._problem = error.message
+                return None
+            self._address = server.addresses
+        self._problem = ""
+        return self._client
+
+    def _find(self) -> FoundServer | None:
+        if self._root is None:
+            return self._session.find_server()
+        self._holder = find_lock_holder(self._root)
+        if self._holder is None or not self._holder.address:
+            return None
+        try:
+            return FoundServer(parse_bootstrap(self._holder.address), None)
+        except PlogError:
+            return None
+
+    @property
+    def note(self) -> str:
+        """Says by whom the answers are, and how old they may be; nothing for a server that was named."""
+        if self._root is None:
+            return ""
+        if self._client is not None and self._holder is not None:
+            return f"asked of the server on {self._holder.address}, which owns the directory"
+        if self._holder is None:
+            return "read from the files"
+        held = f"the directory is in use by {self._holder}"
+        if self._problem:
+            return f"read from the files, as {held}, which can't be asked: {self._problem}"
+        return f"read from the files, as far as they are written; {held}"
+
+    def forget(self) -> None:
+        """Lets go of the connections after they broke, or when nobody asks any more."""
+        if self._client is not None:
+            self._client.close()
+        self._client = self._address = None
+
+    def close(self) -> None:
+        self.forget()

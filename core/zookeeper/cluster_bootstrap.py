@@ -1,0 +1,93 @@
+"""What has to be done in ZooKeeper before the brokers of a cluster are started, by whoever starts them.
+
+Brokers that are known to be dead are taken out before their sessions end. ZooKeeper keeps a broker that was killed
+until its session ends, and until then it may not register again; whoever has started its process, and seen it end,
+knows better. A cluster that is not there yet gets its path and the features that it begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Self
+
+from core.common.errors import AccessError
+from core.zookeeper.kazoo_client import LastComplaint, make_client
+from core.zookeeper.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    FEATURE,
+    FeatureNode,
+    broker_path,
+    decode_controller,
+)
+from core.zookeeper.zookeeper_config import ZooKeeperConfig
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+_CONNECT_SECONDS = 10.0
+
+
+class ClusterBootstrap:
+    """Made by `open`; owned by one thread."""
+
+    def __init__(self, client: KazooClient, chroot: str) -> None:
+        self._client = client
+        self._chroot = chroot
+
+    @classmethod
+    @contextmanager
+    def open(cls, config: ZooKeeperConfig) -> Iterator[Self]:
+        """Connects. Raises AccessError if ZooKeeper does not answer, or kazoo is not installed."""
+        complaint = LastComplaint()
+        client = make_client(config, complaint)
+        try:
+            client.start(_CONNECT_SECONDS)
+            yield cls(client, config.chroot)
+        except client.handler.timeout_exception:
+            why = f": {complaint.text.rstrip('.')}" if complaint.text else ""
+            raise AccessError(
+                f"ZooKeeper does not answer at {config}{why}",
+                where=str(config),
+                hint="start it first, or name where it is; for example, plog zookeeper start runs one",
+            ) from None
+        finally:
+            client.stop()
+            client.close()
+
+    def remove_registrations(self, broker_ids: Collection[int]) -> None:
+        """Removes what is registered for these brokers, which all are dead; the controller's place, if it was one of
+        them.
+        """
+        from kazoo.exceptions import NoNodeError
+
+        for broker_id in broker_ids:
+            with suppress(NoNodeError):
+                self._client.delete(self._chroot + broker_path(broker_id))
+        with suppress(NoNodeError):
+            controller = self._chroot + CONTROLLER
+            data, stat = self._client.get(controller)
+            if decode_controller(data).broker_id in broker_ids:
+                self._client.delete(controller, stat.version)
+
+    def make_chroot(self) -> bool:
+        """Makes the path in ZooKeeper under which a new cluster is kept; says whether it had to."""
+        if not self._chroot or self._client.exists(self._chroot) is not None:
+            return False
+        self._client.ensure_path(self._chroot)
+        return True
+
+    def finalize_features(self, levels: Mapping[str, int]) -> bool:
+        """Writes down what a cluster has finalized that is not there yet. Gives False if one is, which keeps what it
+        has; also if the chroot is not there, of which brokers say more.
+        """
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        if self._client.exists(self._chroot + BROKER_IDS) is not None:
+            return False
+        try:
+            self._client.create(self._chroot + FEATURE, FeatureNode(levels).encode())
+        except (NodeExistsError, NoNodeError):
+            return False
+        return True

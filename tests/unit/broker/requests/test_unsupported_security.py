@@ -1,0 +1,115 @@
+"""Configurations that ask for security, and those of Kafka's that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.broker.config.broker_config import BrokerConfig
+from core.broker.requests.unsupported_security import find_unsupported_security
+from core.common.endpoint import Endpoint
+from core.common.errors import UsageError
+from core.common.properties_file import parse_properties
+from tests.support.for_each import for_each
+from tests.support.server_properties import STOCK
+
+
+def asked(text: str) -> list[str]:
+    return list(find_unsupported_security(BrokerConfig.parse(parse_properties(text))))
+
+
+def test_kafkas_stock_file_asks_for_none() -> None:
+    config = BrokerConfig.parse(parse_properties(STOCK))
+    assert find_unsupported_security(config) == {}
+    assert config.listener == Endpoint("", 9092)
+    assert config.find_advertised(config.main_listener) == Endpoint("localhost", 9092)
+
+
+@for_each(
+    "text, keys",
+    [
+        ("", []),
+        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", ["authorizer.class.name"]),
+        ("authorizer.class.name=", []),
+        ("listeners=SSL://:9093", ["listeners"]),
+        ("listeners=PLAINTEXT://:9092,SASL_SSL://:9093", ["listeners"]),
+        ("listeners=sasl_plaintext://:9093", ["listeners"]),
+        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=EXTERNAL:SASL_PLAINTEXT", ["listeners"]),
+        ("listeners=EXTERNAL://:9093\nlistener.security.protocol.map=external : plaintext", []),
+        ("listeners=PLAINTEXT://:9093\nlistener.security.protocol.map=PLAINTEXT:SSL", ["listeners"]),
+        ("listeners=EXTERNAL://:9093", ["listeners"]),
+        ("advertised.listeners=SSL://kafka:9093", ["advertised.listeners"]),
+        ("listeners=PLAINTEXT://:1,C://:2\ncontroller.listener.names=C\nlistener.security.protocol.map=C:SSL,PLAINTEXT:PLAINTEXT",
+         []),
+        ("listeners=PLAINTEXT://:1\nsasl.enabled.mechanisms=SCRAM-SHA-512", []),
+        ("listeners=SASL_PLAINTEXT://:1\nsasl.enabled.mechanisms=PLAIN", ["listeners", "sasl.enabled.mechanisms"]),
+        ("listeners=SASL_PLAINTEXT://:1\nlistener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN",
+         ["listeners", "listener.name.sasl_plaintext.sasl.enabled.mechanisms"]),
+        ("ssl.client.auth=required", ["ssl.client.auth"]),
+        ("ssl.client.auth=none", []),
+        ("listener.name.plaintext.ssl.client.auth=requested", ["listener.name.plaintext.ssl.client.auth"]),
+        ("create.topic.policy.class.name=a.Policy", ["create.topic.policy.class.name"]),
+        ("alter.config.policy.class.name=a.Policy", ["alter.config.policy.class.name"]),
+        ("client.quota.callback.class=a.Quotas", ["client.quota.callback.class"]),
+        ("principal.builder.class=a.Builder", ["principal.builder.class"]),
+        ("principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", []),
+        ("max.connections.per.ip.overrides=10.0.0.1:5,host:9", ["max.connections.per.ip.overrides"]),
+        ("max.connections.per.ip.overrides=", []),
+        ("max.connection.creation.rate=100", ["max.connection.creation.rate"]),
+        ("max.connection.creation.rate=2147483647", []),
+        ("listener.name.a.max.connection.creation.rate=1", ["listener.name.a.max.connection.creation.rate"]),
+        ("listener.name.plaintext.max.connections=1", ["listener.name.plaintext.max.connections"]),
+        ("controller.listener.names=C\nlistener.name.c.max.connections=1", []),
+        ("max.connections=1\nmax.connections.per.ip=1", []),  # which plog obeys
+        ("security.inter.broker.protocol=SASL_SSL", ["security.inter.broker.protocol"]),
+        ("security.inter.broker.protocol=ssl\nlisteners=PLAINTEXT://:1", ["security.inter.broker.protocol"]),
+        ("security.inter.broker.protocol=SSL\nlisteners=PLAINTEXT://:1,SSL://:2", ["listeners"]),
+        ("listeners=SASL_SSL://:1\nlistener.name.sasl_ssl.plain.sasl.server.callback.handler.class=a.B",
+         ["listeners", "listener.name.sasl_ssl.plain.sasl.server.callback.handler.class"]),
+        ("listener.name.sasl_ssl.plain.sasl.server.callback.handler.class=a.B", []),
+        ("zookeeper.ssl.client.enable=true\nzookeeper.ssl.crl.enable=true", ["zookeeper.ssl.crl.enable"]),
+        ("zookeeper.ssl.client.enable=true\nzookeeper.ssl.ocsp.enable=true", ["zookeeper.ssl.ocsp.enable"]),
+        ("zookeeper.ssl.ocsp.enable=true", []),
+        ("super.users=User:admin\nssl.keystore.location=/etc/k.p12\nsecurity.inter.broker.protocol=PLAINTEXT", []),
+    ],
+)  # fmt: skip
+def test_what_asks_for_security(text: str, keys: list[str]) -> None:
+    assert asked(text) == keys
+
+
+def test_nothing_secret_is_told() -> None:
+    text = (
+        "authorizer.class.name=s3cret\nlisteners=SASL_SSL://s3cret:1\nsasl.enabled.mechanisms=s3cret\n"
+        "ssl.client.auth=s3cret\nlistener.name.sasl_ssl.plain.sasl.jaas.config=s3cret"
+    )
+    found = find_unsupported_security(BrokerConfig.parse(parse_properties(text)))
+    assert len(found) == 4
+    assert "s3cret" not in str(found)
+
+
+def test_a_map_of_protocols_that_is_none() -> None:
+    with pytest.raises(UsageError, match="'PLAINTEXT' is no NAME:PROTOCOL"):
+        asked("listener.security.protocol.map=PLAINTEXT\nlisteners=PLAINTEXT://:1")
+
+
+@for_each(
+    "text, endpoint",
+    [
+        ("listeners=SASL_SSL://h:1,PLAINTEXT://h:2", Endpoint("h", 2)),
+        ("listeners=SASL_SSL://h:1,SSL://h:2", Endpoint("h", 1)),
+    ],
+)
+def test_security_that_is_ignored_is_served_in_the_open(text: str, endpoint: Endpoint) -> None:
+    config = BrokerConfig.parse(parse_properties(text))
+    config = BrokerConfig(config.settings, config.unknown, config.static, ignores_security=True)
+    assert config.listener == endpoint
+
+
+def test_the_address_that_clients_are_told_is_of_the_listener_that_is_served() -> None:
+    config = BrokerConfig.parse(
+        {
+            "listeners": "INSIDE://:1,OUTSIDE://:2",
+            "advertised.listeners": "OUTSIDE://outside:2,INSIDE://inside:1",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        }
+    )
+    assert config.find_advertised(config.main_listener) == Endpoint("inside", 1)

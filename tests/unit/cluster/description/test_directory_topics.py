@@ -1,0 +1,36 @@
+"""Topics that are described from a directory's files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from core.cluster.description.directory_topics import DirectoryTopics
+from core.cluster.image.metadata_log import MetadataLog
+from core.common.clock import ManualClock
+from core.common.filesystem import FileSystem
+from core.files.partition_metadata_file import read_partition_metadata
+from core.forensics.directory_reader import DirectoryReader
+from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
+from tests.support.for_each import for_each
+from tests.support.golden import SAMPLE_DATA
+from tests.support.logs import NOW
+
+FOLDER = SAMPLE_DATA / "damaged" / "c_torn_tail-0"
+
+
+@for_each("of_metadata, of_log, expected", [(None, 7, 8), (3, 7, 8), (3, 3, 3), (9, 7, 9)])
+def test_the_epoch_is_that_of_a_start(of_metadata: int | None, of_log: int, expected: int, tmp_path: Path) -> None:
+    """A partition that is led again has an epoch that none of its records has, unless its own leader wrote them all."""
+    folder = tmp_path / "t-0"
+    shutil.copytree(FOLDER, folder)
+    (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{of_log} 0\n")
+    if of_metadata is not None:
+        topic_id = read_partition_metadata(folder)
+        assert topic_id is not None
+        partition = PartitionRecord(0, topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=of_metadata)
+        log = MetadataLog(tmp_path, 1, ManualClock(NOW), FileSystem())
+        log.append([TopicRecord("t", topic_id), partition])
+        log.close()
+    (described,) = DirectoryTopics(DirectoryReader(tmp_path)).describe("t").partitions
+    assert described.leader_epoch == expected

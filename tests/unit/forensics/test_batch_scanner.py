@@ -1,0 +1,73 @@
+"""A walk covers a file: batches and damage, without overlap, whatever is done to it."""
+
+from __future__ import annotations
+
+import resource
+import struct
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from core.forensics.batch_scanner import BatchScanner
+from core.forensics.damage import Damage, DamageKind
+from tests.support.damage import places
+from tests.support.golden import GOLDEN
+from tests.support.logs import append, make_batch, open_log
+
+FILES = sorted(
+    path for name in ("codec_zstd_java", "txn_interleaved", "v1_gzip_java", "mixed_v0_v1_v2", "compacted_txn")
+    for path in (GOLDEN / name).glob("*.log") if path.stat().st_size
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.parent.name)
+@given(seed=st.integers(0, 2**32), read_bytes=st.sampled_from((1, 200, 1000, 1 << 20)))
+@example(seed=207, read_bytes=1 << 20)  # a length that has no room for a header
+def test_every_byte_is_told_of_once_batch_by_batch_and_in_pages(
+    path: Path, tmp_path_factory: pytest.TempPathFactory, seed: int, read_bytes: int
+) -> None:
+    random = Random(seed)
+    data = bytearray(path.read_bytes())
+    for _ in range(random.randint(0, 5)):
+        position = random.randrange(len(data))
+        data[position : position + random.choice((1, 1, 8, 600))] = random.randbytes(random.choice((1, 1, 8, 600)))
+    copy = tmp_path_factory.getbasetemp() / "pages" / path.name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_bytes(data)
+    found: list[list[tuple[int, int]]] = []
+    for is_paged in (False, True):
+        walk = BatchScanner(copy, int(path.stem), **({"read_bytes": read_bytes} if is_paged else {}))
+        pages = walk.pages_from(0) if is_paged else [walk]
+        items = [[page] if isinstance(page, Damage) else list(page) for page in pages]
+        assert all(items), "no page is empty"
+        found.append([
+            (item.position, item.end_position if isinstance(item, Damage) else item.position + item.size_bytes)
+            for page in items
+            for item in page
+        ])  # fmt: skip
+        walk.close()
+    assert found[0] == found[1]
+    assert [start for start, _ in found[0]] == [0, *(end for _, end in found[0])][: len(found[0])]
+    assert found[0][-1][1] == len(data)
+
+
+def test_a_huge_claim_costs_no_memory(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        append(log, make_batch(b"x"))
+    log.close()
+    second = places(tmp_path / "t-0")[1]
+    with second.path.open("r+b") as file:
+        file.seek(second.position + 8)
+        file.write(struct.pack(">i", 300_000_000))
+        file.truncate(400 << 20)  # zeros, which take no room
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    walk = BatchScanner(second.path)
+    items = list(walk)
+    walk.close()
+    assert [item.kind for item in items if isinstance(item, Damage)] == [DamageKind.GARBAGE, DamageKind.ZEROED]
+    assert len(items) == 4
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
