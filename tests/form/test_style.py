@@ -16,6 +16,8 @@ WRITES_THROUGH_THE_FILE_SYSTEM = (
     "core/broker/",
     "core/cluster/",
     "core/compaction/",
+    "core/files/",
+    "core/forensics/",
     "core/index/",
     "core/log/",
     "core/processes/",
