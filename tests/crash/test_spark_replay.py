@@ -18,19 +18,21 @@ ROUNDS = int(os.environ.get("PLOG_TORTURE_SPARK", "1"))
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_replay_that_is_killed_is_exact_in_the_end(tmp_path: Path, seed: int) -> None:
-    """Among its files, by Ctrl-C, at any time, a worker of it, and between the last file and the manifest."""
+    """Among its files, by Ctrl-C, a worker of it, at any time, and between the last file and the manifest."""
     fill(tmp_path / "data")
     replay = KilledReplay(tmp_path / "data", tmp_path / "out", Random(seed))
     replay.kill_among_files()
     assert not replay.is_done
     replay.interrupt()
     assert not replay.is_done
+    replay.kill_worker()
+    assert not replay.is_done
     replay.kill_any_time()
     if not replay.is_done:
-        replay.kill_worker_and_before_manifest()
+        replay.kill_before_manifest()
         assert not replay.is_done
     replay.prove()
-    assert replay.kills >= 2
+    assert replay.kills >= 3
 
 
 def test_a_killed_drivers_tasks_write_no_more_when_another_took_over(tmp_path: Path) -> None:

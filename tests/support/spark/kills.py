@@ -89,21 +89,25 @@ class KilledReplay:
         assert b"stopped; the same command again goes on from there" in said
         assert b"Traceback" not in said
 
-    def kill_worker_and_before_manifest(self) -> None:
-        """A Python process of a task, while the driver goes on: Spark does its task again. And the driver, when the
-        last file is written, and the manifest is not.
+    def kill_worker(self) -> None:
+        """A Python process of a task, while the driver goes on: Spark does its task again. Then all of it, some files
+        later.
         """
-        ranges = len(json.loads((self.out / "_plog" / "plan.json").read_bytes())["ranges"])
-        before, is_worker_killed = self.receipts, False
+        before, enough = self.receipts, 0
 
         def is_time() -> bool:
-            nonlocal is_worker_killed
-            if not is_worker_killed and self.receipts > before:
-                is_worker_killed = self._kill_worker()
-            return self.receipts == ranges
+            nonlocal enough
+            if not enough and self.receipts > before and self._kill_worker():
+                enough = self.receipts + self._random.randint(3, 10)
+            return bool(enough) and self.receipts >= enough
 
         self._kill_when(is_time)
-        assert is_worker_killed
+        assert enough
+
+    def kill_before_manifest(self) -> None:
+        """When the last file is written, and the manifest is not."""
+        ranges = len(json.loads((self.out / "_plog" / "plan.json").read_bytes())["ranges"])
+        self._kill_when(lambda: self.receipts == ranges)
 
     def _kill_worker(self) -> bool:
         assert self._process is not None
