@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from core.records.columns import RecordColumns
 
 _FEW_RECORDS = 2
-"""The records of a batch that has no more are looked at, unless they are compressed in more than `_FEW_BYTES`."""
-_FEW_BYTES = 4096
+"""The records of a batch that has no more are looked at, unless they are compressed in more than `_FEW_RECORDS_BYTES`."""
+_FEW_RECORDS_BYTES = 4096
 _LEAST_LENGTH = 2 * (SMALLEST_RECORD_BYTES - 1)
 """The first byte of the least length, zig-zag."""
 
@@ -69,7 +69,7 @@ def ensure_readable(batch: RecordBatch) -> None:
             frame_starts = FRAME_STARTS[batch.attributes & CODEC_MASK]
             if not bytes(buffer[start : start + FRAME_START_BYTES]).startswith(frame_starts):
                 raise no_frame_error(batch.compression, buffer[start : batch.start + batch.size_bytes])
-            if count > _FEW_RECORDS or batch.size_bytes > _FEW_BYTES:
+            if count > _FEW_RECORDS or batch.size_bytes > _FEW_RECORDS_BYTES:
                 return
             section: bytes | memoryview = buffer[start : batch.start + batch.size_bytes]
             records = b""
