@@ -108,6 +108,11 @@ class _Plain(ast.NodeTransformer):
             text = self._module.sub(lambda found: self._modules[found[1]], text)
         return ast.Constant(text)
 
+    def visit_Set(self, node: ast.Set) -> ast.AST:
+        """Of two modules that were joined, their name is there once."""
+        self.generic_visit(node)
+        return ast.Set([*{ast.dump(element): element for element in node.elts}.values()])
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """A module by its path, such as `core.log.retention`."""
         if new := self._modules.get(ast.unparse(node)):
