@@ -31,7 +31,7 @@ from core.broker.requests import request_dispatcher
 from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.handlers import fetch, produce
 from core.broker.requests.handlers.fetch import DelayedFetch
-from core.broker.requests.produce_fast_path import ProduceFastPath, RememberedRequest
+from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
 from core.broker.serving import connection as connection_module
 from core.broker.serving.connection import Connection
 from core.broker.serving.connection_memory import ConnectionMemory

@@ -2,13 +2,20 @@
 
 0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug; 130 Ctrl-C, 143
 SIGTERM, 129 SIGHUP.
+
+An empty path is refused, at one place for all options and arguments: Python takes it for the current folder, and
+`--data-dir "$DIR"` with an unset variable is not to write there.
+
+Which numbers options take: at one place for all of them, so that no option meets one that nothing below can hold.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import importlib
+import math
 import os
 import sys
 import traceback
@@ -18,11 +25,16 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand
 
-from cli.config_file import apply_config, ensure_config, find_default
-from cli.empty_paths import refuse_empty_paths
-from cli.number_limits import limit_numbers
 from cli.options import say
-from cli.plog_command import PlogGroup, leaf_commands, other_names_text, use_plog_classes
+from cli.plog_command import (
+    PlogGroup,
+    apply_config,
+    ensure_config,
+    find_default,
+    leaf_commands,
+    other_names_text,
+    use_plog_classes,
+)
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
@@ -33,6 +45,74 @@ from core.common.decompression_limit import PLOG_MAX_EXPANSION, parse_size
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, DamagedAnswerError, KafkaError, PlogError, UsageError
 from core.common.filesystem import access_error, find_hint
+
+_INT16, _INT32, _INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
+_GIGABYTE = 1 << 30
+_MOST = 1_000_000_000
+"""The largest number of seconds, milliseconds, or records a second: of what has a fraction."""
+_LEAST = 1e-6
+"""The smallest that is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
+
+_LARGEST = {
+    "--replication-factor": _INT16,
+    "--partitions": _INT32,
+    "--partition": _INT32,
+    "--transaction-timeout-ms": _INT32,
+    "--batch-size": _GIGABYTE,
+    "--chunk": _GIGABYTE,
+    "--record-size": _GIGABYTE,
+    "--dedupe-buffer-size": 64 * _GIGABYTE,
+}
+"""The largest whole numbers, if smaller than an offset may be: as Kafka's protocol has them, or bytes in memory."""
+
+
+def limit_numbers(command: Any) -> None:  # typer hides its Command class
+    """Makes the command refuse, as used wrongly, what lies beyond."""
+    for option in command.params:
+        if option.type.name.split()[0] in ("int", "integer"):
+            _limit(option, _LARGEST.get(option.opts[0], _INT64), is_whole=True)
+        elif option.type.name.startswith("float"):
+            _limit(option, _MOST, is_whole=False)
+
+
+def _limit(option: Any, largest: int, *, is_whole: bool) -> None:
+    type_ = copy.copy(option.type)  # which others have as well
+    convert = type_.convert
+
+    def limited(value: Any, parameter: Any, context: Any) -> Any:
+        number = convert(value, parameter, context)
+        if number is not None and 0 < abs(number) < _LEAST:
+            raise typer.BadParameter(f"{value} is too small, expected at least {_LEAST:f}", context, parameter)
+        if number is None or (math.isfinite(number) and -largest - 1 <= number <= largest):
+            return number
+        least = getattr(option.type, "min", None)
+        least = (-largest - 1 if is_whole else -largest) if least is None else least
+        raise typer.BadParameter(f"{value} is out of range, expected {least} to {largest}", context, parameter)
+
+    type_.convert = limited
+    option.type = type_
+
+
+def refuse_empty_paths(command: Any) -> None:  # typer hides its Command class
+    """Makes the command refuse them, as used wrongly."""
+    for parameter in command.params:
+        if parameter.type.name == "path":
+            _refuse_empty(parameter)
+
+
+def _refuse_empty(parameter: Any) -> None:
+    type_ = copy.copy(parameter.type)  # which others have as well
+    convert = type_.convert
+
+    def refusing(value: Any, parameter: Any, context: Any) -> Any:
+        if value == "":
+            name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.human_readable_name
+            raise UsageError(f"{name} is an empty path", hint="is a variable unset? This folder is called .")
+        return convert(value, parameter, context)
+
+    type_.convert = refusing
+    parameter.type = type_
+
 
 COMMANDS = {
     "serve": "Run a broker that every Kafka client can talk to.",

@@ -17,8 +17,11 @@ import typer  # noqa: E402
 
 from cli.help_pages import page, page_names, title  # noqa: E402
 from cli.main import COMMANDS, app  # noqa: E402
-from cli.option_aliases import names_by_meaning  # noqa: E402
-from cli.plog_command import argument_title, option_names  # noqa: E402
+from cli.plog_command import (  # noqa: E402
+    argument_title,
+    names_by_meaning,
+    option_names,
+)
 
 MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help. Do not edit it by hand. -->\n\n"
 

@@ -28,7 +28,7 @@ from core.common.errors import UsageError
 from core.pipeline.input_format import InputFormat, TimestampUnit
 
 if TYPE_CHECKING:
-    from core.pipeline.row_writer import PartitionReport
+    from core.pipeline.produce import PartitionReport
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -179,8 +179,8 @@ def produce(
       zcat sample-data/flights-2013-01.ndjson.gz | plog produce flights --key-field tailnum --timestamp-field time
     """
     from core.pipeline.input_options import InputOptions
+    from core.pipeline.produce import WriterOptions
     from core.pipeline.produce import produce as run
-    from core.pipeline.row_writer import WriterOptions
     from core.records.compression import CompressionType
     from core.records.side_format import SideFormats
 

@@ -73,7 +73,7 @@ def recover(
       plog recover sample-data/damaged
       plog recover sample-data/damaged --salvage-records salvaged.ndjson
     """
-    from core.inspector.recover.plan_text import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
+    from core.inspector.recover.recovery import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
     from core.inspector.recover.recovery_plan import RecoveryOptions
     from core.inspector.recover.recovery_planner import plan_recovery
 
@@ -173,8 +173,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     """Applies the plan, and gives the exit code. It is planned again: now nobody else may write."""
     from core.inspector.check.segment_check import VerifyOptions
     from core.inspector.check.verify import verify
-    from core.inspector.recover.plan_text import losses_text
-    from core.inspector.recover.recovery import Recovery, root_of
+    from core.inspector.recover.recovery import Recovery, losses_text, root_of
     from core.inspector.recover.recovery_planner import plan_recovery
 
     root = root_of(path)

@@ -329,8 +329,7 @@ def _serve(
     zookeeper: str | None,
     may_begin: bool,
 ) -> None:
-    from core.broker.broker_server import BrokerServer
-    from core.broker.lasting_objects import without_collector
+    from core.broker.broker_server import BrokerServer, without_collector
     from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.serving.event_loop import new_runner
     from core.broker.serving.loop_runtime import LoopRuntime
@@ -427,7 +426,7 @@ async def _run(
     ready_file: Path | None,
     entry: ZooKeeperRegistration | None,
 ) -> None:
-    from core.broker.lasting_objects import LastingObjects
+    from core.broker.broker_server import LastingObjects
     from core.broker.serving.socket_server import SocketServer
 
     server = SocketServer(node, runtime, listeners)

@@ -355,7 +355,7 @@ def delete_records(
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
-    from core.pipeline.consume_range import resolve
+    from core.pipeline.consume_request import resolve
 
     with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
         source = ClusterSource(client, read_committed=False)

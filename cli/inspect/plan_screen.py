@@ -135,7 +135,7 @@ back.
         self._show_detail()
 
     def _show_detail(self) -> None:
-        from core.inspector.recover.plan_text import step_text
+        from core.inspector.recover.recovery import step_text
 
         self.query_one(Detail).show("" if self.step is None else step_text(self.step))
 

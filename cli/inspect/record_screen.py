@@ -1,5 +1,7 @@
 """Everything about one record: its value with its structure, headers, batch, transaction, readers, and what will take
 it.
+
+The life of a record in lines: its batch, its transaction, who has read it, and what will take it.
 """
 
 from __future__ import annotations
@@ -17,14 +19,34 @@ from cli.inspect.line_view import DIM
 from cli.inspect.records_view import RecordsView
 from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import TextLine, TextView
-from core.common.errors import PlogError
+from core.common.errors import AccessError, PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
+from core.forensics.directory_reader import DirectoryReader
+from core.inspector.stats.trace import Trace, Tracer
+from core.pipeline.trace_account import trace_places
 from core.view.records.log_rows import LogRow, RowKind
 from core.view.records.record_text import Form, RowWriter, cell_text
+from core.view.target.inspect_target import InspectTarget
 
 if TYPE_CHECKING:
     from core.view.target.inspect_target import InspectTarget
+
+
+def trace_of(inspected: InspectTarget, topic: str, partition: int, offset: int, now_ms: int) -> Trace:
+    """Traces the record as `plog trace` does, with files or a client of its own, so that any task may call it. Raises
+    AccessError, KafkaError and CorruptRecordError if it can't be read.
+    """
+    if inspected.reader is not None:
+        tracer = Tracer(DirectoryReader(inspected.reader.directory), now_ms)
+        return tracer.trace(TopicPartition(topic, partition), offset)
+    found = trace_places([f"{topic}:{partition}@{offset}"], inspected.session, None)
+    for error in (*found.failures, *found.damaged):
+        raise error
+    if not found.traces:
+        raise AccessError(f"nothing is known of {topic}-{partition} offset {offset}", where=topic)
+    return found.traces[0]
+
 
 _MOST_HEADERS = 100
 _MOST_NAME = 60
@@ -185,7 +207,6 @@ def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
 def _trace_lines(inspected: InspectTarget, topic: str, partition: int, offset: int) -> list[TextLine]:
     """Follows the record's life, with files or a client of its own."""
     from core.pipeline.trace_account import life_lines
-    from core.view.target.record_trace import trace_of
 
     trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)
     lines = [TextLine("Life, as plog trace tells it", is_heading=True)]

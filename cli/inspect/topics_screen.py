@@ -203,7 +203,7 @@ that is known.
 
     def action_look(self) -> None:
         """Reads the partitions again."""
-        from core.view.figures.topic_partitions import partition_rows
+        from core.view.figures.topic_figures import partition_rows
 
         def look() -> list[Row]:
             return list(partition_rows(self.inspected, self._topic))

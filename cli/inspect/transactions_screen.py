@@ -22,8 +22,7 @@ from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.write.transaction_admin import OpenTransaction
-    from core.view.groups.known_transactions import KnownTransactions
-    from core.view.groups.transaction_rows import KnownId, TransactionListing
+    from core.view.groups.known_transactions import KnownId, KnownTransactions, TransactionListing
 
 
 def _time(value: int | None) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from cli.report.markup import paragraph, section, table, text
 from core.common.time_text import duration_text
 from core.view.figures.stats_report import GroupsReport
-from core.view.groups.group_rows import GroupPartition
-from core.view.groups.known_groups import GroupView
+from core.view.groups.known_groups import GroupPartition, GroupView
 
 _HEADER = ("partition", "committed", "log end", "lag", "lag in time", "member", "problem")
 _NUMBERS = range(1, 5)

@@ -11,6 +11,8 @@
 In the dirty part the map's own offsets say which records stay: batches that stay or go whole are not opened again.
 
 Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has the differences.
+
+What a cleaning makes of one batch: whole, made again, without records, or gone.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ import numpy.typing as npt
 
 from core.common.errors import CorruptRecordError, UndecodableError
 from core.common.filesystem import FileSystem
-from core.compaction.batch_verdict import BatchVerdict
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaned_transactions import CleanedTransactions
 from core.compaction.cleaner_reader import CleanerReader, Group
@@ -32,15 +33,72 @@ from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
-from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches
+from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
 from core.forensics.batch_location import offsets_text
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, stated_offset
-from core.records.columns import RecordKeys, decode_keys
+from core.records.columns import RecordKeys, decode_keys, locate_records
 from core.records.record_batch import (
     RecordBatch,
 )
-from core.records.record_places import locate_records
+
+_NONE: Rows = np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class BatchVerdict:
+    """What becomes of a batch. `rows`: the numbers of the records that stay; all, until it is settled otherwise."""
+
+    batch: Batch
+    count: int = 0
+    kept: int = 0
+    rows: Rows = field(default_factory=lambda: _NONE)
+    is_settled: bool = False
+    stays_empty: bool = False
+    needs_horizon: bool = False
+    rebuilt: bytes | None = None
+    max_timestamp: int = 0
+
+    def __post_init__(self) -> None:
+        self.max_timestamp = self.batch.max_timestamp
+        if isinstance(self.batch, RecordBatch):
+            self.count = self.kept = self.batch.count
+
+    def drop(self) -> None:
+        """Keeps no record."""
+        self.settle(_NONE, needs_horizon=False)
+
+    def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
+        self.rows = rows
+        self.kept = len(rows)
+        self.needs_horizon = needs_horizon
+        self.is_settled = True
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Says whether records stay, but not the batch as it is."""
+        return self.kept > 0 and (self.kept < self.count or self.needs_horizon)
+
+    @property
+    def is_changed(self) -> bool:
+        return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
+
+    def data(self) -> bytes | memoryview | None:
+        """Gives the batch as it is to be written; None if it goes."""
+        batch = self.batch
+        if self.rebuilt is not None:
+            return self.rebuilt
+        if self.kept == 0 and self.count:
+            return empty_batch(batch) if self.stays_empty and isinstance(batch, RecordBatch) else None
+        if self.kept < self.count:
+            assert not isinstance(batch, RecordBatch)
+            rebuilt = rebuild_legacy(batch, self.rows.tolist())
+            self.max_timestamp = rebuilt.max_timestamp
+            return rebuilt.data
+        if self.count == 0 and not self.stays_empty:
+            return None
+        return batch.buffer[batch.start : batch.start + batch.size_bytes]
+
 
 _NO_HORIZON = -1
 

@@ -3,15 +3,22 @@
 What is acknowledged stands in __consumer_offsets first: every change is appended there through the environment, and
 `replay` makes the same state of the same records. Source:
 org.apache.kafka.coordinator.group.{GroupCoordinatorShard,GroupMetadataManager,OffsetMetadataManager}.
+
+The offsets that a group committed, packed: a broker may keep millions of them, and looks at few at a time.
+
+Of each partition it keeps one `bytes` of 44 and the metadata, most often empty, by the number in a `dict` of
+the topic. Equal names of topics and equal numbers of partitions are one object for all groups.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import struct
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 from core.common.error_code import ErrorCode
@@ -20,7 +27,6 @@ from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
 from core.coordinator.classic_members import ClassicMembers, classic_members, consumer_members
-from core.coordinator.committed_group_offsets import CommittedGroupOffsets
 from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
 from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
@@ -51,6 +57,62 @@ from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
 from core.protocol.schema.leave_group import MemberIdentity, MemberResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 from core.records.record_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
+
+_PACKED = struct.Struct("=qiqq16s")  # offset, leader epoch, commit and expire timestamp, topic id; metadata follows
+
+
+class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
+    """Offsets by partition; owned by one task.
+
+    I1 no topic is without partitions
+    """
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[int, bytes]] = {}
+
+    def __getitem__(self, partition: TopicPartition) -> CommittedOffset:
+        packed = self._topics[partition.topic][partition.partition]
+        offset, leader_epoch, committed_ms, expires_ms, topic_id = _PACKED.unpack_from(packed)
+        metadata = packed[_PACKED.size :].decode() if len(packed) > _PACKED.size else ""
+        return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id)
+
+    def __setitem__(self, partition: TopicPartition, committed: CommittedOffset) -> None:
+        offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id = committed
+        packed = _PACKED.pack(offset, leader_epoch, committed_ms, expires_ms, topic_id)
+        offsets = self._topics.get(partition.topic)
+        if offsets is None:
+            offsets = self._topics[sys.intern(partition.topic)] = {}
+        offsets[_shared(partition.partition)] = packed + metadata.encode() if metadata else packed
+
+    def __delitem__(self, partition: TopicPartition) -> None:
+        offsets = self._topics[partition.topic]
+        del offsets[partition.partition]
+        if not offsets:
+            del self._topics[partition.topic]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        for topic in self._topics:
+            yield from self.partitions_of(topic)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def partitions_of(self, topic: str) -> Iterator[TopicPartition]:
+        """Gives the topic's partitions that have offsets."""
+        for number in self._topics.get(topic, ()):
+            yield TopicPartition(topic, number)
+
+    def _check_invariants(self) -> None:
+        assert all(self._topics.values()), "I1"
+
+
+@lru_cache(maxsize=10_000)
+def _shared(number: int) -> int:
+    """Gives the number as one object for all who ask."""
+    return number
+
 
 _log = logging.getLogger("plog.groups")
 

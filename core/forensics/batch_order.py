@@ -24,7 +24,7 @@ from enum import Enum, StrEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from core.forensics.flipped_number import is_odd_end, one_bit_apart
+from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 
 

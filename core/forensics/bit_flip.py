@@ -6,12 +6,27 @@ steps, giant steps), in a millisecond for a batch of usual size. Random damage l
 of (bits of the batch) / 2^32.
 
 Bits are numbered as in a byte's value: bit 0 is worth 1.
+
+Finds what one flipped bit does to an offset, or to an epoch.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from typing import NamedTuple
+
+_WORD = (1 << 64) - 1
+
+
+def one_bit_apart(a: int, b: int) -> bool:
+    """Says whether two numbers of 64 bits differ in exactly one of them."""
+    return ((a ^ b) & _WORD).bit_count() == 1
+
+
+def is_odd_end(end_offset: int, known_end: int, *, is_after_hole: bool) -> bool:
+    """Says whether the last batch lies after a hole, and beyond the known end: a flipped bit may have moved it."""
+    return is_after_hole and end_offset > known_end > 0
+
 
 CRC32C_POLYNOMIAL = 0x82F63B78
 CRC32_POLYNOMIAL = 0xEDB88320

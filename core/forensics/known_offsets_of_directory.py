@@ -272,7 +272,7 @@ class KnownOffsetsOfDirectory:
 
 def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
     """Asks the log as far as it is known without what is doubted; gives 0 if it can't be read."""
-    from core.forensics.open_log_files import open_reading  # most logs don't need it
+    from core.forensics.segment_reader import open_reading  # most logs don't need it
 
     given_up = read_lost_offsets(evidence.directory)
     try:

@@ -41,19 +41,16 @@ from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
-from core.forensics.open_log_files import is_written_to
-from core.forensics.open_transactions import find_open_transactions
-from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, markers_in
+from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, find_open_transactions, markers_in
 from core.forensics.recovery_journal import joined_ranges, read_lost_offsets
 from core.forensics.segment_lookup import find_by_timestamp
-from core.forensics.segment_reader import SegmentReader
+from core.forensics.segment_reader import SegmentReader, is_written_to
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from core.forensics.transaction_evidence import TransactionEvidence
-    from core.forensics.transaction_resolution import TransactionFate
+    from core.forensics.transaction_resolution import TransactionEvidence, TransactionFate
 
 
 class PartitionReader:
@@ -333,7 +330,7 @@ class PartitionReader:
     @cached_property
     def transaction_evidence(self) -> TransactionEvidence:
         """Gathers what the folder shows of the log's transactions. Reads all of the log."""
-        from core.forensics.transaction_evidence import read_evidence  # most logs need none
+        from core.forensics.transaction_resolution import read_evidence  # most logs need none
 
         indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
         return read_evidence(self.directory, self.reading, indexes, limit=self._limit)

@@ -3,8 +3,8 @@
 A consumer is sent parts of files as they lie, and with them the aborted transactions in them: from the first offset of
 one on it leaves out its producer's records, up to that producer's next marker of an abort. If that marker is lost, it
 would leave out what was committed later. But a consumer keeps nothing of this from one answer to the next
-(`CompletedFetch` of Kafka's clients, `rd_kafka_aborted_txns_t` of librdkafka, `core.log.aborted_filter`). So an answer
-ends after the last record of such a transaction, and the list of the next answer is without it.
+(`CompletedFetch` of Kafka's clients, `rd_kafka_aborted_txns_t` of librdkafka, `core.client.read.consumer`). So an
+answer ends after the last record of such a transaction, and the list of the next answer is without it.
 """
 
 from __future__ import annotations

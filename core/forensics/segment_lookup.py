@@ -15,8 +15,8 @@ from core.common.errors import CorruptRecordError
 from core.common.java_numbers import LONG_MAX
 from core.common.steps import Steps
 from core.files.file_records import FileRecords
+from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.forensics.damage import DamagedRange
-from core.forensics.flipped_number import is_odd_end, one_bit_apart
 from core.forensics.missing_offsets import offsets_are
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.abstract_index import MAX_RELATIVE_OFFSET, AbstractIndex

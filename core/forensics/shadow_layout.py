@@ -29,14 +29,14 @@ from core.files.file_names import (
 from core.files.file_records import FileRecords
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_scanner import BatchScanner
+from core.forensics.bit_flip import is_odd_end
 from core.forensics.damage import Damage, DamagedRange
-from core.forensics.flipped_number import is_odd_end
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes, find_lost_start
-from core.forensics.open_log_files import open_reading
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
 from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.segment_reader import open_reading
 from core.forensics.transaction_index_check import TransactionIndexCheck
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index

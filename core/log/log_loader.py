@@ -9,13 +9,25 @@
 4. producers: the newest good snapshot, and the log read on from there
 
 Source: org.apache.kafka.storage.internals.log.LogLoader.
+
+Makes the leader epochs of a log that is being opened fit it: again, by its batches, if the file lacks them.
+
+Cuts a log that is being opened: at the bytes from which it can't be read on, or all of it if it can't begin there.
+
+Every byte that goes is kept beside the log, under the names of `core/forensics/truncated_tails.py`.
+
+Shows what is in a partition's folder, at one look: which files of segments, without opening any of them.
+
+A folder may hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,25 +36,40 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.java_numbers import LONG_MAX
 from core.common.topic_partition import TopicPartition
-from core.files.file_names import find_unreadable_files
-from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    find_unreadable_files,
+    is_file,
+    offset_file_name,
+)
+from core.files.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.files.log_config import LogConfig
 from core.files.segment_deletion import finish_deletions
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
-from core.forensics.missing_offsets import HoleReason, TailKind, explain_holes, offsets_text
+from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
 from core.forensics.orphan_index import find_orphan_indexes, find_traces, indexed_end
+from core.forensics.recovered_layout import copy_bytes
 from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
+from core.forensics.truncated_tails import cut_off_path, lost_end_path
+from core.index.offset_index import OffsetPosition
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.folder_listing import FolderListing
 from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
-from core.log.leader_epoch_recovery import LeaderEpochRecovery
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_truncation import LogTruncation
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
@@ -50,6 +77,299 @@ from core.log.segment_files import ListedSegment
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC
+from core.records.record_batch import RecordBatch
+
+_DIGITS = 20
+_LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
+
+
+class FolderListing:
+    """As the folder was when this was made; immutable. Raises OSError if it can't be read."""
+
+    def __init__(self, directory: Path) -> None:
+        found = defaultdict[str, dict[int, os.DirEntry[str]]](dict)
+        self.has_leftovers = False
+        """Whether there is anything that a deletion or a swap of segments leaves in the middle."""
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                offset = name[:_DIGITS]
+                if len(offset) == _DIGITS and offset.isdecimal() and offset.isascii():
+                    found[name[_DIGITS:]][int(offset)] = entry
+                if name.endswith(_LEFT_OVER):
+                    self.has_leftovers = True
+        self._found: Mapping[str, Mapping[int, os.DirEntry[str]]] = found
+
+    def _named(self, suffix: str) -> Mapping[int, os.DirEntry[str]]:
+        return self._found.get(suffix, {})
+
+    @property
+    def has_lone_indexes(self) -> bool:
+        """Whether anything is called an index of a segment that has no log."""
+        logs = self._named(LOG_SUFFIX).keys()
+        return any(not self._named(suffix).keys() <= logs for suffix in INDEX_SUFFIXES)
+
+    @property
+    def has_unreadable_logs(self) -> bool:
+        """Whether anything is called a log and is no regular file, nor a link to one."""
+        return not all(map(is_file, self._named(LOG_SUFFIX).values()))
+
+    def log_sizes(self) -> dict[int, int]:
+        """Gives the bytes of each log, by its base offset, in order. Raises the disk's OSError."""
+        logs = self._named(LOG_SUFFIX)
+        return {offset: logs[offset].stat().st_size for offset in sorted(logs) if is_file(logs[offset])}
+
+    def without_indexes(self, sizes: Mapping[int, int]) -> set[int]:
+        """Gives the segments that lack an index which they should have; `sizes` are `log_sizes`."""
+        indexes, time_indexes = self._files(INDEX_SUFFIX), self._files(TIME_INDEX_SUFFIX)
+        return {o for o, size in sizes.items() if o not in indexes or (size and o not in time_indexes)}
+
+    def with_transaction_index(self) -> set[int]:
+        """Gives the base offsets of transaction indexes, or of whatever has such a name."""
+        return set(self._named(TRANSACTION_INDEX_SUFFIX))
+
+    def snapshots(self) -> list[tuple[int, Path]]:
+        """Gives the snapshots of producers, in order of their offsets."""
+        named = self._named(SNAPSHOT_SUFFIX)
+        return [(offset, Path(named[offset].path)) for offset in sorted(self._files(SNAPSHOT_SUFFIX))]
+
+    def _files(self, suffix: str) -> set[int]:
+        return {offset for offset, entry in self._named(suffix).items() if is_file(entry)}
+
+
+class LogTruncation:
+    """Takes bytes out of a log's segments, and keeps them beside it; owned by one task.
+
+    It does not keep them if the files are another's, who still has them whole (`keeps_bytes`).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        partition: TopicPartition,
+        segments: LogSegments,
+        filesystem: FileSystem,
+        *,
+        keeps_bytes: bool,
+        cuts_sound_records: bool,
+    ) -> None:
+        self._directory = directory
+        self._partition = partition
+        self._segments = segments
+        self._filesystem = filesystem
+        self._keeps_bytes = keeps_bytes
+        self._cuts_sound_records = cuts_sound_records
+
+    def cut(self, known: KnownOffsets, segment: LogSegment, damaged: DamagedBytes) -> bool:
+        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it. Returns
+        whether that may cost records: not if there were none, in a file of its full size.
+
+        Raises CorruptRecordError, and cuts nothing, if there are sound records after them and those may not be cut.
+        """
+        position = damaged.range.position
+        later = [one for one in self._segments if one.base_offset > segment.base_offset]
+        lost = _count_sound_records(segment, position) + sum(_count_sound_records(one, 0) for one in later)
+        if lost and not self._cuts_sound_records:
+            cause = f"{damaged.cause}, and {lost} sound record{'s' * (lost > 1)} after it"
+            raise CorruptRecordError(cause, position=position, path=str(segment.records.path))
+        cut_bytes = segment.size_bytes - position + sum(one.size_bytes for one in later)
+        kind = None if later else _tail_kind(known, segment, damaged)
+        keeps_bytes = self._keeps_bytes and kind is not TailKind.PREALLOCATED
+        if keeps_bytes and position < segment.size_bytes:
+            beside = self._copy_beside(segment, position, segment.size_bytes)
+            self._filesystem.rename(beside, cut_off_path(segment.records.path, position, same_as=beside))
+            self._filesystem.sync_directory(self._directory)  # before the log loses them: a power cut may take the name
+        what = _describe(segment, damaged, kind)
+        if segment.records.path.lstat().st_nlink > 1:
+            self._detach(segment, position)
+        segment.truncate_position(position)
+        self._remove(later)
+        for offset, path in find_orphan_indexes(self._directory, {one.base_offset for one in self._segments}):
+            if offset > segment.base_offset:
+                self.take_index_away(path)
+        self._filesystem.sync_directory(self._directory)
+        _log.log(
+            logging.INFO if kind is TailKind.PREALLOCATED else logging.WARNING,
+            "%s: %s; the log ends there now, at offset %d; the %d bytes after it, %d sound records among them, are %s",
+            self._partition,
+            what,
+            segment.next_offset(),
+            cut_bytes,
+            lost,
+            f"kept aside in *.cut-at-* in {self._directory}" if keeps_bytes else "passed over",
+        )
+        return kind is not TailKind.PREALLOCATED
+
+    def remove_all(self, log_start_offset: int) -> None:
+        """Takes all segments out of a log that ends below where it should begin, so that it begins again, empty, there.
+        Its files were lost, or its start is wrong, which no checksum covers.
+        """
+        _log.warning(
+            "%s: the log ends below its start offset %d; it goes on from there, empty; %s",
+            self._partition,
+            log_start_offset,
+            f"what was there is kept aside in *.cut-at-0 in {self._directory}"
+            if self._keeps_bytes
+            else "what was there is left out",
+        )
+        self._remove(list(self._segments))
+        self._filesystem.sync_directory(self._directory)
+
+    def take_index_away(self, path: Path) -> None:
+        """Takes an index away whose segment would come after the log's end. The segment's offsets are given again, and
+        only the index shows that it was there, so it is kept aside.
+        """
+        if self._keeps_bytes:
+            self._filesystem.rename(path, cut_off_path(path, 0))
+        else:
+            self._filesystem.unlink(path)
+
+    def note_lost_end(self, log_end: int, known_end: int) -> None:
+        """Keeps a proof that the log reached up to `known_end`: the snapshot there, or an empty file in its name."""
+        snapshot = self._directory / offset_file_name(known_end, SNAPSHOT_SUFFIX)
+        proof = lost_end_path(snapshot, log_end)
+        if proof.exists():
+            return  # of a start that was killed
+        if snapshot.exists():
+            self._filesystem.rename(snapshot, proof)
+        else:
+            self._filesystem.write_atomic(proof, b"")
+        self._filesystem.sync_directory(self._directory)
+
+    def _remove(self, segments: Sequence[LogSegment]) -> None:
+        """Takes segments out of the log; a `.log` is kept unless it is empty. The indexes go first: without their logs
+        they would be the traces of segments that are lost.
+        """
+        for segment in segments:
+            for index in segment.paths[1:]:
+                self._filesystem.unlink(index)
+        self._filesystem.sync_directory(self._directory)
+        for segment in segments:
+            self._segments.remove(segment)
+            segment.on_removed()
+            is_empty = segment.size_bytes == 0
+            segment.records.close()
+            path = segment.records.path
+            if self._keeps_bytes and not is_empty:
+                self._filesystem.rename(path, cut_off_path(path, 0))
+            self._filesystem.unlink(path)
+
+    def _detach(self, segment: LogSegment, end: int) -> None:
+        """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
+        self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
+        segment.records.close()
+
+    def _copy_beside(self, segment: LogSegment, start: int, end: int) -> Path:
+        """Copies bytes [start, end) of the segment's log to a file beside it, and syncs that."""
+        beside = segment.records.path.with_name(f"{segment.records.path.name}.tmp")
+        self._filesystem.unlink(beside)
+        with contextlib.closing(self._filesystem.open_append(beside)) as target:
+            copy_bytes(segment.records.file, start, end, (), target, 0)
+            target.sync()
+        return beside
+
+
+def _tail_kind(known: KnownOffsets, segment: LogSegment, damaged: DamagedBytes) -> TailKind | None:
+    """Gives that of damage up to the end of the last segment; None if more follows it."""
+    if damaged.damage is None or damaged.range.end_position < segment.size_bytes:
+        return None
+    return tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
+
+
+def _describe(segment: LogSegment, damaged: DamagedBytes, kind: TailKind | None) -> str:
+    """Says whether it is a tail that a crash left, or one that is wrong, or damage with more of the log after it."""
+    if damaged.damage is None or kind is None:
+        return f"damage: {segment.records.path} position {damaged.range.position}: {damaged.cause}"
+    return f"{kind} tail: {Tail(kind, segment.records.path, damaged.damage)}"
+
+
+def _count_sound_records(segment: LogSegment, position: int) -> int:
+    """Counts those of magic 2, from that position on."""
+    batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
+    return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
+
+
+class LeaderEpochRecovery:
+    """Works on one log; owned by the task that opens it."""
+
+    def __init__(
+        self, partition: TopicPartition, segments: LogSegments, epochs: LeaderEpochCache, recovery: SegmentRecovery
+    ) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._epochs = epochs
+        self._recovery = recovery
+
+    def recover(self, start_offset: int, end_offset: int) -> None:
+        """Fits them to a log of those offsets, which has a segment."""
+        epochs = self._epochs
+        if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
+            self._recovery.past_damage(self._rebuild)
+        elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
+            self._recovery.past_damage(self._rebuild_beginning)
+        epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        self._begin_at(start_offset)
+
+    def _has_epochs(self) -> bool:
+        """Says whether the log's batches carry epochs; those of magic 0 and 1 know none."""
+        for segment in self._segments:
+            if segment.size_bytes:
+                try:
+                    return segment.records.read_header(0).partition_leader_epoch >= 0
+                except CorruptRecordError:
+                    continue
+        return False
+
+    def _rebuild_beginning(self) -> None:
+        """Makes the entries before the first one. A crash has taken back a deletion of records, but not of these: the
+        log begins where it did before, and without them nobody finds where it parts ways with another replica.
+        """
+        entries = self._epochs.entries
+        runs = self._read_runs(entries[0].start_offset)
+        if runs:
+            _log.info("%s: rebuilding the leader epochs below %d", self._partition, entries[0].start_offset)
+            self._epochs.make_again([run for run in runs if run.epoch <= entries[0].epoch] + entries)
+
+    def _rebuild(self) -> None:
+        _log.info("%s: rebuilding the leader epochs from the log", self._partition)
+        self._epochs.make_again(self._read_runs())
+
+    def _read_runs(self, end_offset: int | None = None) -> list[EpochEntry]:
+        """Reads which epochs the batches below that offset have, and where each begins, without those that a flipped
+        bit raised.
+        """
+        runs: list[EpochEntry] = []
+        counts: list[int] = []
+        for segment in self._segments:
+            if end_offset is not None and segment.base_offset >= end_offset:
+                break
+            for batch in segment.batches(0):
+                if end_offset is not None and batch.base_offset >= end_offset:
+                    break
+                epoch = batch.partition_leader_epoch
+                if epoch >= 0 and (not runs or runs[-1].epoch != epoch):
+                    runs.append(EpochEntry(epoch, batch.base_offset))
+                    counts.append(0)
+                if epoch >= 0:
+                    counts[-1] += 1
+        weighed = [(run.epoch, count) for run, count in zip(runs, counts, strict=True)]
+        return [runs[number] for number in rising_epochs(weighed)]
+
+    def _begin_at(self, log_start_offset: int) -> None:
+        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
+        batches know nothing. An entry below the first segment that begins the log shows that segments are lost.
+        """
+        epochs = self._epochs.entries
+        if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
+            return
+        if not (self._epochs.was_damaged or self._epochs.was_missing):
+            _log.warning(
+                "%s: %s says that the log begins at offset %d, %s says offset %d, and is believed",
+                self._partition, LEADER_EPOCH_CHECKPOINT, epochs[0].start_offset, LOG_START_OFFSET_CHECKPOINT,
+                log_start_offset,
+            )  # fmt: skip
+        self._epochs.truncate_from_start(log_start_offset)
+
 
 _log = logging.getLogger("plog.log")
 

@@ -39,8 +39,7 @@ from core.files.partition_metadata_file import read_partition_metadata, write_pa
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import find_lost_start
 from core.forensics.recovery_journal import read_lost_offsets
-from core.log.folder_listing import FolderListing
-from core.log.log_loader import LoadedLog, LogSettings, load_log
+from core.log.log_loader import FolderListing, LoadedLog, LogSettings, load_log
 from core.log.offset_checkpoints import OffsetCheckpoints, has_earlier_epochs
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog

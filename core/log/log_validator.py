@@ -4,27 +4,39 @@ Checked by the header alone: magic, size, codec, crc, record count against last 
 can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only if the topic
 requires it (`record_validator.py`). Differences from Kafka's checks are listed in docs/validation.md. Source:
 org.apache.kafka.storage.internals.log.LogValidator.
+
+Checks as a leader does the records inside a batch, if the topic requires it: a compacted topic (every record needs a
+key), `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`.
+
+A few bytes can hold a million records, or one of a hundred megabytes: they are gone through in steps, and only what a
+step needs is held (core.records.record_walk); a small batch takes one. What is wrong with records is INVALID_RECORD, so
+that clients do not send them again; Kafka answers so, or with an unexpected error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
 from core.common.decompression_limit import expansion_limit
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
-from core.common.steps import Steps, finish
-from core.files.log_config import LogConfig
-from core.log.record_validator import (
-    MOST_NAMED,
-    CheckedBatch,
-    check_records,
-    check_small,
-    ensure_readable,
-    ensure_size,
-    invalid_records,
-    out_of_range,
+from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
+from core.common.java_numbers import LONG_MAX
+from core.common.steps import MUCH_FOLLOWS, Steps, finish
+from core.common.varint import read_varint
+from core.files.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
+from core.records.batches import refused_frame
+from core.records.compression import (
+    FRAME_START_BYTES,
+    FRAME_STARTS,
+    CompressionType,
+    compress,
+    decompressed_pieces,
+    no_frame_error,
+    stream_compressor,
 )
-from core.records.compression import CompressionType
-from core.records.record import SMALLEST_RECORD_BYTES
+from core.records.record import SMALLEST_RECORD_BYTES, Record, skip_record
 from core.records.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -32,10 +44,301 @@ from core.records.record_batch import (
     HEADER_SIZE,
     LARGE_BATCH_BYTES,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
-from core.records.record_walk import is_small, read_if_small
+from core.records.record_batch_builder import with_section
+from core.records.record_walk import SMALL_SECTION_BYTES, RecordWalk, is_small, read_if_small
+
+if TYPE_CHECKING:
+    from core.records.columns import RecordColumns
+
+
+_FEW_RECORDS = 2
+"""All records of a batch of no more are looked at, unless they are compressed in more than `_FEW_RECORDS_BYTES`."""
+_FEW_RECORDS_BYTES = 4096
+_LEAST_LENGTH = 2 * (SMALLEST_RECORD_BYTES - 1)
+"""The first byte of the least length, zig-zag."""
+
+_COMPRESSED_AT_ONCE = 64 * 1024
+MOST_NAMED = 1000
+"""The most wrong records of one batch that are named."""
+
+
+class CheckedBatch(RecordBatch):
+    """A batch whose records were checked, and compressed, as that configuration wants it."""
+
+    __slots__ = ("checked_by",)
+
+    def __init__(self, batch: RecordBatch, checked_by: LogConfig) -> None:
+        super().__init__(batch.buffer, batch.start, batch.position)
+        self.checked_by = checked_by
+
+
+def ensure_readable(batch: RecordBatch) -> None:
+    """Raises KafkaError(INVALID_RECORD) for a batch that no Java consumer can read, as far as that costs little: of few
+    records each is looked at, of more the first byte, and of compressed ones the head of the frame.
+
+    Source: `LogValidator`, which looks at all of them.
+    """
+    buffer, start, count = batch.buffer, batch.start + HEADER_SIZE, batch.count
+    try:
+        if batch.attributes & CODEC_MASK:
+            frame_starts = FRAME_STARTS[batch.attributes & CODEC_MASK]
+            if not bytes(buffer[start : start + FRAME_START_BYTES]).startswith(frame_starts):
+                raise no_frame_error(batch.compression, buffer[start : batch.start + batch.size_bytes])
+            if count > _FEW_RECORDS or batch.size_bytes > _FEW_RECORDS_BYTES:
+                return
+            section: bytes | memoryview = buffer[start : batch.start + batch.size_bytes]
+            records = b""
+            for piece in decompressed_pieces(batch.compression, section):
+                records += piece
+                if len(records) > SMALL_SECTION_BYTES:
+                    return
+            section = records
+        elif count > _FEW_RECORDS:
+            if buffer[start] & 1 or buffer[start] < _LEAST_LENGTH:
+                raise ValueError("the first record has a length that none can have")
+            return
+        else:
+            section = buffer[start : batch.start + batch.size_bytes]
+        position = 0
+        for _ in range(count):
+            position = skip_record(section, position)
+        if position != len(section):
+            raise ValueError(f"{len(section) - position} bytes follow the last of {count} records")
+    except (CorruptRecordError, ValueError, IndexError) as error:
+        why = "it ends within a record" if isinstance(error, IndexError) else str(error)
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"no consumer could read the batch: {why}") from error
+
+
+def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
+    """Gives the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
+    INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
+    """
+    if is_small(batch):
+        return CheckedBatch(check_small(batch, config, now_ms), config)
+    yield from _record_sizes(batch, config)
+    target = _other_codec(batch, config)
+    check = _RecordCheck(batch, config, now_ms)
+    if target is not None or check.asks_anything:
+        if (refusal := refused_frame(batch)) is not None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, refusal)
+        try:
+            content = read_if_small(batch)
+            if not isinstance(content, list):
+                yield MUCH_FOLLOWS
+                batch = yield from _walk(batch, content, check, target, config)
+            else:
+                batch = _check_all(batch, content, check, target, config)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    return CheckedBatch(batch, config)
+
+
+def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
+    """Does what `check_records` does, but at once, for a batch that is small: most batches are."""
+    finish(_record_sizes(batch, config))
+    target = _other_codec(batch, config)
+    check = _RecordCheck(batch, config, now_ms)
+    if target is None and not check.asks_anything:
+        return batch
+    try:
+        return _check_all(batch, batch.records(), check, target, config)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _record_sizes(batch: RecordBatch, config: LogConfig) -> Steps[None]:
+    """Raises KafkaError(INVALID_RECORD) for a compressed record above `max.decompressed.message.bytes`, before it is
+    decompressed.
+    """
+    most = config.max_decompressed_message_bytes
+    if most == MOST_DECOMPRESSED_BYTES or not batch.attributes & CODEC_MASK:
+        return
+    begun, position = b"", 0  # a length that the next piece completes, and where in it the next record begins
+    try:
+        for piece in batch.section_pieces():
+            data, begun = begun + piece, b""
+            while position < len(data):
+                try:
+                    length, start = read_varint(data, position)
+                except IndexError:
+                    begun, position = data[position:], 0
+                    break
+                if length > most:
+                    raise KafkaError(
+                        ErrorCode.INVALID_RECORD,
+                        f"a record of {length} bytes is compressed, max.decompressed.message.bytes is {most}",
+                    )
+                position = start + max(length, 0)
+            else:
+                position -= len(data)
+            yield
+    except (CorruptRecordError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
+    """Gives the codec in which the batch must be stored, if that is not its own."""
+    target = config.target_compression
+    return None if target is None or target is batch.compression else target
+
+
+def _check_all(
+    batch: RecordBatch, records: list[Record], check: _RecordCheck, target: CompressionType | None, config: LogConfig
+) -> RecordBatch:
+    check.records(records)
+    check.end()
+    if target is None:
+        return batch
+    section = compress(target, batch.records_section(), config.compression_level(target))
+    ensure_size(HEADER_SIZE + len(section), config)
+    return with_section(batch, target, section)
+
+
+def _walk(
+    batch: RecordBatch,
+    pieces: Iterator[bytes],
+    check: _RecordCheck,
+    target: CompressionType | None,
+    config: LogConfig,
+) -> Steps[RecordBatch]:
+    walk = RecordWalk(batch)
+    section = None if target is None else _NewSection(target, config)
+    for piece in pieces:
+        for columns in walk.take(piece):
+            if columns is not None:
+                check.columns(columns)
+            yield
+        if section is not None:
+            yield from section.add(piece)
+        yield
+    walk.ensure_whole()
+    check.end()
+    if target is None or section is None:
+        return batch
+    return with_section(batch, target, section.end())
+
+
+class _NewSection:
+    """A records section, compressed as its pieces come; raises KafkaError as soon as it makes the batch too large."""
+
+    def __init__(self, codec: CompressionType, config: LogConfig) -> None:
+        self._config = config
+        self._compressor = stream_compressor(codec, config.compression_level(codec))
+        self._parts: list[bytes] = []
+        self._size = HEADER_SIZE
+
+    def add(self, piece: bytes) -> Steps[None]:
+        for start in range(0, len(piece), _COMPRESSED_AT_ONCE):
+            self._keep(self._compressor.compress(piece[start : start + _COMPRESSED_AT_ONCE]))
+            yield
+
+    def end(self) -> bytes:
+        self._keep(self._compressor.flush())
+        return b"".join(self._parts)
+
+    def _keep(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        ensure_size(self._size, self._config)
+
+
+class _RecordCheck:
+    """Checks each record of a batch. Raises InvalidRecordsError at the end, or as soon as enough are wrong."""
+
+    def __init__(self, batch: RecordBatch, config: LogConfig, now_ms: int) -> None:
+        self._config = config
+        self._needs_keys = config.is_compacted
+        self._checks_offsets = config.plog_validate_records
+        self._before_max_ms = LONG_MAX if config.is_log_append_time else config.message_timestamp_before_max_ms
+        self._now_ms = now_ms
+        self._next_offset = batch.base_offset
+        self._checked = 0
+        self._wrong: list[tuple[int, str]] = []
+        self._is_late = False
+
+    @property
+    def asks_anything(self) -> bool:
+        return self._needs_keys or self._checks_offsets or self._before_max_ms != LONG_MAX
+
+    def records(self, records: list[Record]) -> None:
+        if self._needs_keys and None in [record.key for record in records]:
+            self._note_without_key(number for number, record in enumerate(records) if record.key is None)
+        if self._before_max_ms != LONG_MAX:
+            oldest_ms = self._now_ms - self._before_max_ms
+            times = ((number, record.timestamp) for number, record in enumerate(records))
+            self._note_late((number, time) for number, time in times if time < oldest_ms and time != NO_TIMESTAMP)
+        if self._checks_offsets:
+            self._ensure_consecutive([record.offset for record in records])
+
+    def columns(self, columns: RecordColumns) -> None:
+        import numpy as np
+
+        if self._needs_keys:
+            self._note_without_key(map(int, np.flatnonzero(columns.key_lengths < 0)))
+        if self._before_max_ms != LONG_MAX:
+            times = columns.timestamps
+            late = np.flatnonzero((times < self._now_ms - self._before_max_ms) & (times != NO_TIMESTAMP))
+            self._note_late((int(number), int(times[number])) for number in late)
+        if self._checks_offsets:
+            offsets = columns.offsets
+            if (offsets != np.arange(self._next_offset, self._next_offset + len(offsets))).any():
+                self._ensure_consecutive(offsets.tolist())
+            self._next_offset += len(offsets)
+        self._checked += len(columns)
+
+    def _note_without_key(self, numbers: Iterable[int]) -> None:
+        self._note((number, "compacted topics do not accept records without a key") for number in numbers)
+
+    def _note_late(self, times: Iterable[tuple[int, int]]) -> None:
+        before = len(self._wrong)
+        self._note((number, out_of_range(timestamp, self._now_ms, self._config)) for number, timestamp in times)
+        self._is_late = self._is_late or len(self._wrong) > before
+
+    def _note(self, wrong: Iterable[tuple[int, str]]) -> None:
+        room = MOST_NAMED - len(self._wrong)
+        self._wrong += [(self._checked + number, why) for number, why in islice(wrong, room)]
+
+    def end(self) -> None:
+        """Raises InvalidRecordsError if records were wrong."""
+        if self._wrong:
+            code = ErrorCode.INVALID_TIMESTAMP if self._is_late else ErrorCode.INVALID_RECORD
+            raise invalid_records(code, self._wrong)
+
+    def _ensure_consecutive(self, offsets: list[int]) -> None:
+        for expected, offset in enumerate(offsets, self._next_offset):
+            if offset != expected:
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD, f"a record of the batch has offset {offset} where {expected} is next"
+                )
+
+
+def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
+    """Says how far a record's timestamp is from what the topic takes now."""
+    if timestamp > now_ms:
+        limit = f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
+        return f"timestamp {timestamp} lies {timestamp - now_ms} ms ahead of the broker's clock, {limit}"
+    limit = f"message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
+    return f"timestamp {timestamp} lies {now_ms - timestamp} ms behind the broker's clock, {limit}"
+
+
+def invalid_records(code: ErrorCode, wrong: Sequence[tuple[int, str]]) -> InvalidRecordsError:
+    """Makes the error of a batch that is refused for these records."""
+    first = "; ".join(f"record {number}: {why}" for number, why in wrong[:3])
+    return InvalidRecordsError(code, f"records of the batch are refused, and so all of it is: {first}", wrong)
+
+
+def ensure_size(size_bytes: int, config: LogConfig) -> None:
+    """Raises KafkaError(MESSAGE_TOO_LARGE) for a batch of so many bytes or more than the topic takes."""
+    if size_bytes > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the record batch has {size_bytes} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+
 
 _FEW_BYTES = 1024 * 1024
 """What a batch may always say it expands to: finding the limit costs more than the rest of the header."""

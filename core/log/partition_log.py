@@ -37,11 +37,10 @@ from core.log.damaged_ranges import DamagedRanges
 from core.log.follower_append import out_of_order, read_fetched, run_from
 from core.log.log_segment import LogSegment
 from core.log.log_segments import LogSegments
-from core.log.log_validator import validate_batch, validate_header, validate_in_steps
+from core.log.log_validator import CheckedBatch, validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata, CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
-from core.log.record_validator import CheckedBatch
 from core.log.segment_swap import swap_files
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import (

@@ -15,11 +15,9 @@ from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
-from core.pipeline.consume_range import ensure_there, resolve
-from core.pipeline.consume_request import ConsumeRequest
-from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
 from core.pipeline.open_sink import Stdout, make_sink, open_file_sink
-from core.pipeline.record_printer import RecordPrinter
+from core.pipeline.record_printer import ConsumeRun, RecordPrinter
 from core.pipeline.record_sink import PARQUET, Sink
 from core.pipeline.record_stream import (
     Chunks,

@@ -20,10 +20,9 @@ from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.consume_range import ensure_there, resolve
-from core.pipeline.consume_run import ConsumeRun
+from core.pipeline.consume_request import ensure_there, resolve
 from core.pipeline.frontend import Frontend
-from core.pipeline.record_printer import RecordPrinter
+from core.pipeline.record_printer import ConsumeRun, RecordPrinter
 from core.pipeline.record_sink import Sink
 from core.pipeline.record_stream import Step, read_group, through
 

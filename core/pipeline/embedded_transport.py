@@ -1,18 +1,103 @@
-"""Sends requests to a broker in this process: no sockets, the same dispatcher."""
+"""Sends requests to a broker in this process: no sockets, the same dispatcher.
+
+Says what a broker in this process logs: each line once, or only what is of the topics that an answer rests on.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.requests.request_dispatcher import RequestDispatcher
 from core.common.errors import ConnectionFailedError
 from core.common.pending import Pending
+from core.files.file_names import parse_partition_directory_name
 from core.files.file_records import FileRegion
 from core.pipeline.frontend import SILENT, Undivided
 from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
+
+if TYPE_CHECKING:
+    from core.broker.broker_server import BrokerServer
+
+
+class _Once(logging.Filter):
+    """Lets each line through once: a request that is sent again and again, for a minute, fails in the same way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self._seen
+        self._seen.add(message)
+        return is_new
+
+
+@contextmanager
+def each_line_once() -> Iterator[None]:
+    """Filters what the engine logs, unless logging was configured."""
+    handler, once = logging.lastResort, _Once()
+    assert handler is not None
+    handler.addFilter(once)
+    try:
+        yield
+    finally:
+        handler.removeFilter(once)
+
+
+_NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
+"""Where a message names a partition: it begins with it, or has a path in its folder."""
+
+
+class EmbeddedBrokerLog(logging.Handler):
+    """Keeps what a broker in this process logs of partitions, and says at once what is of none."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+        self._kept: list[tuple[str, str]] = []
+        self.damaged: set[str] = set()
+        """The topics of which something was logged that is an error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        partition = next(filter(None, map(parse_partition_directory_name, _NAME.findall(message))), None)
+        if partition is None:
+            self._say(message)
+            return
+        self._kept.append((partition.topic, message))
+        if record.levelno >= logging.ERROR:
+            self.damaged.add(partition.topic)
+
+    def note_damage(self, node: BrokerServer) -> None:
+        """Adds the topics that need more than a note, though their logs are open."""
+        replicas, logs = node.services.replicas, node.services.log_manager
+        for partitions in (logs.offline, logs.with_wrong_tail, replicas.unexplained, replicas.undecided):
+            self.damaged.update(partition.topic for partition in partitions)
+
+    def say_of(self, rests_on: Callable[[str], bool]) -> None:
+        for topic, message in self._kept:
+            if rests_on(topic):
+                self._say(message)
+
+
+@contextmanager
+def kept_talk(say: Callable[[str], None], rests_on: Callable[[str], bool]) -> Iterator[EmbeddedBrokerLog]:
+    """Keeps what is logged of partitions in the block; says at its end what is of topics that `rests_on` names."""
+    talk = EmbeddedBrokerLog(say)
+    logging.getLogger("plog").addHandler(talk)
+    try:
+        yield talk
+    finally:
+        logging.getLogger("plog").removeHandler(talk)
+        talk.say_of(rests_on)
 
 
 class EmbeddedTransport:

@@ -120,7 +120,7 @@ class InputOptions:
         if self.format is InputFormat.raw:
             return read_raw(self.inputs)
         if self.format is InputFormat.csv:
-            from core.pipeline.csv_rows import read_csv
+            from core.pipeline.json_stream import read_csv
 
             return read_csv(self.inputs, self.key_field, self._timestamp_field(say), linger_s)
         template = _LENGTH_PREFIXED if self.format is InputFormat.length_prefixed else self.template

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core.common.errors import PlogError
 from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
-from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, PartitionRows, Sink
-from core.pipeline.value_sink import ValueSink
+from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, PartitionRows, Sink, ValueSink
 
 if TYPE_CHECKING:
     from core.client.read.watermarks import Watermarks

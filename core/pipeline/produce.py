@@ -1,15 +1,465 @@
-"""Writes the records of an input to a topic, from the options of `plog produce` to the last acknowledgement."""
+"""Writes the records of an input to a topic, from the options of `plog produce` to the last acknowledgement.
+
+Gives rows of input to the producer: partitions, defaults, the pace, and the last word about what was written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from core.client.net.coordinator_connection import patiently
+from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
 from core.client.write.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
-from core.common.errors import UsageError
+from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
+from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
+from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
+from core.common.time_text import duration_text, time_text
 from core.common.user_function import load_function
+from core.pipeline.input_lines import BadLineError, Quiet
 from core.pipeline.input_options import InputOptions
-from core.pipeline.row_writer import PartitionReport, RowWriter, WriterOptions
+from core.pipeline.input_rows import OPEN, Batch, Rows
 from core.pipeline.session import Session
+from core.records.compression import CompressionType
+
+if TYPE_CHECKING:
+    from core.client.write.transactional_producer import TopicTransaction, TransactionalProducer
+
+
+_PACE_SECONDS = 0.1
+_MOST_RANGES = 8
+_FOR_EVER = 1 << 62
+_END_SECONDS = 10.0
+"""How long the end of a transaction is waited for after a signal."""
+_NOT_HEARD_YET = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+"""What a broker answers that does not know yet of a topic which was made a moment ago."""
+
+Int64s = npt.NDArray[np.int64]
+FindPartitioner = Callable[[str, int, int], Partitioner]
+"""Called with (name, number of partitions, bytes of a batch)."""
+
+
+_PARTITIONER = "murmur2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """Says how records are written; immutable."""
+
+    partition: int | None = None
+    partitioner: str | None = None
+    """None for murmur2, of the records that name no partition; another decides for all."""
+    acks: int = -1
+    compression: CompressionType = CompressionType.NONE
+    batch_bytes: int = 512 * 1024
+    chunk_bytes: int | None = None
+    rate: float | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 900_000
+    is_dry_run: bool = False
+    may_create: bool = True
+    """Whether a topic that is not there is made, with the broker's defaults."""
+    is_copy: bool = False
+    """Whether the records have been in another topic before."""
+
+
+class PartitionReport:
+    """Counts what a partition got: how many records, and from which offset to which; -1 if that is not known."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.first_offset = self.last_offset = -1
+
+    def add(self, base_offset: int, count: int) -> None:
+        self.records += count
+        if base_offset < 0:
+            return
+        self.first_offset = base_offset if self.first_offset < 0 else min(self.first_offset, base_offset)
+        self.last_offset = max(self.last_offset, base_offset + count - 1)
+
+
+class _DryRun:
+    """Counts what would be sent."""
+
+    def __init__(self, on_acknowledged: Callable[[int, int, int], None]) -> None:
+        self.acknowledged = 0
+        self._on_acknowledged = on_acknowledged
+
+    def send(self, records: RecordsToSend) -> None:
+        self.acknowledged += len(records.rows)
+        self._on_acknowledged(records.partition, -1, len(records.rows))
+
+    def push(self) -> None:
+        """Does nothing: nothing is under way."""
+
+    def flush(self) -> None:
+        """Does nothing, either."""
+
+
+class RowWriter:
+    """Owned by one task. `write` returns when everything is acknowledged."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        options: WriterOptions,
+        session: Session,
+        *,
+        preparations: list[Callable[[Rows], Rows]],
+        find_partitioner: FindPartitioner,
+    ) -> None:
+        """Begins a transaction, if there is an id of one: all that is written is committed at its end, or aborted if
+        that is not reached. Raises UsageError for a partition that the topic does not have.
+        """
+        self._session = session
+        self._say = session.frontend.say
+        self._topic = topic
+        self._options = options
+        self._preparations = preparations
+        self._client = client
+        self._is_new = False  # the topic was made for this, and is empty still
+        self._partitions = len(self._find_topic().partitions)
+        self._ensure_partition(options.partition)
+        self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_bytes)
+        self._started_s = time.monotonic()
+        self._sent = 0
+        self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
+        self._may_be_too_old = True
+        self._progress = session.frontend.show_progress("acknowledged", "records")
+        self.report: dict[int, PartitionReport] = {}
+        self._transaction: TransactionalProducer | None = None
+        self._fate = "the transaction is aborted, nothing of it counts"
+        self._is_cut = False  # a stop came in the middle of a request, so nobody knows what became of it
+        self._out = self._open(client)
+
+    def _find_topic(self) -> TopicInfo:
+        """Says so if it had to be made."""
+        options = self._options
+        try:
+            return self._client.topic(self._topic)
+        except KafkaError as error:
+            is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_unknown or options.is_dry_run or not options.may_create:
+                raise
+        found = self._client.topic(self._topic, may_create=True)
+        self._is_new = True
+        count = len(found.partitions)
+        keeps = "kept for ever" if self._retention_ms == _FOR_EVER else f"kept {duration_text(self._retention_ms)}"
+        self._say(f"created topic {self._topic} {self._client.place}: {count} partition{'s' * (count != 1)}, {keeps}")
+        return found
+
+    def _open(self, client: KafkaClient) -> Producer | TopicTransaction | _DryRun:
+        options = self._options
+        if options.is_dry_run:
+            return _DryRun(self._acknowledged)
+        how: dict[str, Any] = {
+            "acks": options.acks,
+            "compression": options.compression,
+            "batch_bytes": options.batch_bytes,
+            "on_acknowledged": self._acknowledged,
+            "tell": self._say,
+        }
+        if options.transactional_id is None:
+            return Producer(client, self._topic, **how)
+        from core.client.write.transactional_producer import TransactionalProducer
+
+        self._transaction = TransactionalProducer(
+            client.another, options.transactional_id, timeout_ms=options.transaction_timeout_ms, **how
+        )
+        return self._transaction.to(self._topic)
+
+    def _acknowledged(self, partition: int, base_offset: int, count: int) -> None:
+        self.report.setdefault(partition, PartitionReport()).add(base_offset, count)
+        self._progress.add(count)
+
+    def _ensure_partition(self, partition: int | None) -> None:
+        if partition is not None and not 0 <= partition < self._partitions:
+            raise UsageError(f"topic {self._topic} has {self._which_partitions()}, not {partition}")
+
+    def _which_partitions(self) -> str:
+        return f"partitions 0 to {self._partitions - 1}" if self._partitions > 1 else "only partition 0"
+
+    def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
+        """Writes all of it. Raises BadLineError at the first line that is no record, KafkaError naming the lines that
+        the broker did not take: what came before is written then, and reported. `tee` gets the input, as it was, once
+        it is acknowledged.
+        """
+        with self._ending():
+            for batch in batches:
+                rows, bad = self._prepare(batch)
+                if len(rows):
+                    self._write(rows)
+                if bad is not None:
+                    self._flush()
+                    before = self._written_of_it(" before it, and none after it")
+                    raise BadLineError(bad.row, f"{bad.problem}; {before}", thing=bad.thing)
+                with self._undivided():
+                    if batch.quiet is Quiet.LONG or tee is not None:
+                        self._out.flush()
+                    elif batch.quiet is Quiet.BRIEF:
+                        self._out.push()
+                if tee is not None:
+                    tee(batch.text)
+
+    def _prepare(self, batch: Batch) -> tuple[Rows, BadLineError | None]:
+        """Makes the rows as they are sent, up to the first that can't be."""
+        rows, bad = batch.rows, batch.bad
+        while True:
+            try:
+                return self._prepared(rows), bad
+            except BadLineError as error:
+                rows, bad = rows.slice(0, int(np.searchsorted(rows.numbers, error.row))), error
+
+    def _prepared(self, rows: Rows) -> Rows:
+        for prepare in self._preparations:
+            rows = prepare(rows)
+        if not len(rows):
+            return rows
+        rows = rows.with_columns(partitions=self._assign(rows))
+        if self._options.chunk_bytes is None:
+            return rows
+        from core.pipeline.large_values import slice_values
+
+        return slice_values(rows, self._options.chunk_bytes)
+
+    def _assign(self, rows: Rows) -> Int64s:
+        if self._options.partition is not None:
+            return np.full(len(rows), self._options.partition, np.int64)
+        assigned = self._partitioner.assign(rows.keys, rows.values)
+        if rows.partitions is not None and self._options.partitioner is None:
+            assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
+        for row in np.flatnonzero((assigned < 0) | (assigned >= self._partitions)).tolist():
+            raise BadLineError(
+                int(rows.numbers[row]),
+                f"partition {assigned[row]}, topic {self._topic} has {self._which_partitions()}"
+                + " (--partitioner NAME passes over the partition of a record)" * (self._options.partitioner is None),
+            )
+        return assigned
+
+    # --- the last word
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Says at the end what was written, and ends the transaction if it is one."""
+        try:
+            with self._transacting(), self._settling():
+                yield
+                self._flush()
+        except RecordRefusedError as error:
+            self._progress.done()
+            raise KafkaError(
+                error.code,
+                f"line {error.row + 1}: {error.message}; {self._beside()}",
+                hint=error.hint or _HINTS.get(error.code),
+            ) from error
+        except ConnectionFailedError as error:
+            self._progress.done()
+            if isinstance(self._out, Producer):
+                self._say(self._beside(are_known=False))
+            raise error
+        except KeyboardInterrupt:
+            self._progress.done()
+            doubt = "; what was under way just then may be, too" * (self._is_cut and self._transaction is None)
+            self._say(f"interrupted: {self._written_of_it()}{doubt}")
+            raise
+        self._say(self._written_of_it())
+
+    @contextmanager
+    def _undivided(self) -> Iterator[None]:
+        """Lets a stop wait until requests and their answers are through, for a while."""
+        self._is_cut = True
+        with self._session.frontend.undivided():
+            yield
+            self._is_cut = False
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        """When it is stopped, has what was sent acknowledged, so that what is reported as written is all there is."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_cut:
+                with suppress(KeyboardInterrupt, KafkaError, AccessError), self._undivided():
+                    self._out.flush()
+            raise
+
+    def _beside(self, *, are_known: bool = True) -> str:
+        """Says, if not all was written, what was, and what was not; `are_known`: or may be."""
+        if not isinstance(self._out, Producer):
+            return self._written_of_it()
+        missing = np.concatenate([self._unsent, self._out.unacknowledged_rows()])
+        if not len(missing):
+            return f"{self._written()}; none that follow are"
+        if are_known:
+            return f"{self._written()}; {ranges_text(missing)} and all that follow are not"
+        return f"{self._written()}; some of {ranges_text(missing)} may be, too, and none that follow"
+
+    @contextmanager
+    def _transacting(self) -> Iterator[None]:
+        """Commits at the end if it is a transaction; aborts it if the end is not reached."""
+        transaction = self._transaction
+        if transaction is None:
+            yield
+            return
+        is_whole = False
+        with closing(transaction):
+            try:
+                yield
+                is_whole = True
+            finally:
+                if not is_whole:
+                    self._abort(transaction)
+            try:
+                self._commit(transaction)
+            except ConnectionFailedError as error:
+                name = transaction.identity.transactional_id
+                raise AccessError(
+                    f"{error.message}, while the transaction was committed: it may be, or not",
+                    where=error.where,
+                    hint=f"plog transaction describe {name}{self._session.options}: CompleteCommit, or it is aborted "
+                    "in time",
+                ) from error
+
+    def _commit(self, transaction: TransactionalProducer) -> None:
+        """Commits; a stop comes too late for an abort, and waits for the end."""
+        name = transaction.identity.transactional_id
+        written = self._written()
+        self._fate = f"the transaction was to be committed: it may be, or not (plog transaction describe {name})"
+        with self._session.frontend.undivided(_END_SECONDS):
+            transaction.commit()
+            self._fate = f"{written}, committed as one transaction"
+
+    def _abort(self, transaction: TransactionalProducer) -> None:
+        """Aborts; a transaction that can't be reached any more is left to its timeout."""
+        problem: object = f"no answer in {_END_SECONDS:g} s"
+        try:
+            with suppress(KeyboardInterrupt), self._session.frontend.undivided(_END_SECONDS):
+                transaction.abort()
+                problem = None
+        except (KafkaError, AccessError) as error:
+            problem = error
+        if problem is not None:
+            self._fate = "the transaction is not committed, nothing of it counts"
+            self._say(f"warning: its broker will abort the transaction in time, it could not be told: {problem}")
+
+    def _flush(self) -> None:
+        with self._undivided():
+            self._out.flush()
+        self._progress.done()
+
+    def _written(self) -> str:
+        count = self._out.acknowledged
+        done = "would be written" if self._options.is_dry_run else "written"
+        return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
+
+    def _written_of_it(self, where: str = "") -> str:
+        """Says what was written; of a transaction, what became of it."""
+        if self._transaction is not None:
+            return self._fate
+        return self._written() + where
+
+    # --- rows to records
+
+    def _write(self, rows: Rows) -> None:
+        rate = self._options.rate
+        if rate is None:
+            self._send(rows)
+            return
+        pace = max(int(rate * _PACE_SECONDS), 1)
+        for start in range(0, len(rows), pace):
+            some = rows.slice(start, min(start + pace, len(rows)))
+            self._send(some)
+            self._sent += len(some)
+            ahead_s = self._sent / rate - (time.monotonic() - self._started_s)
+            if ahead_s > 0:
+                with self._undivided():
+                    self._out.flush()
+                time.sleep(ahead_s)
+
+    def _send(self, rows: Rows) -> None:
+        timestamps = self._timestamps(rows)
+        self._is_new = False
+        assert rows.partitions is not None
+        for partition in np.flatnonzero(np.bincount(rows.partitions)).tolist():
+            self._unsent = rows.numbers[rows.partitions > partition]
+            chosen = np.flatnonzero(rows.partitions == partition)
+            some = rows if len(chosen) == len(rows) else rows.take(chosen)
+            with self._undivided():
+                self._out.send(
+                    RecordsToSend(
+                        partition=partition,
+                        timestamps=timestamps[chosen],
+                        keys=some.keys,
+                        values=some.values,
+                        headers=some.headers,
+                        rows=some.numbers,
+                    )
+                )
+
+    def _timestamps(self, rows: Rows) -> Int64s:
+        now_ms = time.time_ns() // 1_000_000
+        if rows.timestamps is None:
+            return np.full(len(rows), now_ms, np.int64)
+        timestamps: Int64s = np.where(rows.timestamps == OPEN, now_ms, rows.timestamps)
+        if self._may_be_too_old and int(timestamps.min()) < now_ms - self._retention_ms:
+            row = int(np.argmax(timestamps < now_ms - self._retention_ms))
+            what = (
+                f"line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than the "
+                f"retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time"
+            )
+            hint = f"plog topic alter {self._topic} --set retention.ms=-1{self._session.options}"
+            if self._is_new and self._options.is_copy:
+                raise KafkaError(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    f"{what}; nothing was sent",
+                    hint=f"{hint}; plog topic create NAME --like TOPIC makes a twin",
+                )
+            self._say(f"warning: {what}\nhint: {hint}")
+            self._may_be_too_old = False
+        return timestamps
+
+    @cached_property
+    def _retention_ms(self) -> int:
+        """Asks after how long the topic's records are deleted; never, if the broker does not say."""
+        from core.client.admin.admin import Admin
+
+        with closing(self._client.another()) as client:  # whose connections have no requests under way
+            find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)
+            configs = patiently(find, _NOT_HEARD_YET)
+        values = {config.name: config.value for config in configs}
+        retention_ms = int(values.get("retention.ms") or -1)
+        return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER
+
+
+_HINTS = {
+    ErrorCode.MESSAGE_TOO_LARGE: "--chunk BYTES sends a large value as slices, --claim-check DIR leaves it in a "
+    "folder; or raise the topic's max.message.bytes"
+}
+
+
+def ranges_text(rows: Int64s) -> str:
+    """Writes numbers of rows, from 0 and in order, as those of lines: `lines 3-10, 12 and 15-20`."""
+    lines = np.unique(rows) + 1
+    starts = np.flatnonzero(np.diff(lines, prepend=lines[0] - 2) != 1)
+    ends = np.append(starts[1:], len(lines)) - 1
+    texts = [
+        f"{lines[start]}" if start == end else f"{lines[start]}-{lines[end]}"
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    if len(texts) > _MOST_RANGES:
+        rest = len(lines) - int(starts[_MOST_RANGES])
+        texts = [*texts[:_MOST_RANGES], f"{rest:,} more"]
+    named = f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
+    return f"line{'' if len(lines) == 1 else 's'} {named}"
 
 
 def produce(

@@ -1,4 +1,7 @@
-"""What writes records: a sink takes a page at a time, rows of one partition, or of several in an order of their own."""
+"""What writes records: a sink takes a page at a time, rows of one partition, or of several in an order of their own.
+
+Writes the values of records, a line each.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.topic_partition import TopicPartition
-from core.records.byte_strings import ByteStrings
+from core.records.byte_strings import ByteStrings, stitch
 from core.records.columns import RecordColumns
 from core.records.control_record import control_record_text
+from core.records.text_columns import join_parts
 
 Int64s = npt.NDArray[np.int64]
 
@@ -56,3 +60,37 @@ def with_control_text(columns: RecordColumns) -> RecordColumns:
         for key, value, control in zip(keys, values, is_control.tolist(), strict=True)
     ]
     return columns.with_values(ByteStrings.of_list(texts).to_arrow())
+
+
+class ValueSink:
+    """Writes values, a line each; a null is an empty line."""
+
+    def __init__(self, out: ByteSink) -> None:
+        self._out = out
+
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        texts = [_lines_of_values(with_control_text(columns)) for _, columns in page]
+        if order is not None:
+            texts = [_in_order(texts, order)]
+        for text, _ in texts:
+            self._out.write(text)
+        self._out.flush()
+
+    def close(self, *, is_whole: bool) -> None:
+        pass  # what is written is written
+
+
+_Lines = tuple[memoryview, npt.NDArray[np.int32]]
+"""Text, and where each line ends."""
+
+
+def _lines_of_values(columns: RecordColumns) -> _Lines:
+    values = ByteStrings(columns.buffer, columns.value_positions, columns.value_lengths)
+    return join_parts((values, b"\n"), len(columns))
+
+
+def _in_order(texts: Sequence[_Lines], order: Int64s) -> _Lines:
+    """Gives the lines of all of them whose numbers `order` has."""
+    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in texts]).astype(np.int64)
+    lines = ByteStrings(b"".join(text for text, _ in texts), np.cumsum(lengths) - lengths, lengths)
+    return stitch([lines.take(order)])

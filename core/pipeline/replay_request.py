@@ -12,7 +12,7 @@ from core.client.admin.group_admin import GroupAdmin
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.consume_range import ensure_in_order, ensure_there, resolve
+from core.pipeline.consume_request import ensure_in_order, ensure_there, resolve
 from core.pipeline.session import Session
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import BYTES_FORMATS, OutputFormat, ensure_writable

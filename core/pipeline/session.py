@@ -134,7 +134,7 @@ class Session:
 
     @contextmanager
     def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
-        from core.pipeline.embedded_broker_log import each_line_once, kept_talk
+        from core.pipeline.embedded_transport import each_line_once, kept_talk
 
         if rests_on is None:
             with each_line_once(), self._open_engine(is_read_only=is_read_only) as (_, client):

@@ -13,7 +13,7 @@ from core.protocol.schema.metadata import MetadataResponse
 from core.security.client_security import ClientSecurity
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
-from core.zookeeper.registry_member import RegistryMember
+from core.zookeeper.registered_consumer import RegistryMember
 from core.zookeeper.session_thread import SessionThread
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 

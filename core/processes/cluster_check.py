@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
-from core.client.net.connector import Connector
+from core.client.net.kafka_client import Connector
 from core.common.endpoint import Endpoint
 from core.common.errors import PlogError
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse

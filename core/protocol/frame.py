@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
 
 from core.common.errors import MalformedMessageError
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.message_codec import MessageCodec, codec
 from core.protocol.primitives import Piece, Spans
 from core.protocol.schema.header import RequestHeader, ResponseHeader

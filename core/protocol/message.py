@@ -9,14 +9,19 @@ test that holds it against Kafka's own message definitions. Terms are those of K
 the field exists, `nullable` versions in which it may be None, `tagged` versions in which it travels as an optional
 tagged field with number `tag`, `ignorable` when a value other than the default may be dropped for a version without
 the field. Version ranges read "3+", "0-12", "7", or "none".
+
+An API of Kafka's: its key, its request and response and, through their schemas, its versions.
+
+Each one stands with its schema (core/protocol/schema), so that a client imports no more than it speaks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -274,3 +279,31 @@ _schemas: dict[type, Schema] = {}
 def schema_of(cls: type) -> Schema:
     """Gives the declared schema of a message or struct class; raises KeyError for any other class."""
     return _schemas[cls]
+
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+API_VERSIONS_KEY = 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Api(Generic[Req, Res]):
+    key: int
+    name: str
+    request: type[Req]
+    response: type[Res]
+
+    @property
+    def versions(self) -> VersionRange:
+        """Gives the versions that are served; both ends are in."""
+        return schema_of(self.request).valid
+
+    def request_header_version(self, version: int) -> int:
+        return 2 if version in schema_of(self.request).flexible else 1
+
+    def response_header_version(self, version: int) -> int:
+        """Gives it: 0 for every version of ApiVersions, as a client can't know yet what the broker speaks."""
+        if self.key == API_VERSIONS_KEY:
+            return 0
+        return 1 if version in schema_of(self.response).flexible else 0

@@ -92,7 +92,7 @@ class RecordWalk:
 
     def take(self, piece: bytes) -> Iterator[RecordColumns | None]:
         """Gives the next records, in order, step by step; None after a step that gave none."""
-        from core.records.record_places import PAD
+        from core.records.columns import PAD
 
         self._parts.append(piece)
         self._size += len(piece)
@@ -130,8 +130,7 @@ class RecordWalk:
     def _decode(self, data: bytes, position: int, ends: list[int]) -> Iterator[RecordColumns | None]:
         import numpy as np
 
-        from core.records.columns import decode_in_steps
-        from core.records.record_places import RecordPlaces
+        from core.records.columns import RecordPlaces, decode_in_steps
 
         first, self._count = self._count, self._count + len(ends)
         if self._count > self._batch.count:

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.records.columns import RecordColumns
+from core.records.columns import RecordColumns, are_current, fields_of
 from core.records.record_batch import TIMESTAMP_TYPE_FLAG
-from core.records.record_places import are_current, fields_of
 
 ARROW_SCHEMA = pa.schema(
     [

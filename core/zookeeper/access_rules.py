@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from core.common.errors import MalformedMessageError
-from core.zookeeper.znode_fields import Fields
+from core.zookeeper.znodes import Fields
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Node, Refusal, ZooKeeperError
 

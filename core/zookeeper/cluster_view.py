@@ -27,7 +27,6 @@ from core.protocol.schema.metadata import (
     MetadataResponseTopic,
 )
 from core.zookeeper.group_registry import INTERNAL_TOPICS
-from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import (
     BROKER_IDS,
     NO_LEADER,
@@ -44,7 +43,7 @@ from core.zookeeper.znodes import (
     partition_state_path,
     topic_path,
 )
-from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Node
 
 _log = logging.getLogger("plog.zookeeper")

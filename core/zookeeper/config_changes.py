@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import (
     CONFIG,
     CONFIG_CHANGES,
@@ -28,7 +27,7 @@ from core.zookeeper.znodes import (
     decode_config_change,
     parse_entity_path,
 )
-from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Delete, Node, Refusal, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.watch import Watch
 from core.zookeeper.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -25,7 +24,7 @@ from core.zookeeper.znodes import (
     decode_controller_epoch,
     encode_controller_epoch,
 )
-from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import (
     Check,
     Create,

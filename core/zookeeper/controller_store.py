@@ -28,7 +28,6 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint
-from core.zookeeper.znode_fields import malformed
 from core.zookeeper.znodes import (
     BROKER_IDS,
     CONTROLLER_EPOCH,
@@ -52,6 +51,7 @@ from core.zookeeper.znodes import (
     decode_topic,
     delete_topic_path,
     encode_config,
+    malformed,
     parse_node_id,
     partition_state_path,
     topic_path,

@@ -20,7 +20,7 @@ from msgspec import json as msgspec_json
 
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.zookeeper.znode_fields import Fields, malformed, read_decimal, read_number, read_text, shown
+from core.zookeeper.znodes import Fields, malformed, read_decimal, read_number, read_text, shown
 
 CONSUMERS = "/consumers"
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"

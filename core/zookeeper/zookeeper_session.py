@@ -1,4 +1,4 @@
-"""A session with ZooKeeper, for an asyncio loop. kazoo speaks with the servers, in threads of its own.
+r"""A session with ZooKeeper, for an asyncio loop. kazoo speaks with the servers, in threads of its own.
 
 Whatever comes from those threads reaches the loop by `call_soon_threadsafe`: everything here but `_on_kazoo_state`,
 `_stop_client` and the callbacks of answers runs in the loop.
@@ -6,12 +6,19 @@ Whatever comes from those threads reaches the loop by `call_soon_threadsafe`: ev
 The session's life:
 
     CONNECTING -> CONNECTED <-> SUSPENDED        the connection is lost; the session lives on for its timeout
-                      ^  \\        /
+                      ^  \        /
                       |   v      v
                       +-- EXPIRED                its ephemeral nodes are gone; kazoo begins another session
 
 and from each of them CLOSED, or FAILED if the login is refused. Reads wait for a connection and are asked again if one
 is lost. A transaction is sent once: if the connection is lost meanwhile, nobody knows whether it was done.
+
+Work that makes sense only while ZooKeeper is there, as without it a controller decides nothing.
+
+Reads a node of ZooKeeper again each time it changes.
+
+A watch of ZooKeeper's tells of one change, on one connection. So each answer comes with another watch, and each
+connection begins with a read.
 """
 
 from __future__ import annotations
@@ -21,14 +28,13 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from core.common.errors import AccessError
 from core.zookeeper.kazoo_client import LastComplaint, make_client
-from core.zookeeper.watch import OnEvent, Watch
 from core.zookeeper.znodes import acls_of
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 from core.zookeeper.zookeeper_transaction import (
@@ -46,6 +52,76 @@ from core.zookeeper.zookeeper_transaction import (
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+
+OnEvent = Callable[[Any], None]
+
+
+class Watch:
+    """Goes on until `cancel`. Owned by the loop's thread; only `_on_event` runs in kazoo's."""
+
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[OnEvent], Awaitable[Any]],
+        on_answer: Callable[[Any], None],
+        call_soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`read` asks for the node, and has the function called in kazoo's thread at the next change; `call_soon` calls
+        in the loop, from any thread.
+        """
+        self._path = path
+        self._read = read
+        self._on_answer = on_answer
+        self._call_soon = call_soon
+        self._task: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self.is_cancelled = False
+        self.on_cancel: Callable[[], None] = lambda: None
+        """Called by `cancel`."""
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.on_cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def refresh(self) -> None:
+        """Reads again, or once more if that is under way."""
+        self._is_stale = True
+        if self._task is None and not self.is_cancelled:
+            self._task = asyncio.get_running_loop().create_task(self._read_while_stale())
+            self._task.add_done_callback(self._say_failure)
+
+    async def read(self) -> bool:
+        """Reads once, and says whether there was an answer: if not, the connection was lost."""
+        try:
+            answer = await self._read(self._on_event)
+        except ZooKeeperError as error:
+            if error.is_lost:
+                return False
+            raise
+        if not self.is_cancelled:
+            self._on_answer(answer)
+        return True
+
+    async def _read_while_stale(self) -> None:
+        try:
+            while self._is_stale:
+                self._is_stale = False
+                await self.read()  # if the connection is lost, the next one asks for a read
+        finally:
+            self._task = None  # in the same turn: a callback of the task's end would come after a `refresh` in between
+
+    def _say_failure(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the watch of %s in ZooKeeper has ended: %s", self._path, error, exc_info=error)
+
+    def _on_event(self, event: Any) -> None:
+        """What tells of a connection alone comes as the session's state, too."""
+        if event.type != "NONE":
+            self._call_soon(self.refresh)
+
 
 _log = logging.getLogger("plog.zookeeper")
 
@@ -526,3 +602,25 @@ def _from_the_top(path: str) -> list[str]:
     """/a, /a/b and /a/b/c of /a/b/c."""
     parts = path.strip("/").split("/")
     return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+T = TypeVar("T")
+
+
+async def while_connected(session: ZooKeeperSession, work: Coroutine[Any, Any, T], grace_seconds: float) -> T:
+    """Gives what the work comes to. Breaks it off, and raises TimeoutError, once the connection is lost for so many
+    seconds.
+    """
+    time = asyncio.get_running_loop().time
+    async with asyncio.timeout(None) as limit:
+
+        def on_state(state: SessionState) -> None:
+            if not limit.expired():
+                limit.reschedule(None if state is SessionState.CONNECTED else time() + grace_seconds)
+
+        unsubscribe = session.subscribe(on_state)
+        on_state(session.state)
+        try:
+            return await work
+        finally:
+            unsubscribe()

@@ -14,7 +14,7 @@ from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.common.endpoint import Endpoint
 from core.common.errors import DirectoryLockedError
-from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
+from core.processes.local_cluster import ClusterAddresses, ClusterDirectory
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
 from tests.support.for_each import for_each

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from core.common.errors import UsageError
-from core.pipeline import csv_rows, input_lines
-from core.pipeline.csv_rows import read_csv
+from core.pipeline import input_lines, json_stream
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.input_rows import Batch, parse_lines
-from core.pipeline.json_stream import read_json_values
+from core.pipeline.json_stream import read_csv, read_json_values
 from core.pipeline.line_parsers import json_parser
 from tests.cli.conftest import ok
 from tests.support.server import call_plog
@@ -136,7 +135,7 @@ def test_csv_is_read_right_or_refused(tmp_path: Path, data: bytes, expected: obj
 def test_quotes_that_do_not_end_are_named_before_the_end_of_a_long_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_rows, "_LONGEST_CELL", 40)
+    monkeypatch.setattr(json_stream, "_LONGEST_CELL", 40)
     path = tmp_path / "in.csv"
     path.write_bytes(b'a,b\n1,"x\n' + b"2,y\n" * 20)
     batches = read_csv([path], None, None)

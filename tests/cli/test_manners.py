@@ -292,13 +292,12 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
 
 PARTITION = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
 
-TO_TALK = {"core.client.net.kafka_client", "core.client.admin.admin", "core.protocol.api"}
+TO_TALK = {"core.client.net.kafka_client", "core.client.admin.admin", "core.protocol.message"}
 """What is needed to talk to a server."""
 
 FOR_DAMAGE = {
     "core.forensics.log_map",
     "core.forensics.batch_order",
-    "core.forensics.transaction_evidence",
     "core.forensics.transaction_resolution",
 }
 

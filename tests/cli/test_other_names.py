@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cli.main import COMMANDS, run
-from cli.option_aliases import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, other_names, split_settings
-from cli.plog_command import option_names
+from cli.plog_command import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, option_names, other_names, split_settings
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
 from tests.support.for_each import for_each

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.processes.cluster_directory import ClusterDirectory
+from core.processes.local_cluster import ClusterDirectory
 from plog.testing import running_broker
 from tests.support.broker import open_broker
 from tests.support.for_each import for_each

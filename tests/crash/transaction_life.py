@@ -14,7 +14,7 @@ from core.common.clock import ManualClock
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,

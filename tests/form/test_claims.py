@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.option_aliases import COMMANDS_MEANT, HINTS, SETTINGS, other_names
+from cli.plog_command import COMMANDS_MEANT, HINTS, SETTINGS, other_names
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.config_resources import CLIENT_METRICS_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG

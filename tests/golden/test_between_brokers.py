@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, encode_request
-from core.protocol.message import schema_of
+from core.protocol.message import Api, schema_of
 from core.protocol.schema.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.fetch import FETCH

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from core.client.net.client_connection import ClientConnection
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.update_features import UPDATE_FEATURES
 from tests.support.kafka_cluster import kafka_cluster
 from tests.support.kafka_server import KafkaServer

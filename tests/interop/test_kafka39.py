@@ -17,9 +17,9 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.auto_topic_creation import AutoTopicCreation
+from core.broker.replication.cluster_membership import controlled_shutdown
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
-from core.broker.replication.leadership_handover import controlled_shutdown
 from core.broker.replication.peer_connection import PeerConnection
 from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.serving.receive_buffers import ReceiveBuffers
@@ -31,7 +31,7 @@ from core.cluster.partition.partition_state import PartitionState
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
 from core.protocol.schema.alter_partition import (
     ALTER_PARTITION,

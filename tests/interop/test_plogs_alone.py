@@ -21,8 +21,7 @@ from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
-from core.protocol.message import MAX_VERSION
+from core.protocol.message import MAX_VERSION, Api
 from core.protocol.schema.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,

@@ -21,7 +21,7 @@ from core.client.net.coordinator_connection import CoordinatorType, find_coordin
 from core.client.net.kafka_client import RETRIABLE, KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,

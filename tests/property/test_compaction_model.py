@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.log.aborted_filter import AbortedFilter
+from core.client.read.consumer import AbortedFilter
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_batches
 from core.records.record import Record

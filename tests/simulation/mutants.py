@@ -20,10 +20,9 @@ from core.cluster.controller.leader_recovery import LeaderRecovery, LogEnd
 from core.cluster.controller.partition_state_machine import PartitionStateMachine, next_epoch
 from core.cluster.controller.reassignment import Reassignments, is_moving, target_of
 from core.cluster.partition.in_sync_replicas import InSyncReplicas, IsrProposal
-from core.cluster.partition.leadership import Leadership
+from core.cluster.partition.leadership import Leadership, RemoteReplica
 from core.cluster.partition.partition import Partition
 from core.cluster.partition.partition_state import PartitionState
-from core.cluster.partition.remote_replica import RemoteReplica
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from tests.simulation.plog_controllers import PlogControllers

@@ -21,8 +21,8 @@ from core.common.clock import Clock, ManualClock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
 from core.files.file_records import FileRegion
-from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
+from core.protocol.message import Api
 from core.protocol.primitives import Piece
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from core.protocol.schema.produce import (

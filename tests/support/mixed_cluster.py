@@ -26,8 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.common.topic_partition import TopicPartition as Name
 from core.files.file_names import LOG_SUFFIX, partition_directory_name
-from core.protocol.api import Api
-from core.protocol.message import MAX_VERSION
+from core.protocol.message import MAX_VERSION, Api
 from tests.support.free_ports import free_ports
 from tests.support.kafka39 import CHROOT, HERE, Kafka39Broker, Kafka39Cluster, Place, find_creation, zookeeper_client
 from tests.support.oracle import run_tool

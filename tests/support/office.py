@@ -23,8 +23,7 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataEndpoint,
 )
 from core.zookeeper.controller_store import ControllerStore, FoundTopics
-from core.zookeeper.watch import Watch
-from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Refusal, ZooKeeperError
 
 T0 = TopicPartition("t", 0)

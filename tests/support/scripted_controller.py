@@ -12,7 +12,7 @@ from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.protocol import frame as frames
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from core.protocol.schema.alter_partition import ALTER_PARTITION
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse

@@ -1,15 +1,126 @@
-"""What coordinators of transactions, and those who lead partitions, ask of the other brokers of a cluster."""
+"""What coordinators of transactions, and those who lead partitions, ask of the other brokers of a cluster.
+
+Has the brokers that lead a transaction's partitions write its markers (WriteTxnMarkers, KIP-98).
+
+Source: kafka.coordinator.transaction.TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.coordinators.marker_sender import MarkerSender
 from core.broker.coordinators.transaction_verifier import TransactionVerifier
 from core.broker.replication.peer_pool import PeerPool
+from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
+from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_state import TransactionMetadata
+from core.protocol.schema.write_txn_markers import (
+    WRITE_TXN_MARKERS,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from core.records.control_record import EndTransactionMarker
+
+_log = logging.getLogger("plog.transactions")
+
+_VERSION = 1
+_VERSION_WITH_TRANSACTION_VERSION = 2  # KIP-1228
+
+_NOT_NEEDED = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+"""Answers after which that marker is there, or must never be written: a later producer of the id has come. Not so if
+this coordinator is fenced: the transaction is another one's to end, and this broker hears of that soon.
+"""
+
+
+class MarkerSender:
+    """Owned by the broker's loop."""
+
+    def __init__(self, pool: PeerPool) -> None:
+        self._pool = pool
+        self._tasks = LoopTasks()
+
+    def send(
+        self,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        by_leader: Mapping[int, Iterable[TopicPartition]],
+        then: Callable[[set[TopicPartition]], None],
+        *,
+        raises_epochs: bool = False,
+    ) -> None:
+        """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it.
+        `raises_epochs` says whether the cluster is one in which ends of transactions raise the producer's epoch: all
+        brokers know then what a marker is told of that.
+        """
+        version = _VERSION_WITH_TRANSACTION_VERSION if raises_epochs else _VERSION
+        self._tasks.begin(self._send_all(prepared, marker, by_leader, then, version))
+
+    async def _send_all(
+        self,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        by_leader: Mapping[int, Iterable[TopicPartition]],
+        then: Callable[[set[TopicPartition]], None],
+        version: int,
+    ) -> None:
+        sent = [self._send(leader, prepared, marker, set(names), version) for leader, names in by_leader.items()]
+        then(set().union(*await asyncio.gather(*sent)))
+
+    async def _send(
+        self,
+        leader: int,
+        prepared: TransactionMetadata,
+        marker: EndTransactionMarker,
+        names: set[TopicPartition],
+        version: int,
+    ) -> set[TopicPartition]:
+        """Gives the partitions for which it could not be done."""
+        topics = defaultdict[str, list[int]](list)
+        for name in sorted(names):
+            topics[name.topic].append(name.partition)
+        request = WriteTxnMarkersRequest(
+            [
+                WritableTxnMarker(
+                    prepared.producer_id,
+                    prepared.producer_epoch,
+                    marker.is_commit,
+                    [WritableTxnMarkerTopic(topic, numbers) for topic, numbers in topics.items()],
+                    marker.coordinator_epoch,
+                    prepared.client_transaction_version,
+                )
+            ]
+        )
+        try:
+            answer = await self._pool.ask(leader, WRITE_TXN_MARKERS, version, request)
+        except (ConnectionFailedError, KafkaError) as error:
+            _log.warning("markers of %s are still to be written: %s", prepared.transactional_id, error)
+            return names
+        codes = {
+            TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
+            for one in answer.markers
+            for topic in one.topics
+            for result in topic.partitions
+        }
+        return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
+
+    async def close(self) -> None:
+        """Gives up what is not answered: whoever coordinates next writes the markers again."""
+        await self._tasks.close()
 
 
 class TransactionPeers:

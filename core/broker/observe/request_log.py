@@ -14,7 +14,7 @@ from typing import Any
 from core.broker.config.config_sources import is_secret_config
 from core.broker.requests.request_context import RequestContext
 from core.common.config_def import HIDDEN, ConfigResourceType
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.message_json import message_to_json
 
 _log = logging.getLogger("plog.request")

@@ -3,6 +3,13 @@
 The controller says by LeaderAndIsr what this broker leads and follows; `ReplicaFetcherManager` fetch what is followed,
 `IsrReporter` tells the controller who is in sync with what is led. `join` comes when the broker listens, `leave` before
 it stops listening: until the controller has handed over what is led here, clients are served.
+
+A broker that is about to stop has the controller hand over what it leads (KIP-3, ControlledShutdown).
+
+The controller elects other leaders among the replicas in sync, and takes this broker out of them. It goes on serving
+until it is told so, by LeaderAndIsr and StopReplica, and stops then: clients lose no time.
+
+Source: kafka.server.KafkaServer.controlledShutdown.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.coordinators.transaction_peers import TransactionPeers
@@ -19,7 +27,6 @@ from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
 from core.broker.replication.leader_and_isr_changes import LeaderAndIsrChanges
-from core.broker.replication.leadership_handover import controlled_shutdown
 from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.serving.receive_buffers import ReceiveBuffers
@@ -28,7 +35,57 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.zookeeper_metadata import ControlFence
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
+from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.controlled_shutdown import (
+    CONTROLLED_SHUTDOWN,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+_VERSION = 3
+_MOST_NAMED = 10
+"""Partitions that a message names."""
+
+
+async def controlled_shutdown(
+    channel: ControllerChannel, config: BrokerConfig, *, node_id: int, broker_epoch: Callable[[], int]
+) -> bool:
+    """Asks the controller, again if partitions remain or there is no answer, `controlled.shutdown.max.retries` times
+    at most. Says whether nothing is led here any more; the log says why not. Nobody is asked if
+    `controlled.shutdown.enable` is off.
+    """
+    if not config.controlled_shutdown_enable:
+        return False
+    for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
+        request = ControlledShutdownRequest(node_id, broker_epoch())
+        try:
+            answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, _find_error)
+            reason = _remaining(answer)
+        except (ConnectionFailedError, KafkaError) as error:
+            reason = str(error)
+        if reason is None:
+            return True
+        ending = "it is asked again" if tries_left else "it stops all the same, and others lead when that is noticed"
+        _log.warning("the controller has not taken over all that broker %d leads: %s; %s", node_id, reason, ending)
+        if tries_left:
+            await channel.wait_for_change(config.controlled_shutdown_retry_backoff_ms)
+    return False
+
+
+def _remaining(answer: ControlledShutdownResponse) -> str | None:
+    """Says what this broker still leads; None if it is nothing."""
+    remaining = [str(TopicPartition(one.topic_name, one.partition_index)) for one in answer.remaining_partitions]
+    if not remaining:
+        return None
+    more = len(remaining) - _MOST_NAMED
+    return f"nobody else can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _find_error(answer: ControlledShutdownResponse) -> int:
+    return answer.error_code
+
 
 _log = logging.getLogger("plog.broker")
 

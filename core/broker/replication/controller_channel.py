@@ -24,7 +24,7 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
 _log = logging.getLogger("plog.broker")

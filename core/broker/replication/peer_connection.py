@@ -26,9 +26,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError, MalformedMessageError
-from core.protocol.api import Api
 from core.protocol.frame import SIZE, decode_response, encode_request
-from core.protocol.message import schema_of
+from core.protocol.message import Api, schema_of
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")

@@ -10,7 +10,7 @@ from core.broker.replication.peer_connection import PeerLink
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
-from core.protocol.api import Api
+from core.protocol.message import Api
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")

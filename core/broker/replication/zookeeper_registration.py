@@ -41,7 +41,6 @@ from core.files.file_names import ensure_no_cluster
 from core.files.meta_properties import read_meta_properties
 from core.security.secret import Secret
 from core.zookeeper.config_changes import ConfigChanges
-from core.zookeeper.connection_guard import while_connected
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.controller_store import ControllerStore
 from core.zookeeper.registration import Registration, ensure_cluster_id, until_free
@@ -64,7 +63,7 @@ from core.zookeeper.znodes import (
     topic_path,
 )
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, ZooKeeperLogin, ZooKeeperTls, parse_zookeeper_connect
-from core.zookeeper.zookeeper_session import SessionFigures, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionFigures, ZooKeeperSession, while_connected
 from core.zookeeper.zookeeper_transaction import Create, Node, Refusal, SetData, ZooKeeperError
 
 

@@ -73,7 +73,7 @@ from core.broker.requests.handlers import (
     update_metadata,
     write_txn_markers,
 )
-from core.broker.requests.produce_fast_path import ProduceFastPath, RememberedRequest
+from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Finalized, ServedApi
 from core.broker.requests.services import Services
@@ -82,9 +82,8 @@ from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
-from core.protocol.api import Api
 from core.protocol.frame import SIZE, Endpoint, decode_response, read_request_start
-from core.protocol.message import VersionRange
+from core.protocol.message import Api, VersionRange
 from core.protocol.primitives import Piece
 from core.protocol.schema.api_versions import API_VERSIONS
 from core.protocol.schema.produce import PRODUCE

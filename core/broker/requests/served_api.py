@@ -11,8 +11,7 @@ from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import Feature, is_finalized
 from core.common.pending import Pending
-from core.protocol.api import Api
-from core.protocol.message import VersionRange
+from core.protocol.message import Api, VersionRange
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")

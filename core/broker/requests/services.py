@@ -15,8 +15,7 @@ from core.broker.requests.fetch_session import FetchSessionCache
 from core.cluster.image.feature_levels import Feature, is_finalized
 from core.coordinator.group_coordinator import GroupCoordinator
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.protocol.api import Api
-from core.protocol.message import VersionRange
+from core.protocol.message import Api, VersionRange
 
 
 @dataclass(frozen=True, kw_only=True)

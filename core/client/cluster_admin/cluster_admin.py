@@ -16,7 +16,7 @@ from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.alter_partition_reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,

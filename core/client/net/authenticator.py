@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from core.client.net.token_source import TokenSource
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest, SaslAuthenticateResponse
 from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 from core.security.client_security import BearerLogin, PasswordLogin

@@ -16,9 +16,8 @@ from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, Connec
 from core.client.net.readable_socket import is_readable
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError, UnansweredError
-from core.protocol.api import Api
 from core.protocol.frame import SIZE, decode_response, encode_request
-from core.protocol.message import MAX_VERSION
+from core.protocol.message import MAX_VERSION, Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 
 if TYPE_CHECKING:

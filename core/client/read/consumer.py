@@ -1,4 +1,7 @@
-"""Reads partitions of a cluster: whole batches, checked, in order of offsets within a partition."""
+"""Reads partitions of a cluster: whole batches, checked, in order of offsets within a partition.
+
+Leaves out, of the batches that are read, what a consumer does not get.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,6 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.missing_offsets import offsets_text
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.index.transaction_index import AbortedTransaction
-from core.log.aborted_filter import AbortedFilter
 from core.log.damaged_ranges import (
     DAMAGED_OFFSETS,
     UNDECIDED_OFFSETS,
@@ -40,6 +42,29 @@ from core.log.damaged_ranges import (
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from core.records.batches import Batch, first_offset_of, iter_whole_batches, stated_offset
+
+
+class AbortedFilter:
+    """Says, batch after batch in order of offsets, which ones a reader does not get: control batches, and those of
+    aborted transactions (as org.apache.kafka.clients.consumer.internals.CompletedFetch does)."""
+
+    def __init__(self, aborted: list[AbortedTransaction]) -> None:
+        """Takes `aborted` sorted by first offset; empty for read_uncommitted."""
+        self._aborted = aborted
+        self._next = 0
+        self._open: set[int] = set()
+
+    def hides(self, batch: Batch) -> bool:
+        if not batch.is_control and not batch.is_transactional:
+            return False
+        while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= batch.last_offset:
+            self._open.add(self._aborted[self._next].producer_id)
+            self._next += 1
+        if batch.is_control:
+            self._open.discard(batch.producer_id)
+            return True
+        return batch.producer_id in self._open
+
 
 _FETCH_BYTES = 50 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024

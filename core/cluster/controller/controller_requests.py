@@ -17,7 +17,7 @@ from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.image.zookeeper_metadata import LEADER_DURING_DELETE
 from core.cluster.partition.partition_state import PartitionState
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionState,

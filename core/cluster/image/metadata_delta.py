@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 
-from core.cluster.image.map_changes import MapChanges
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.persistent_map import with_changes
+from core.cluster.image.persistent_map import MapChanges, with_changes
 from core.cluster.image.security_image import SecurityDelta
 from core.common.config_def import ConfigResourceType
 from core.protocol.message import schema_of

@@ -3,12 +3,14 @@
 To copy a dict of 10,000 topics takes a millisecond or more, as each key and value is counted once more, wherever in
 memory it lies. So what changes lies in a layer above the mapping. When the layer is larger than the square root of what
 is below it, they become one dict; then a change costs about as much as the layer, however many keys there are.
+
+Changes of some keys of a mapping that itself stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -86,3 +88,24 @@ def _merged(below: Mapping[K, V], layer: Mapping[K, V | None]) -> dict[K, V]:
         else:
             merged[key] = value
     return merged
+
+
+class MapChanges(Generic[K, V]):
+    """Owned by a delta."""
+
+    def __init__(self, before: Mapping[K, V]) -> None:
+        self._before = before
+        self.changed: dict[K, V | None] = {}
+        """The new values, None for a key that is gone."""
+
+    def get(self, key: K) -> V | None:
+        """Gives the value as the changes have it."""
+        return self.changed[key] if key in self.changed else self._before.get(key)
+
+    def __setitem__(self, key: K, value: V | None) -> None:
+        """Sets the key's value; None takes the key out."""
+        self.changed[key] = value
+
+    def apply(self) -> Mapping[K, V]:
+        """Gives the mapping with its changes."""
+        return with_changes(self._before, self.changed)

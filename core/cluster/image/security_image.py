@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from core.cluster.image.map_changes import MapChanges
 from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.persistent_map import MapChanges
 from core.protocol.schema.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,

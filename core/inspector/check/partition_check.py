@@ -326,7 +326,7 @@ class _Pass:
         yield from self._check_epochs([runs[number] for number in chain])
 
     def _odd_epoch(self, run: EpochRun, expected: int) -> Finding:
-        from core.forensics.flipped_number import one_bit_apart
+        from core.forensics.bit_flip import one_bit_apart
 
         stored, right = (value.to_bytes(4, "big", signed=True) for value in (run.epoch, expected))
         differing = [at for at in range(4) if stored[at] != right[at]]

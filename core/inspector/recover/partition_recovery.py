@@ -4,6 +4,8 @@ It is put together in a folder of its own inside it, which Kafka's loader passes
 written again without what is taken out; what else is wrong is left away; then the log engine opens it, which makes
 again what is missing. Only then do the files that differ take their places, one by one, each noted in the journal
 first: at no time are damaged bytes in one place only.
+
+Puts transactions' markers into the logs of a partition that is being recovered, at offsets that nothing holds.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import filecmp
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -40,6 +43,7 @@ from core.files.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
+from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
 from core.files.partition_metadata_file import write_partition_metadata
 from core.files.segment_indexes import SPARSE_INDEXES
@@ -59,9 +63,84 @@ from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.check.findings import Code
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.check.verify import verify
-from core.inspector.recover.marker_writer import write_markers
 from core.inspector.recover.recovery_plan import Action, FolderPlan, Step
 from core.log.log_loader import LogSettings, load_log
+from core.records.batches import Batch
+from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
+
+
+def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSystem) -> None:
+    """Replaces the logs, which are sound: files that have other names as well stay as they are. Raises
+    CorruptRecordError if an offset is taken.
+    """
+    logs = find_offset_files(directory, LOG_SUFFIX)
+    by_log: dict[int, list[Marker]] = {}
+    for marker in sorted(markers, key=lambda marker: marker.offset):
+        number = max(number for number, (base_offset, _) in enumerate(logs) if base_offset <= marker.offset)
+        by_log.setdefault(number, []).append(marker)
+    for number, of_log in by_log.items():
+        before = _find_last([path for _, path in logs[:number]], filesystem)
+        _write(logs[number][1], of_log, before, filesystem)
+
+
+def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
+    """Gives the last batch of some logs."""
+    for path in reversed(logs):
+        with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
+            last = deque(records.iter_headers(0), maxlen=1)
+        if last:
+            return last[0]
+    return None
+
+
+def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesystem: FileSystem) -> None:
+    """Writes them; `before` is the last batch of the logs before."""
+    records = FileRecords(path, filesystem.open_read)
+    new = path.with_name(f"{path.name}.new")
+    out = filesystem.open_append(new)
+    try:
+        start = written = 0
+        for position, data in [*_insertions(records, markers, before), (records.size_bytes, b"")]:
+            written = copy_bytes(records.file, start, position, (), out, written)
+            out.write_at(data, written)
+            written += len(data)
+            start = position
+        out.sync()
+    finally:
+        records.close()
+        out.close()
+    shutil.copystat(path, new)
+    filesystem.rename(new, path)
+
+
+def _insertions(records: FileRecords, markers: Sequence[Marker], before: Batch | None) -> list[tuple[int, bytes]]:
+    """Gives (position, bytes) of each marker, in order."""
+    found: list[tuple[int, bytes]] = []
+    waiting = list(markers)
+    for header in records.iter_headers(0):
+        while waiting and waiting[0].offset < header.base_offset:
+            found.append((header.position, _encode(waiting.pop(0), before or header)))
+        if waiting and waiting[0].offset <= header.last_offset:
+            raise header.corrupt(f"offset {waiting[0].offset} is taken: no marker of a transaction fits there")
+        before = header
+    return found + [(records.size_bytes, _encode(marker, before)) for marker in waiting]
+
+
+def _encode(marker: Marker, beside: Batch | None) -> bytes:
+    """Encodes it; `beside` is the batch whose leader epoch and, if its own is not known, timestamp it takes."""
+    timestamp = marker.timestamp if marker.timestamp >= 0 or beside is None else beside.max_timestamp
+    data = bytearray(
+        end_transaction_batch(
+            EndTransactionMarker(marker.is_commit, marker.coordinator_epoch),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp=max(timestamp, 0),
+        )
+    )
+    leader_epoch = beside.partition_leader_epoch if beside is not None else 0
+    set_base_offset_and_leader_epoch(RecordBatch(memoryview(data)), marker.offset, leader_epoch)
+    return bytes(data)
 
 
 class PartitionRecovery:

@@ -18,7 +18,7 @@ from core.files.file_names import LOG_SUFFIX, find_offset_files, offset_file_nam
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.recovered_layout import Stretch
-from core.forensics.transaction_evidence import LogContents
+from core.forensics.transaction_resolution import LogContents
 from core.forensics.truncated_tails import LostEnd, TruncatedTail, find_lost_ends, find_truncated_tails
 from core.inspector.check.findings import Finding
 from core.inspector.recover.recovery_plan import Action, Step

@@ -22,8 +22,7 @@ from core.files.transaction_marker import FateKind, Marker
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovery_journal import OffsetRange
-from core.forensics.transaction_evidence import TransactionEvidence
-from core.forensics.transaction_resolution import TransactionFate
+from core.forensics.transaction_resolution import TransactionEvidence, TransactionFate
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.recover.restore_plan import RestorePlan
 

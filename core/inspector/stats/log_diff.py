@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind
-from core.forensics.open_log_files import open_reading
+from core.forensics.segment_reader import open_reading
 from core.inspector.check.findings import (
     Finding,
     damage_finding,

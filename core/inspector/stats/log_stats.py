@@ -28,8 +28,8 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind
-from core.forensics.open_log_files import open_reading
 from core.forensics.recovery_journal import read_lost_offsets
+from core.forensics.segment_reader import open_reading
 from core.inspector.check.findings import (
     Finding,
     damage_finding,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import int16, int32, int64, message, string
+from core.protocol.message import Api, int16, int32, int64, message, string
 
 
 @message(api_key=25, valid="0-4", flexible="3+")

@@ -5,8 +5,7 @@ Between brokers.
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import int16, int32, int64, message
+from core.protocol.message import Api, int16, int32, int64, message
 
 
 @message(api_key=67, valid="0", flexible="0+")

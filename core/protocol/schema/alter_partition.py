@@ -5,8 +5,7 @@ Between brokers. Kafka 3.9 knows versions 0 to 3, Kafka 4.0 and later 2 and 3, w
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, array, int8, int16, int32, int64, message, string, struct, uuid
 
 
 @struct

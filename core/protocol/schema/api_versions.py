@@ -4,8 +4,7 @@ broker that it meant (KIP-1242).
 
 from __future__ import annotations
 
-from core.protocol.api import API_VERSIONS_KEY, Api
-from core.protocol.message import array, boolean, int16, int32, int64, message, string, struct
+from core.protocol.message import API_VERSIONS_KEY, Api, array, boolean, int16, int32, int64, message, string, struct
 
 
 @message(api_key=18, valid="0-5", flexible="3+")

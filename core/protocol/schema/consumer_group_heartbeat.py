@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, message, string, struct, struct_of, uuid
+from core.protocol.message import Api, array, int16, int32, message, string, struct, struct_of, uuid
 
 
 @struct

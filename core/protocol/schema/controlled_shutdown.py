@@ -6,8 +6,7 @@ id; that header is not known here, only the request.
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, int64, message, string, struct
+from core.protocol.message import Api, array, int16, int32, int64, message, string, struct
 
 
 @message(api_key=7, valid="0-3", flexible="3+")

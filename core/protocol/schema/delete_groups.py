@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, message, string, struct
+from core.protocol.message import Api, array, int16, int32, message, string, struct
 
 
 @message(api_key=42, valid="0-3", flexible="2+")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, boolean, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, array, boolean, int8, int16, int32, message, string, struct
 
 
 @struct

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
 from core.protocol.message import (
+    Api,
     array,
     int8,
     int16,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, array, int8, int16, int32, message, string, struct
 
 
 @message(api_key=74, valid="0-1", flexible="0+")

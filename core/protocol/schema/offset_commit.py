@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct

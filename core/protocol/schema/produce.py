@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, int32, int64, message, record_bytes, string, struct, struct_of, uuid
+from core.protocol.message import (
+    Api,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    record_bytes,
+    string,
+    struct,
+    struct_of,
+    uuid,
+)
 from core.protocol.primitives import Records
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import binary, int16, int64, message, string
+from core.protocol.message import Api, binary, int16, int64, message, string
 
 
 @message(api_key=36, valid="0-2", flexible="2+")

@@ -5,8 +5,7 @@ After version 0 the mechanism's messages go over the wire bare; after version 1 
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, int16, message, string
+from core.protocol.message import Api, array, int16, message, string
 
 
 @message(api_key=17, valid="0-1", flexible="none")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import int16, int32, message, string
+from core.protocol.message import Api, int16, int32, message, string
 
 
 @message(api_key=94, valid="0", flexible="0+")

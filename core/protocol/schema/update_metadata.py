@@ -5,8 +5,7 @@ Between brokers, up to Kafka 3.9 (ZooKeeper): Kafka 4.0 removed it.
 
 from __future__ import annotations
 
-from core.protocol.api import Api
-from core.protocol.message import array, boolean, int8, int16, int32, int64, message, string, struct, uuid
+from core.protocol.message import Api, array, boolean, int8, int16, int32, int64, message, string, struct, uuid
 
 
 @struct

@@ -23,7 +23,7 @@ from core.files.file_records import FileRecords
 from core.forensics.batch_scanner import BatchScanner, is_valid
 from core.forensics.damage import MAX_BATCH_BYTES, Damage
 from core.index.offset_index import OffsetIndex
-from core.inspector.check.index_check import IndexEntries
+from core.inspector.check.segment_check import IndexEntries
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
 

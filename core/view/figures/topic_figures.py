@@ -2,22 +2,166 @@
 
 They come in steps: names first, then sizes and offsets, then who is behind. What was known before stands there until
 there is something newer.
+
+The partitions of a topic, as `plog topic describe` has them.
+
+What a cluster's brokers say of their topics' logs: asked for many topics at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from core.client.admin.admin import EARLIEST, LATEST, Admin
+from core.client.net.kafka_client import KafkaClient, TopicInfo
+from core.cluster.description.directory_topics import DirectoryTopics
 from core.common.clock import Clock, SystemClock
-from core.common.errors import ConnectionFailedError, PlogError
+from core.common.errors import ConnectionFailedError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.view.target.inspect_target import InspectTarget
+from core.view.target.live_server import LiveServer
 from core.view.target.log_figures import LogFigures, PartitionFigures, open_logs
 
 if TYPE_CHECKING:
     from core.view.groups.known_groups import GroupListing, KnownGroups
+
+
+_PARTITIONS_AT_ONCE = 500
+
+
+class ServerFigures:
+    """A `FiguresSource`, with connections of its own; owned by one task."""
+
+    problem = ""
+
+    def __init__(self, inspected: InspectTarget) -> None:
+        self._server = LiveServer(inspected)
+        self._topics: dict[str, TopicInfo] = {}
+        self._asked: dict[str, Mapping[int, PartitionFigures] | KafkaError] = {}
+
+    def close(self) -> None:
+        self._server.close()
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        return {name: sorted(topic.partitions) for name, topic in self._topics.items()}
+
+    def look_again(self) -> None:
+        self._asked = {}
+        try:
+            self._topics = self._client.refresh()
+        except ConnectionFailedError:
+            self._server.forget()
+            raise
+
+    @property
+    def _client(self) -> KafkaClient:
+        client = self._server.find_client()
+        assert client is not None, "a server was named"
+        return client
+
+    def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:  # noqa: ARG002
+        """Asks for this topic and the next ones, and remembers what it will be asked for soon. Raises KafkaError if the
+        topic is refused.
+        """
+        if topic not in self._asked:
+            try:
+                self._ask_from(topic)
+            except ConnectionFailedError:
+                self._server.forget()
+                raise
+        found = self._asked.pop(topic)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    def _ask_from(self, topic: str) -> None:
+        names: list[str] = []
+        count = 0
+        waiting = sorted(name for name in self._topics if name >= topic)
+        for name in waiting:
+            names.append(name)
+            count += len(self._topics[name].partitions)
+            if count >= _PARTITIONS_AT_ONCE:
+                break
+        try:
+            self._asked.update(self._ask(names))
+        except KafkaError:  # one topic that is refused must not hide the others
+            for name in names:
+                try:
+                    self._asked.update(self._ask([name]))
+                except KafkaError as error:
+                    self._asked[name] = error
+
+    def _ask(self, names: list[str]) -> dict[str, Mapping[int, PartitionFigures]]:
+        admin = Admin(self._client)
+        led = [
+            TopicPartition(name, number)
+            for name in names
+            for number, info in self._topics[name].partitions.items()
+            if info.leader >= 0
+        ]
+        starts = admin.list_offsets(dict.fromkeys(led, EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(led, LATEST))
+        sizes = self._sizes(admin, names)
+        damaged = self._damaged(admin, names)
+        return {
+            name: {
+                number: PartitionFigures(
+                    starts.get(TopicPartition(name, number)),
+                    ends.get(TopicPartition(name, number)),
+                    sizes.get(TopicPartition(name, number)),
+                    tuple(f"{first}-{last}" for first, last in damaged.get(name, {}).get(number, ())),
+                    "" if info.leader >= 0 else "it has no leader",
+                )
+                for number, info in sorted(self._topics[name].partitions.items())
+            }
+            for name in names
+        }
+
+    def _sizes(self, admin: Admin, names: list[str]) -> Mapping[TopicPartition, int]:
+        """Gives none if this client may not ask, or the broker is too old for it."""
+        try:
+            return admin.log_sizes(names)
+        except KafkaError:
+            return {}
+
+    def _damaged(self, admin: Admin, names: list[str]) -> dict[str, dict[int, list[tuple[int, int]]]]:
+        """Asks for what brokers of plog's say of damage; others know no such setting."""
+        try:
+            found = admin.find_topic_setting(names, DAMAGED_OFFSETS)
+        except KafkaError:
+            return {}
+        return {name: parse_damaged_offsets(text) for name, text in found.items() if text}
+
+
+def partition_rows(inspected: InspectTarget, topic: str) -> list[dict[str, Any]]:
+    """Describes each partition; what is not known is None. Raises KafkaError if there is no such topic, and what
+    reading the directory or asking the server raises.
+    """
+    if inspected.reader is not None:
+        described = DirectoryTopics(inspected.reader).describe(topic)
+    else:
+        from core.client.admin.admin import Admin
+
+        described = Admin(inspected.client).describe_topic(topic)
+    return [
+        {
+            "partition": one.partition,
+            "leader": one.leader if one.leader >= 0 else None,
+            "start_offset": one.start_offset if one.end_offset >= 0 else None,
+            "end_offset": one.end_offset if one.end_offset >= 0 else None,
+            "offsets": one.end_offset - one.start_offset if one.end_offset >= 0 else None,
+            "size_bytes": one.size_bytes,
+            "isr": f"{len(one.isr)} of {len(one.replicas)}" if one.replicas else None,
+            "findings": "; ".join(one.damaged) or None,
+        }
+        for one in described.partitions
+    ]
+
 
 _STEP_MS = 100
 """How often something is shown while much is read or asked."""
@@ -87,8 +231,6 @@ class TopicFigures:
             self._logs = open_logs(inspected.reader, self._clock)
             self._source = _FileFigures(self._logs, inspected)
         else:
-            from core.view.figures.server_figures import ServerFigures
-
             self._source = ServerFigures(inspected)
         self._with_groups = with_groups
         self._groups: KnownGroups | None = None

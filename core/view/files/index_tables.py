@@ -12,7 +12,7 @@ from pathlib import Path
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import LOG_SUFFIX, base_offset_of
 from core.inspector.check.file_kind import FileKind
-from core.inspector.check.index_check import IndexEntries, OffsetIndexCheck, TimeIndexCheck
+from core.inspector.check.segment_check import IndexEntries, OffsetIndexCheck, TimeIndexCheck
 from core.records.batches import Batch, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import RecordBatch

@@ -24,7 +24,7 @@ from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.damage import DamagedRange
 from core.index.transaction_index import ENTRY as TRANSACTION_ENTRY
 from core.inspector.check.file_kind import FileKind, ensure_regular, is_named_by_kafka, kind_of
-from core.inspector.check.index_check import IndexEntries, OffsetIndexCheck, TimeIndexCheck
+from core.inspector.check.segment_check import IndexEntries, OffsetIndexCheck, TimeIndexCheck
 from core.view.files.checkpoint_tables import LeaderEpochTable, OffsetCheckpointTable, PartitionMetadataTable
 from core.view.files.file_table import FileTable, ListedTable, read_cells
 from core.view.files.index_tables import OffsetIndexTable, TimeIndexTable

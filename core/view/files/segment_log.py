@@ -25,7 +25,7 @@ from core.files.file_names import (
 )
 from core.files.file_records import FileRecords
 from core.index.offset_index import OffsetIndex
-from core.inspector.check.index_check import IndexEntries
+from core.inspector.check.segment_check import IndexEntries
 from core.records.batches import Batch
 
 _MOST_HEADERS = 4096

@@ -16,7 +16,7 @@ from core.coordinator.group_record_values import read_record
 from core.forensics.batch_location import find_file, undecodable
 from core.forensics.missing_offsets import Hole
 from core.forensics.partition_reader import PartitionReader
-from core.inspector.stats.key_search import with_key
+from core.inspector.stats.trace import with_key
 from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 from core.records.batches import Batch
 from core.view.groups.replayed_topic import GROUPS_TOPIC

@@ -1,18 +1,255 @@
-"""Transactions, as `plog inspect` shows them: of a server, or of the files of a directory that nobody serves."""
+"""Transactions, as `plog inspect` shows them: of a server, or of the files of a directory that nobody serves.
+
+The transactions that are open on a partition, by its files: what its leader would say of its producers.
+
+The transactions of a data directory, by its files: what is open on partitions, and what __transaction_state says.
+
+What is said is what `plog transaction list`, `describe` and `find-hanging` say of the same directory.
+
+What is shown of transactions, whoever was asked: values for `KnownTransactions`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple, Protocol
 
 from core.client.net.kafka_client import KafkaClient
-from core.client.write.transaction_admin import TRANSACTIONS_TOPIC, OpenTransaction, TransactionAdmin
+from core.client.write.transaction_admin import (
+    TRANSACTIONS_TOPIC,
+    OpenTransaction,
+    TransactionAdmin,
+    TransactionDescription,
+)
 from core.common.clock import Clock, SystemClock
-from core.common.errors import ConnectionFailedError, KafkaError
-from core.view.groups.transaction_files import FileTransactions
-from core.view.groups.transaction_rows import KnownId, TransactionListing, TransactionSource, known_id
+from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_state import TransactionMetadata
+from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
+from core.files.producer_snapshot import read_producer_snapshot
+from core.forensics.partition_reader import PartitionReader
+from core.forensics.read_committed import checked_headers, find_open_transactions
+from core.log.producer_state import ProducerState
+from core.records.batches import Batch
+from core.records.control_record import read_end_transaction_marker
+from core.records.record_batch import RecordBatch
+from core.view.groups.replayed_topic import ReplayedTopic, ReplayedTransactions
 from core.view.target.inspect_target import InspectTarget
 from core.view.target.live_server import LiveServer
-from core.view.target.log_figures import open_logs
+from core.view.target.log_figures import FolderMark, LogFigures, open_logs
+
+
+class KnownId(NamedTuple):
+    """A transactional id, and where it stands. From `epoch` on None if it was not asked for, or can't be had, which
+    `problem` explains: a server is asked only of those whose transaction is not over.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator: int
+    epoch: int | None = None
+    timeout_ms: int | None = None
+    started_ms: int | None = None
+    partitions: frozenset[TopicPartition] | None = None
+    problem: str = ""
+
+
+class TransactionListing(NamedTuple):
+    """What is open on partitions, and the ids that coordinators know: all of it after `done` of `total` steps.
+    `problems` says what is missing.
+    """
+
+    open_transactions: list[OpenTransaction]
+    ids: list[KnownId]
+    done: int
+    total: int
+    problems: list[str]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.done >= self.total
+
+
+class TransactionSource(Protocol):
+    """Somebody who knows the transactions. Its methods may raise PlogError."""
+
+    def look(self) -> Iterator[tuple[int, int]]:
+        """Looks again; gives how much of it is done, and of how much."""
+
+    def listing(self, done: int, total: int) -> TransactionListing:
+        """Gives what is known now; `done` and `total` become those of the listing."""
+
+
+def known_id(found: TransactionDescription) -> KnownId:
+    return KnownId(
+        found.transactional_id,
+        found.state,
+        found.producer_id,
+        found.coordinator,
+        epoch=found.producer_epoch,
+        timeout_ms=found.timeout_ms,
+        started_ms=found.started_ms if found.started_ms >= 0 else None,
+        partitions=found.partitions,
+    )
+
+
+MOST_BYTES_OF_DAMAGED = 256 * 1024 * 1024
+"""How large a log may be that has to be read as a whole, because damage hides which transactions ended."""
+
+
+class OpenHere(NamedTuple):
+    """An open transaction of one producer, as its partition has it. `first_timestamp` is -1 if it can't be read,
+    `coordinator_epoch`, that of the last marker, if none was met.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    first_timestamp: int
+    last_timestamp: int
+
+
+class PartitionTransactions(NamedTuple):
+    """What is open on a partition, by producer id, of a log of [start_offset, end_offset). `problem` says why that is
+    not known, if it is not.
+    """
+
+    start_offset: int
+    end_offset: int
+    found: tuple[OpenHere, ...] = ()
+    problem: str = ""
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min([*(one.start_offset for one in self.found), self.end_offset])
+
+
+def read_open_transactions(log: PartitionReader, before: PartitionTransactions | None = None) -> PartitionTransactions:
+    """Reads the newest snapshot of the log, and headers of the batches after it; all of a log that is damaged there, if
+    it is not too large. If it is known what was open `before`, reads headers of what was appended since. Raises
+    PlogError if the files can't be read.
+    """
+    if before is not None and not before.problem and before.end_offset <= log.end_offset:
+        read = _read_on(log, before)
+        if read is not None:
+            return read
+    ongoing = find_open_transactions(
+        log.directory, log.segments, log.start_offset, log.end_offset, lambda: log.reading.tail
+    )
+    if ongoing is None:
+        if sum(segment.records.size_bytes for segment in log.segments) > MOST_BYTES_OF_DAMAGED:
+            problem = "the log is damaged, and too large to be read as a whole for what is open"
+            return PartitionTransactions(log.start_offset, log.end_offset, problem=problem)
+        ongoing = {fate.producer_id: fate.first_offset for fate in log.transaction_fates if not fate.is_ended}
+    states = _producers(log, ongoing) if ongoing else {}
+    found = tuple(_open_here(log, states, producer_id, first) for producer_id, first in sorted(ongoing.items()))
+    return PartitionTransactions(log.start_offset, log.end_offset, found)
+
+
+def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTransactions | None:
+    """Takes up what was appended since; None if something is not as it has to be, so that more must be read."""
+    known = {one.producer_id: one for one in before.found if one.start_offset >= log.start_offset}
+    states = {one.producer_id: _state_of(one) for one in known.values()}
+    next_offset = before.end_offset
+    try:
+        for batch in _checked_from(log, before.end_offset):
+            if batch.base_offset != next_offset:
+                return None
+            if batch.base_offset >= log.end_offset:
+                break
+            next_offset = batch.next_offset
+            if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
+                continue
+            _take_up(states.setdefault(batch.producer_id, ProducerState(batch.producer_id)), batch, log)
+    except CorruptRecordError:
+        return None
+    found = []
+    for producer_id, state in sorted(states.items()):
+        first = state.current_txn_first_offset
+        if first is not None and producer_id in known and first == known[producer_id].start_offset:
+            found.append(_described(state, first, known[producer_id].first_timestamp))
+        elif first is not None:
+            found.append(_described(state, first, _timestamp_at(log, first)))
+    return PartitionTransactions(log.start_offset, log.end_offset, tuple(found))
+
+
+def _checked_from(log: PartitionReader, offset: int) -> Iterator[Batch]:
+    """Gives headers of the log's batches from that offset on, as `checked_headers` does."""
+    following = [segment.base_offset for segment in log.segments[1:]]
+    for number, segment in enumerate(log.segments):
+        if number < len(following) and following[number] <= offset:
+            continue
+        position = segment.position_of(offset)
+        yield from checked_headers(segment.records, position, segment.records.size_bytes)
+
+
+def _state_of(one: OpenHere) -> ProducerState:
+    state = ProducerState(one.producer_id)
+    state.producer_epoch, state.coordinator_epoch = one.producer_epoch, one.coordinator_epoch
+    state.last_timestamp, state.current_txn_first_offset = one.last_timestamp, one.start_offset
+    return state
+
+
+def _open_here(log: PartitionReader, states: dict[int, ProducerState], producer_id: int, first: int) -> OpenHere:
+    return _described(states.get(producer_id) or ProducerState(producer_id), first, _timestamp_at(log, first))
+
+
+def _described(state: ProducerState, first: int, first_timestamp: int) -> OpenHere:
+    return OpenHere(
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        coordinator_epoch=state.coordinator_epoch,
+        start_offset=first,
+        first_timestamp=first_timestamp,
+        last_timestamp=state.last_timestamp,
+    )
+
+
+def _producers(log: PartitionReader, wanted: dict[int, int]) -> dict[int, ProducerState]:
+    """Makes the state of these producers as the log engine does: of the newest sound snapshot, and what follows."""
+    states = {producer_id: ProducerState(producer_id) for producer_id in wanted}
+    offset = log.start_offset
+    for at, path in reversed(find_offset_files(log.directory, SNAPSHOT_SUFFIX)):
+        if not log.start_offset <= at <= log.end_offset:
+            continue
+        try:
+            entries = read_producer_snapshot(path)
+        except (CorruptRecordError, OSError):
+            continue
+        offset = at
+        states |= {e.producer_id: ProducerState.from_snapshot(e) for e in entries if e.producer_id in wanted}
+        break
+    for batch in log.headers(offset):
+        if batch.base_offset >= log.end_offset:
+            break
+        if isinstance(batch, RecordBatch) and batch.producer_id in wanted:
+            _take_up(states[batch.producer_id], batch, log)
+    return states
+
+
+def _take_up(state: ProducerState, header: RecordBatch, log: PartitionReader) -> None:
+    if not header.is_control:
+        state.append(header)
+        return
+    try:
+        records = log.whole(header).records()
+        marker = read_end_transaction_marker(records[0]) if records else None
+    except CorruptRecordError:
+        return
+    if marker is not None:
+        state.append_marker(header, marker)
+
+
+def _timestamp_at(log: PartitionReader, offset: int) -> int:
+    try:
+        batch = next(log.read(offset, offset + 1, read_committed=False, on_hole=lambda _hole: None), None)
+        return -1 if batch is None else min((record.timestamp for record in batch.records()), default=-1)
+    except CorruptRecordError:
+        return -1
+
 
 _OVER = ("Empty", "CompleteCommit", "CompleteAbort")
 """States in which an id has nothing open."""
@@ -125,3 +362,94 @@ class ServerTransactions:
         except KafkaError as error:
             self._problems.append(f"{topic}: {error.message}")
             return []
+
+
+class FileTransactions:
+    """A `TransactionSource`; owned by one task."""
+
+    def __init__(self, logs: LogFigures, clock: Clock) -> None:
+        self.logs = logs
+        self._topic = ReplayedTopic(TRANSACTIONS_TOPIC, lambda number: ReplayedTransactions(number, clock))
+        self._known: dict[TopicPartition, tuple[FolderMark, PartitionTransactions]] = {}
+        self._unread: dict[TopicPartition, str] = {}
+
+    def look(self) -> Iterator[tuple[int, int]]:
+        """Reads the coordinator's topic, then each partition whose log has changed."""
+        self.logs.look_again()
+        partitions = sorted(p for p in self.logs.reader.partitions if p.topic != TRANSACTIONS_TOPIC)
+        parts = len(self.logs.reader.topics.get(TRANSACTIONS_TOPIC, ()))
+        total = parts + len(partitions)
+        for done, _ in self._topic.refresh(self.logs):
+            yield done, total
+        for gone in (self._known.keys() | self._unread.keys()) - set(partitions):
+            self._known.pop(gone, None)
+            self._unread.pop(gone, None)
+        for done, partition in enumerate(partitions, parts + 1):
+            self._look_at(partition)
+            yield done, total
+
+    def _look_at(self, partition: TopicPartition) -> None:
+        """Reads what is open there, unless nothing has changed."""
+        try:
+            mark = self.logs.mark(partition)
+            known = self._known.get(partition)
+            if known is not None and known[0] == mark:
+                return
+            with closing(self.logs.reader.open(partition)) as log:
+                self._known[partition] = mark, read_open_transactions(log, None if known is None else known[1])
+            self._unread.pop(partition, None)
+        except PlogError as error:
+            self._known.pop(partition, None)
+            self._unread[partition] = error.message
+
+    def listing(self, done: int, total: int) -> TransactionListing:
+        described = self._described()
+        problems = [*filter(None, [self.logs.problem]), *self._topic.problems]
+        if TRANSACTIONS_TOPIC not in self.logs.reader.topics:
+            problems.append(f"{self.logs.reader.root} has no {TRANSACTIONS_TOPIC}: no transactional id is known")
+        problems += [f"{partition}: {why}" for partition, why in sorted(self._unread.items())]
+        problems += [f"{p}: {known.problem}" for p, (_, known) in sorted(self._known.items()) if known.problem]
+        ids: list[KnownId] = [known_id(found) for found in described]
+        return TransactionListing(self._open(described), ids, done, total, problems)
+
+    def _described(self) -> list[TransactionDescription]:
+        topics = self.logs.directory_topics
+        node_id = -1 if topics is None else topics.node_id
+        found = {
+            metadata.transactional_id: _description(metadata, node_id)
+            for part in self._topic.parts.values()
+            for metadata in part.coordinator.all()
+        }
+        return [found[transactional_id] for transactional_id in sorted(found)]
+
+    def _open(self, described: list[TransactionDescription]) -> list[OpenTransaction]:
+        by_producer = {found.producer_id: found for found in described}
+        return [
+            OpenTransaction(
+                partition=partition,
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                coordinator_epoch=one.coordinator_epoch,
+                start_offset=one.start_offset,
+                first_timestamp=one.first_timestamp,
+                last_timestamp=one.last_timestamp,
+                last_stable_offset=here.last_stable_offset,
+                high_watermark=here.end_offset,
+                known=by_producer.get(one.producer_id),
+            )
+            for partition, (_, here) in sorted(self._known.items())
+            for one in here.found
+        ]
+
+
+def _description(metadata: TransactionMetadata, node_id: int) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=metadata.transactional_id,
+        coordinator=node_id,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        state=metadata.state.text,
+        timeout_ms=metadata.timeout_ms,
+        started_ms=metadata.start_ms,
+        partitions=metadata.partitions,
+    )

@@ -12,7 +12,7 @@ from core.files.file_names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, fin
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage
 from core.forensics.missing_offsets import Tail, TailKind, offsets_text
-from core.forensics.open_transactions import find_open_transactions
+from core.forensics.read_committed import find_open_transactions
 from core.forensics.segment_reader import SegmentReader
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.view.map.map_cell import Fate

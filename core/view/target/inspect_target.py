@@ -123,7 +123,7 @@ class InspectTarget:
 
     def find_offset(self, partition: TopicPartition, where: str) -> int:
         """Finds the offset of a place, as `plog consume --from` does. Raises UsageError for a text that is none."""
-        from core.pipeline.consume_range import resolve
+        from core.pipeline.consume_request import resolve
 
         if isinstance(self.source, DirectorySource):
             self.source.look_again(partition)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from cli.inspect.commits_screen import CommitsScreen
 from cli.inspect.glyphs import ASCII, UNICODE
-from cli.inspect.groups_screen import GroupScreen, GroupsScreen
+from cli.inspect.groups_screen import CommitsScreen, GroupScreen, GroupsScreen
 from cli.inspect.records_screen import RecordsScreen
 from cli.inspect.sparkline import sparkline
 from core.common.topic_partition import TopicPartition

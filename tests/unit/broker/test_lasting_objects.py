@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.broker.lasting_objects import LastingObjects, without_collector
+from core.broker.broker_server import LastingObjects, without_collector
 from core.common.errors import AccessError
 from tests.support.broker import SteeredNode, add_topic, produce
 from tests.support.logs import make_batch

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.topic_partition import TopicPartition
-from core.coordinator.committed_group_offsets import CommittedGroupOffsets
-from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.group_coordinator import CommittedGroupOffsets, GroupCoordinator
 from core.coordinator.group_record_values import CommittedOffset, offset_commit_record
 from tests.support.groups import GroupWorld
 from tests.support.logs import NOW

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+from core.client.read.consumer import AbortedFilter
 from core.files.transaction_marker import FateKind, Marker
 from core.forensics.resolved_transactions import ResolvedTransactions
 from core.forensics.transaction_resolution import TransactionFate
 from core.index.transaction_index import AbortedTransaction
-from core.log.aborted_filter import AbortedFilter
 from core.records.batches import Batch, iter_whole_batches
 from tests.support.for_each import for_each
 from tests.support.logs import append, append_marker, make_batch, open_log

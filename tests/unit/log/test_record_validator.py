@@ -16,7 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import InvalidRecordsError, KafkaError
 from core.common.varint import varint
 from core.files.log_config import LogConfig
-from core.log import record_validator
+from core.log import log_validator
 from core.log.log_validator import validate_batch, validate_in_steps
 from core.records import compression, record_walk
 from core.records.compression import CompressionType, compress
@@ -73,7 +73,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Read one by one, and as columns, a few bytes and records a step."""
     if request.param:
         monkeypatch.setattr(record_walk, "SMALL_SECTION_BYTES", -1)
-        monkeypatch.setattr(record_validator, "_COMPRESSED_AT_ONCE", 5)
+        monkeypatch.setattr(log_validator, "_COMPRESSED_AT_ONCE", 5)
         monkeypatch.setattr(compression, "PIECE_BYTES", 11)
         monkeypatch.setattr(record_walk, "MOST_RECORDS", 2)
 
@@ -402,6 +402,6 @@ def incompressible() -> Callable[[int], bytes]:
 def test_a_large_record_is_compressed_again() -> None:
     items = [Record(0, NOW, b"k", bytes(5_000_000)), Record(1, NOW, b"k", b"small")]
     steps, found = steps_of(of_records(items, GZIP), compression_type="zstd")
-    assert steps > 5_000_000 / record_validator._COMPRESSED_AT_ONCE
+    assert steps > 5_000_000 / log_validator._COMPRESSED_AT_ONCE
     assert isinstance(found, RecordBatch)
     assert (found.compression, found.records()) == (ZSTD, items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from core.pipeline.embedded_broker_log import each_line_once
+from core.pipeline.embedded_transport import each_line_once
 
 
 def test_what_is_tried_again_and_again_says_its_failure_once() -> None:

@@ -16,8 +16,7 @@ from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
 from core.pipeline.input_options import InputOptions
 from core.pipeline.open_sink import Stdout
-from core.pipeline.produce import produce
-from core.pipeline.row_writer import WriterOptions
+from core.pipeline.produce import WriterOptions, produce
 from core.pipeline.session import Session
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
-from core.processes.cluster_directory import ClusterAddresses, ClusterDirectory
 from core.processes.free_port import ensure_free, find_free
+from core.processes.local_cluster import ClusterAddresses, ClusterDirectory
 from tests.support.for_each import for_each
 
 A, B = Endpoint("127.0.0.1", 9092), Endpoint("::1", 9093)

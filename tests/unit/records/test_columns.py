@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
-from core.records import record_places
+from core.records import columns
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, group_batches, iter_batches
 from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
-from core.records.columns import RecordColumns, decode_columns, decode_keys
+from core.records.columns import _WORTH_ABREAST, RecordColumns, decode_columns, decode_keys, locate_records
 from core.records.compression import CompressionType
 from core.records.record import Headers, Record, decode_records, encode_headers, encode_records
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
-from core.records.record_places import _WORTH_ABREAST, locate_records
 from tests.support.for_each import for_each
 
 Found = TypeVar("Found")
@@ -226,7 +225,7 @@ def test_hostile_lengths_among_many_batches_are_found_abreast_as_in_turn(monkeyp
         damaged = BatchHeaders(bytes(data), headers.starts, 0)
         abreast = places_or_error(damaged)
         with monkeypatch.context() as patched:
-            patched.setattr(record_places, "_hop_abreast", lambda *_: None)
+            patched.setattr(columns, "_hop_abreast", lambda *_: None)
             assert places_or_error(damaged) == abreast
         errors += isinstance(abreast, str)
     assert 15 < errors < 75
@@ -237,9 +236,9 @@ def test_batches_with_steps_enough_are_hopped_over_abreast() -> None:
     group = build([([Record(0, 0, b"k", b"v" * (n % 7)) for n in range(20)], CompressionType.NONE)] * 40)
     headers, _ = together(group)
     starts, sizes = (headers.starts + 61).tolist(), (headers.sizes - 61).tolist()
-    found = record_places._hop_abreast(headers.buffer, headers, starts, sizes)
+    found = columns._hop_abreast(headers.buffer, headers, starts, sizes)
     assert found is not None
-    counts, ends = record_places._hop_in_turn(headers.buffer, headers, starts, sizes)
+    counts, ends = columns._hop_in_turn(headers.buffer, headers, starts, sizes)
     assert found[0].tolist() == counts.tolist()
     assert found[1].tolist() == ends.tolist()
 

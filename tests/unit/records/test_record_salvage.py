@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 from random import Random
 
+from core.inspector.recover.salvage import FoundRecord, Section, find_holes, find_records
 from core.records.record import Record, encode_record
-from core.records.record_salvage import FoundRecord, Section, find_holes, find_records
 from tests.support.for_each import for_each
 
 SECTOR = 512

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from core.zookeeper.connection_guard import while_connected
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
-from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession, while_connected
 from tests.support.for_each import for_each
 from tests.support.scripted_controller import run
 

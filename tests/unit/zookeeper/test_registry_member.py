@@ -15,7 +15,7 @@ from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import ConsumerNode
-from core.zookeeper.registry_member import RegistryMember
+from core.zookeeper.registered_consumer import RegistryMember
 from core.zookeeper.session_thread import NoAnswerError
 from core.zookeeper.zookeeper_session import SessionState
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper

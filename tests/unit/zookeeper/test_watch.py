@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from core.zookeeper.watch import OnEvent, Watch
+from core.zookeeper.zookeeper_session import OnEvent, Watch
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -14,8 +14,7 @@ from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import MEMBERS_FEATURES, SUPPORTED_FEATURES
 from core.common.error_code import ErrorCode
-from core.protocol.api import Api
-from core.protocol.message import VersionRange
+from core.protocol.message import Api, VersionRange
 from core.protocol.schema.api_versions import (
     API_VERSIONS,
     ApiVersion,

@@ -6,25 +6,49 @@ out what the client knows.
 
 What a fetch that waits would get is counted by partition (`fetch_count.py`): records that come to one of a thousand
 partitions cost a look at that one.
+
+What a fetch gets of one partition. Who fetches decides how far it reads, and whether this broker must lead:
+
+    a consumer       what is committed, as its isolation level says, from version 11 on also where this broker follows
+    another replica  all that the leader has, whatever is committed; the leader notes how far the replica is by it
+
+The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one (and
+came to the listener of the brokers, which Kafka does not ask), where the logs part ways, and last whether the offset is
+in the log. A replica that is not in sync may have to wait for the records, if it is throttled (`replication_quota.py`).
+
+`FetchCount` is how many bytes a waiting fetch would get: counted once, and kept, so that an append counts its own
+partition again and no other.
+
+A fetch gets one batch whole of the first partition that has records, however large it is, and of each other one at
+most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less. It
+matters once, if that one batch left no room for others, and is not the first any more: then all are counted again.
+
+A consumer is sent to a replica in its own rack, so that records need not go from rack to rack
+(KIP-392, org.apache.kafka.common.replica.RackAwareReplicaSelector).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from core.broker.requests.fetch_reader import FIRST_VERSION_WITH_IDS, FetchCount, FetchReader
+from core.broker.config.broker_settings import RACK_AWARE_SELECTOR
+from core.broker.replication.replication_quota import ReplicationQuota, leads_throttled
 from core.broker.requests.fetch_session import FetchSession
 from core.broker.requests.leader_hints import LeaderHints
+from core.broker.requests.metadata_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
+from core.cluster.partition.divergence import find_divergence
+from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import (
     FETCH,
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -34,6 +58,219 @@ from core.protocol.schema.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from core.records.compression import CompressionType
+
+
+def find_preferred_replica(
+    services: Services, context: RequestContext, partition: Partition, rack: str, offset: int
+) -> int | None:
+    """Finds the follower in sync that has come furthest of those in that rack that have the records at `offset`; None
+    if there is none, or the leader, this broker, is in that rack. The client must reach it.
+    """
+    if rack == services.config.broker_rack:
+        return None
+    for node_id in partition.followers_in_sync_with(offset):
+        broker = find_broker(services, context, node_id)
+        if broker is not None and broker.rack == rack:
+            return node_id
+    return None
+
+
+class FetchCount:
+    """Owned by its fetch. Partitions go by their number in the request."""
+
+    def __init__(self, limits: Sequence[int], sizes: Sequence[int]) -> None:
+        """`limits`: each one's `partition_max_bytes`. `sizes`: bytes that were read of each."""
+        self._limits = limits
+        self._counts = list(map(min, limits, sizes))
+        self._first = next((number for number, size in enumerate(sizes) if size), len(sizes))
+        self._sum = sum(self._counts)
+        self._above_limit = sum(sizes) - self._sum  # of the first one's batch
+        self.is_outdated = False
+        """Whether others may get more than was counted."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Counts what the fetch would get now."""
+        return self._sum + self._above_limit
+
+    def update(self, number: int, size: int) -> None:
+        """Notes `size`: what there is of that partition now, read as if no other had records."""
+        count = min(self._limits[number], size)
+        self._sum += count - self._counts[number]
+        self._counts[number] = count
+        if size and number <= self._first:
+            self.is_outdated |= number < self._first and self._above_limit > 0
+            self._first, self._above_limit = number, size - count
+
+
+_FIRST_VERSION_WITH_ZSTD = 10  # KIP-110
+_FIRST_VERSION_THAT_FOLLOWERS_ANSWER = 11  # KIP-392
+FIRST_VERSION_WITH_IDS = 13  # KIP-516
+_CONSUMER = -1
+_NO_REPLICA = -1
+
+
+class FetchReader:
+    """Reads for one request; owned by its fetch."""
+
+    def __init__(self, services: Services, request: FetchRequest, context: RequestContext) -> None:
+        self._services = services
+        self._request = request
+        self._context = context
+        self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
+        self.is_for_replica = is_for_replica = self._replica_id >= 0
+        """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
+        self._right_listener: str | None = None
+        config = services.config
+        if is_for_replica and services.membership is not None and context.listener:
+            inner = config.inter_broker_listener
+            self._right_listener = inner if context.listener != inner else None
+        """The listener that a replica must use, if this request came to another one; None otherwise. Clients reach the
+        others, and could say to be replicas."""
+        self.notes_progress = is_for_replica
+        """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
+        again, as the records that it is answered with later say nothing of what the replica has."""
+        self.appends_at_first: int | None = None
+        """`ReplicaManager.appends` when the first partition was noted and was about to be read."""
+        self._isolation_level = READ_UNCOMMITTED if is_for_replica else request.isolation_level
+        self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
+        is_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
+        self._goes_by_racks = is_by_rack and (is_for_replica or request.rack_id != "")
+        """Whether consumers read from replicas of their racks, and this is such a consumer or replica."""
+        self._quota = services.quotas.leader if is_for_replica and services.quotas.leader.is_limited else None
+        """What a replica that is not in sync may be given of throttled partitions; None if it may have all."""
+        self.has_new_high_watermark = False
+        """Whether a replica does not know yet how much is committed."""
+
+    def read(self, name: TopicPartition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer. The topic
+        in the name is empty if no topic has the id that was requested.
+        """
+        replicas = self._services.replicas
+        try:
+            if not name.topic and self._context.api_version >= FIRST_VERSION_WITH_IDS:
+                raise KafkaError(self._services.unknown_topic_id)
+            partition = replicas.partitions.get(name) or replicas.find_replica(*name)
+            return self._read(partition, wanted, left, min_one_batch=min_one_batch)
+        except KafkaError as error:
+            return PartitionData(wanted.partition, error.code, -1, records=b"")
+
+    def _read(self, partition: Partition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
+        self._ensure_may_read(partition, wanted)
+        log = partition.log
+        offset, diverging = wanted.fetch_offset, None
+        if wanted.last_fetched_epoch != log.leader_epochs.latest_epoch or offset > log.log_end_offset:
+            diverging = find_divergence(
+                log.leader_epochs,
+                log_start=log.log_start_offset,
+                log_end=log.log_end_offset,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                fetch_offset=offset,
+            )
+        if diverging is None:
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                log.ensure_in_range(offset)
+            if self.notes_progress:
+                self._note(partition, wanted)
+        data = PartitionData(
+            wanted.partition,
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
+            preferred_read_replica=_NO_REPLICA,
+            records=b"",
+        )
+        if diverging is not None:
+            data.diverging_epoch = diverging
+            return data
+        if self._goes_by_racks and self._is_sent_elsewhere(partition, wanted, data):
+            return data
+        if self._quota is not None and self._must_wait(partition, self._quota):
+            return data
+        room = min(wanted.partition_max_bytes, left)
+        if offset < log.log_end_offset and (room > 0 or min_one_batch):
+            self._read_records(partition, wanted, room, data, min_one_batch=min_one_batch)
+        return data
+
+    def _read_records(
+        self, partition: Partition, wanted: FetchPartition, room: int, data: PartitionData, *, min_one_batch: bool
+    ) -> None:
+        """Puts the records into `data`, and with READ_COMMITTED the transactions among them that were aborted."""
+        isolation_level = self._isolation_level
+        result = self._services.replicas.read(
+            partition,
+            lambda log: log.read(
+                wanted.fetch_offset,
+                room,
+                partition.end_offset(isolation_level, is_for_replica=self.is_for_replica),
+                min_one_batch=min_one_batch,
+                with_aborted=isolation_level == READ_COMMITTED,
+            ),
+        )
+        if result.region is not None:
+            data.records = result.region.piece
+            if result.aborted:
+                data.aborted_transactions = [
+                    AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in result.aborted
+                ]
+
+    def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
+        """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
+        if wanted.current_leader_epoch >= 0:  # -2 is none as well, unlike in ListOffsets
+            partition.ensure_leader_epoch(wanted.current_leader_epoch)
+        if self._needs_leader and not partition.is_leading:
+            partition.ensure_leading()
+        if self._right_listener is not None:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"replicas fetch from {self._right_listener}")
+        if self.is_for_replica:
+            partition.ensure_replica(self._replica_id, knows_epoch=wanted.current_leader_epoch >= 0)
+        knows_zstd = self._context.api_version >= _FIRST_VERSION_WITH_ZSTD
+        if not knows_zstd and partition.log.config.target_compression is CompressionType.ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+    def _note(self, partition: Partition, wanted: FetchPartition) -> None:
+        self._services.replicas.note_fetch(
+            partition,
+            self._replica_id,
+            wanted.fetch_offset,
+            log_start_offset=wanted.log_start_offset,
+            broker_epoch=self._request.replica_state.replica_epoch,
+        )
+        if self.appends_at_first is None:
+            self.appends_at_first = self._services.replicas.appends
+
+    def _must_wait(self, partition: Partition, quota: ReplicationQuota) -> bool:
+        """Says whether the replica gets no records of the partition until others have gone by (KIP-73)."""
+        is_in_sync = partition.has_in_sync(self._replica_id)
+        return not is_in_sync and self._is_throttled(partition) and quota.is_exceeded
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        log = partition.log
+        return leads_throttled(log.config, log.partition.partition, self._services.node.node_id)
+
+    def count_for_replica(self, partition: Partition, size_bytes: int) -> None:
+        """Counts the bytes of a partition's records that go to a replica."""
+        is_added = self._replica_id in partition.state.adding_replicas
+        self._services.replicas.counts.note_out(size_bytes, is_added=is_added)
+        if self._quota is not None and self._is_throttled(partition):
+            self._quota.record(size_bytes)
+
+    def _is_sent_elsewhere(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
+        """Says whether the answer names a replica in the consumer's rack instead of holding records. A replica is told
+        at once that more is committed than it knows: consumers may wait for that there.
+        """
+        if self.is_for_replica:
+            self.has_new_high_watermark |= wanted.high_watermark < data.high_watermark
+            return False
+        rack = self._request.rack_id
+        found = find_preferred_replica(self._services, self._context, partition, rack, wanted.fetch_offset)
+        if found is not None:
+            data.preferred_read_replica = found
+        return found is not None
+
 
 _FIRST_VERSION_WITH_LEADERS = 16  # KIP-951
 _ANSWERED_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)

@@ -18,7 +18,7 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, offset_tombstone
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState

@@ -13,8 +13,8 @@ import pytest
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.common.fd_limits import LEAST_DESCRIPTORS
 from core.log.log_segment import LogSegment
-from core.protocol.api import Api
 from core.protocol.frame import decode_response, encode_request
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from core.protocol.schema.produce import PRODUCE

@@ -14,8 +14,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.protocol.api import Api
 from core.protocol.frame import encode_request
+from core.protocol.message import Api
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS, AllocateProducerIdsRequest
 from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest
 from core.protocol.schema.alter_partition_reassignments import (

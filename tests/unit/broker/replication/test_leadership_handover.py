@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.leadership_handover import controlled_shutdown
+from core.broker.replication.cluster_membership import controlled_shutdown
 from core.common.error_code import ErrorCode
 from core.protocol.schema.controlled_shutdown import (
     ControlledShutdownRequest,

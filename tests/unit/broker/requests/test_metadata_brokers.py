@@ -19,8 +19,8 @@ from core.cluster.partition.partition_state import PartitionState
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
-from core.protocol.api import Api
 from core.protocol.frame import encode_request
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest

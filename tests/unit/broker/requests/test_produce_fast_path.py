@@ -19,9 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.broker.observe.request_metrics import RequestMetrics
-from core.broker.requests import produce_fast_path
-from core.broker.requests.handlers.produce import UnacknowledgedError
-from core.broker.requests.produce_fast_path import ProduceFastPath, RememberedRequest
+from core.broker.requests.handlers import produce
+from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest, UnacknowledgedError
 from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -281,8 +280,8 @@ def refuse(file: File) -> None:
 
 
 def test_more_kinds_than_are_kept(sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_fast_path, "_MOST_KNOWN", 3)
-    monkeypatch.setattr(produce_fast_path, "_MOST_LENGTHS", 2)
+    monkeypatch.setattr(produce, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(produce, "_MOST_LENGTHS", 2)
     for client_id in ("a", "b", "cc", "c", "ddd", "a", "a", "ddd", "ddd"):
         hold_beside(sides, usual_frame(7, client_id=client_id))
     hold_logs_beside(sides)

@@ -16,7 +16,7 @@ from core.broker.requests import unannounced_topics
 from core.broker.requests.unannounced_topics import UnannouncedTopics
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata, NotInformedError
 from core.common.error_code import ErrorCode
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.broker.serving.timing_wheel import TimingWheel
+from core.broker.serving.loop_runtime import TimingWheel
 
 
 class ManualLoop(asyncio.AbstractEventLoop):

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 
-from core.broker.requests import fair_scheduler, lazy_numpy, stepped_answer
+from core.broker.requests import fair_scheduler, stepped_answer
 from core.broker.requests.fair_scheduler import MOST_AT_WORK, FairScheduler
 from core.broker.requests.handlers import metadata
 from core.broker.serving import socket_server
@@ -339,7 +339,7 @@ async def test_another_thread_loads_what_walks_need_before_the_first(
         walks.append(walk)
         return take(walk, piece)
 
-    monkeypatch.setattr(lazy_numpy, "load_libraries", load)
+    monkeypatch.setattr(stepped_answer, "load_libraries", load)
     monkeypatch.setattr(record_walk.RecordWalk, "take", note)
     request = lookup() if api is LIST_OFFSETS else produce_request(many(), "k")
     version = 11 if api is LIST_OFFSETS else PRODUCE_BY_NAME
@@ -386,7 +386,7 @@ def test_where_they_can_not_be_loaded_who_needs_them_fails(
 
     add_topic(broker, cleanup_policy="compact")
     with monkeypatch.context() as broken:
-        broken.setattr(lazy_numpy, "load_libraries", fail)
+        broken.setattr(stepped_answer, "load_libraries", fail)
         broken.setattr(record_walk.RecordWalk, "take", fail)
         asked = Asked(broker, PRODUCE, produce_request(many()))
         loop.run()
@@ -400,7 +400,7 @@ def test_a_walk_imports_nothing_more() -> None:
 import sys, core.broker.serving.socket_server
 from core.common.steps import finish
 from core.files.log_config import LogConfig
-from core.log.record_validator import check_records
+from core.log.log_validator import check_records
 from core.records.record_batch import RecordBatch
 from core.records.record_walk import find_by_time, load_libraries
 

@@ -16,7 +16,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnreachableAddressError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsResponse,

@@ -10,7 +10,7 @@ import pytest
 from core.client.admin.group_admin import GroupAdmin
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.protocol.api import Api
+from core.protocol.message import Api
 from core.protocol.schema.consumer_group_describe import (
     CONSUMER_GROUP_DESCRIBE,
     ConsumerGroupDescribeResponse,

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.client.cluster_admin import replica_check
-from core.client.cluster_admin.replica_check import ReplicaCheck, ReplicaComparison
-from core.client.cluster_admin.replica_reader import ReplicaReader
+from core.client.cluster_admin.replica_check import ReplicaCheck, ReplicaComparison, ReplicaReader
 from core.client.net.kafka_client import PartitionInfo, TopicInfo
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode

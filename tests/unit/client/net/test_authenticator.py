@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core.client.net.authenticator import Authenticator
 from core.client.net.client_connection import ClientConnection
 from core.common.errors import KafkaError, PlogError
-from core.protocol.api import Api
 from core.protocol.frame import Endpoint, read_request_start
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse
 from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateResponse

@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.client.net.client_connection import SocketTransport
-from core.client.net.connector import Connector
+from core.client.net.kafka_client import Connector
 from core.common.errors import PlogError, UnansweredError
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.client_security import ClientSecurity, Tls, TrustStore

@@ -14,8 +14,7 @@ import pytest
 
 from core.client.net import connect_notice
 from core.client.net.client_connection import ClientConnection
-from core.client.net.connector import Connector
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import Connector, KafkaClient
 from core.client.read.consumer import Consumer
 from core.common.error_code import ErrorCode
 from core.common.errors import AuthenticationError, ConnectionFailedError, KafkaError, PlogError

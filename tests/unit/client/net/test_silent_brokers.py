@@ -14,16 +14,15 @@ import pytest
 
 from core.client.net import client_connection, connect_notice, port_probe
 from core.client.net.client_connection import ClientConnection
-from core.client.net.connector import Connector
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import Connector, KafkaClient
 from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer
 from core.client.write.producer import Producer
 from core.common.errors import ConnectionFailedError, UnansweredError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.embedded_transport import EmbeddedTransport
-from core.protocol.api import Api
 from core.protocol.frame import Endpoint, read_request_start
+from core.protocol.message import Api
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from core.protocol.schema.fetch import FETCH

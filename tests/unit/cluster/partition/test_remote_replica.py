@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.cluster.partition.remote_replica import RemoteReplica
+from core.cluster.partition.leadership import RemoteReplica
 
 LAG_MS = 100
 

@@ -13,7 +13,7 @@ import pytest
 from core.common.errors import AccessError
 from core.common.salvaging_file import SalvagingFile
 from core.files.file_names import META_PROPERTIES
-from core.inspector.check import index_check
+from core.inspector.check import segment_check
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.check.verify import verify
@@ -399,7 +399,7 @@ def test_an_index_that_went_with_its_log_meanwhile_is_not_missed(
 ) -> None:
     """Retention renames the `.log` first, then the indexes; the `.log` may have been opened before."""
     first = min(folder.glob("*.log"))
-    open_index = index_check.open_salvaging
+    open_index = segment_check.open_salvaging
 
     def delete_and_open(path: Path) -> SalvagingFile:
         if path == first.with_suffix(suffix):
@@ -407,5 +407,5 @@ def test_an_index_that_went_with_its_log_meanwhile_is_not_missed(
                 gone.rename(f"{gone}.deleted")
         return open_index(path)
 
-    monkeypatch.setattr(index_check, "open_salvaging", delete_and_open)
+    monkeypatch.setattr(segment_check, "open_salvaging", delete_and_open)
     assert not {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING} & {finding.code for finding in verify(folder)}

@@ -27,10 +27,9 @@ from core.records.compression import CompressionType
 from core.records.legacy_message_set import build_message, build_wrapper
 from core.records.record import Record
 from core.view.bytes.byte_field import Field
-from core.view.bytes.byte_search import parse_needles
 from core.view.bytes.field_bytes import FieldBytes
 from core.view.bytes.field_explanations import EXPLANATIONS, PAGES, Part, explain, explain_damage
-from core.view.bytes.field_source import FieldSource, ReadBytes
+from core.view.bytes.field_source import FieldSource, ReadBytes, parse_needles
 from tests.support.bad_disk import break_disk
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, GoldenCase, golden_cases

@@ -16,8 +16,7 @@ from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.session import Session
-from core.view.figures.server_figures import ServerFigures
-from core.view.figures.topic_figures import TopicFigures, TopicRow
+from core.view.figures.topic_figures import ServerFigures, TopicFigures, TopicRow
 from core.view.target.log_figures import LogFigures, PartitionFigures
 from tests.support.coordinated import commit, golden_directory, inspected, write_values
 from tests.support.golden import GOLDEN, SAMPLE_DATA

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import core.view.files.small_log
+import core.view.files.producer_tables
 from core.common.errors import AccessError
 from core.common.filesystem import File, FileSystem
 from core.files.partition_metadata_file import write_partition_metadata
@@ -331,7 +331,7 @@ def test_an_aborted_transaction_that_does_not_fit_is_a_finding(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_small: bool
 ) -> None:
     if not is_small:
-        monkeypatch.setattr(core.view.files.small_log, "MOST_BYTES", 10)
+        monkeypatch.setattr(core.view.files.producer_tables, "MOST_BYTES", 10)
     folder = sample(tmp_path)
     path = folder / f"{145:020d}.txnindex"
     entries = read_transaction_index(path)
@@ -352,7 +352,7 @@ def test_aborted_transactions_that_do_not_rise_are_a_finding(tmp_path: Path) -> 
 
 
 def test_producers_of_a_large_log_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.view.files.small_log, "MOST_BYTES", 10)
+    monkeypatch.setattr(core.view.files.producer_tables, "MOST_BYTES", 10)
     rows = all_rows(sample(tmp_path) / f"{145:020d}.snapshot")
     assert {row.comparison.fit for row in rows} == {Fit.UNKNOWN}
     assert "plog verify" in rows[0].comparison.log

@@ -22,8 +22,7 @@ from core.common.filesystem import File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.pipeline.session import Session
 from core.view.bytes.field_bytes import FieldBytes
-from core.view.figures.topic_figures import TopicFigures
-from core.view.figures.topic_partitions import partition_rows
+from core.view.figures.topic_figures import TopicFigures, partition_rows
 from core.view.files.partition_files import count_entries, list_files, open_table
 from core.view.files.verification import RecoveryPlan, Verification
 from core.view.groups.known_groups import KnownGroups

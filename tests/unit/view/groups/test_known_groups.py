@@ -23,9 +23,7 @@ from core.pipeline.session import Session
 from core.protocol.consumer_protocol import write_consumer_protocol
 from core.protocol.schema.consumer_protocol import AssignedPartitions, ConsumerProtocolAssignment
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
-from core.view.groups.group_rows import GroupPartition
-from core.view.groups.group_server import ServerGroups
-from core.view.groups.known_groups import GroupSummary, History, KnownGroups
+from core.view.groups.known_groups import GroupPartition, GroupSummary, History, KnownGroups, ServerGroups
 from tests.support.coordinated import commit, golden_directory, inspected, write_group, write_values
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append_marker, fingerprint, open_log

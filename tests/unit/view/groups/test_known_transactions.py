@@ -14,8 +14,7 @@ from core.client.write.transaction_admin import OpenTransaction, TransactionAdmi
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.pipeline.session import Session
-from core.view.groups.known_transactions import KnownTransactions, ServerTransactions
-from core.view.groups.transaction_rows import known_id
+from core.view.groups.known_transactions import KnownTransactions, ServerTransactions, known_id
 from tests.support.coordinated import golden_directory, inspected, write_values
 from tests.support.golden import SAMPLE_DATA
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
@@ -127,7 +126,7 @@ def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     _append(log, 1)
     transactions = KnownTransactions(inspected(tmp_path))
     transactions.look()
-    monkeypatch.setattr("core.view.groups.partition_transactions.find_open_transactions", None)
+    monkeypatch.setattr("core.view.groups.known_transactions.find_open_transactions", None)
     _append(log, 1, 2, at=NOW + 7)
     _append(log, 2)
     log.close()
