@@ -3,10 +3,8 @@
 0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug; 130 Ctrl-C, 143
 SIGTERM, 129 SIGHUP.
 
-An empty path is refused, at one place for all options and arguments: Python takes it for the current folder, and
-`--data-dir "$DIR"` with an unset variable is not to write there.
-
-Which numbers options take: at one place for all of them, so that no option meets one that nothing below can hold.
+Empty paths, and numbers that nothing below can hold, are refused here for all options and arguments: Python takes an
+empty path for the current folder, and `--data-dir "$DIR"` with an unset variable is not to write there.
 """
 
 from __future__ import annotations

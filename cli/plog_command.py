@@ -1,34 +1,24 @@
-"""The class of every command, and of every group of them: they take the names that `cli/option_aliases.py` has, and say
-what was meant by one that nobody has.
+"""The class of every command and of every group of them: it knows other names of options, and the user's own defaults.
 
-The file with somebody's own defaults for options.
+Other names are those that Kafka's tools, kcat and rpk have for the same thing; help shows the main names. `EVERYWHERE`
+and `OF_COMMAND` have the names that are taken as one of ours: a command that has the option takes its other names too,
+unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest have those that are refused with a
+line that says what to type. `SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them.
 
-`config.toml` in the platform's folder for settings, `plog/` (or `PLOG_CONFIG`):
+Defaults stand in `config.toml` in the platform's folder for settings, `plog/` (or `PLOG_CONFIG`):
 
     [default]                           # of every command that has the option
     bootstrap-server = "broker:9092"
     max-expansion = "256M"              # plog --max-expansion
 
     [consume]                           # of one command
-    format = '%o %k %s
-'
+    format = '%o %k %s\\n'
 
-    [topic.create]
-    partitions = 6
+    [profile.prod.topic.create]         # the same, with plog --profile prod
     set = ["retention.ms=-1"]
 
-    [profile.prod.default]              # the same, with plog --profile prod
-    bootstrap-server = "prod-1:9092,prod-2:9092"
-
-The command line, and environment variables, win. The file is checked as a whole, so that nothing
-in it is passed over: UsageError names a section or an option that no command has.
-
-Other names of options: those that Kafka's tools, kcat and rpk have for the same thing. Help shows the main names.
-`SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them.
-
-There are two kinds. `EVERYWHERE` and `OF_COMMAND` have the names that are taken as one of ours: a command that has the
-option takes its other names too, unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest
-have those that are refused with a line that says what to type. `cli/plog_command.py` obeys both.
+The command line, and environment variables, win. The file is checked as a whole, so that nothing in it is passed over:
+UsageError names a section or an option that no command has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`plog cluster start`: the options of a whole cluster, and what is refused before it starts.
 
-What `plog cluster start` does while the cluster lives: it says what becomes of it, and stops it at a signal.
+While the cluster lives, the command says what becomes of it; at a signal it stops the cluster.
 """
 
 from __future__ import annotations

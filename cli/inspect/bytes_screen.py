@@ -1,7 +1,4 @@
-"""A file byte by byte: hex, with the field under the cursor named and explained.
-
-The panel that names and explains the field under the cursor.
-"""
+"""A file byte by byte: hex, and a panel that names and explains the field under the cursor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""One file as a table: its entries beside what the log says. Rows are read and compared when they are seen.
-
-Rows that are read when they are seen: a row that was not read yet has nothing but its number.
+"""One file as a table: its entries beside what the log says. Rows are read and compared when they are seen;
+until then a row has nothing but its number.
 """
 
 from __future__ import annotations

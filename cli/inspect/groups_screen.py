@@ -1,7 +1,4 @@
-"""The consumer groups; and one of them.
-
-What a group committed for a partition, as far as __consumer_offsets still holds it.
-"""
+"""The consumer groups; one of them; and its commits for a partition, as far as __consumer_offsets holds them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Everything about one record: its value with its structure, headers, batch, transaction, readers, and what will take
 it.
-
-The life of a record in lines: its batch, its transaction, who has read it, and what will take it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The records of a partition: row after row, with the gaps between them, from any place on.
 
-Brings the rows of a log to the screen: those around a place, and more at both ends as somebody comes near them.
+`RowLoader` brings the rows of a log to the screen: those around a place, and more at both ends as somebody comes near
+them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ In the dirty part the map's own offsets say which records stay: batches that sta
 
 Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has the differences.
 
-What a cleaning makes of one batch: whole, made again, without records, or gone.
+`BatchVerdict` is what a cleaning makes of one batch: whole, made again, without records, or gone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ records. If there are more keys than the buffer holds, half of them are put off 
 digests, then half of those that are left, and so on. Each share that was put off takes one more reading: with the
 default buffer 50 million keys take 17 readings.
 
-A set of offsets in little memory: page by page, as a column of them or with a bit for each, whatever is less.
+`OffsetSet` holds offsets in little memory: page by page, as a column of them or with a bit for each, whatever is less.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What is acknowledged stands in __consumer_offsets first: every change is appende
 `replay` makes the same state of the same records. Source:
 org.apache.kafka.coordinator.group.{GroupCoordinatorShard,GroupMetadataManager,OffsetMetadataManager}.
 
-The offsets that a group committed, packed: a broker may keep millions of them, and looks at few at a time.
+`CommittedGroupOffsets` packs the offsets that a group committed: a broker may keep millions of them, and looks at few
+at a time.
 
 Of each partition it keeps one `bytes` of 44 and the metadata, most often empty, by the number in a `dict` of
 the topic. Equal names of topics and equal numbers of partitions are one object for all groups.

@@ -1,4 +1,4 @@
-"""Finds the one flipped bit that explains a wrong checksum.
+"""Finds the one flipped bit that explains a wrong checksum, or a wrong offset or epoch.
 
 A CRC is linear: stored xor computed depends on nothing but which bits changed. One changed bit leaves the register that
 was 1 at that bit and was shifted once for each bit after it; how often is found as a discrete logarithm is (baby
@@ -6,8 +6,6 @@ steps, giant steps), in a millisecond for a batch of usual size. Random damage l
 of (bits of the batch) / 2^32.
 
 Bits are numbered as in a byte's value: bit 0 is worth 1.
-
-Finds what one flipped bit does to an offset, or to an epoch.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ waits to be given (`ReadAhead`), and after some megabytes the files are gone thr
 found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
 (`core.forensics.transaction_resolution`).
 
-Finds which transactions are open at a log's end, by its newest snapshot and the batches after it.
-
-Nobody who reads a sound log wants to read all of it for that. What a snapshot says of open transactions is compared
-with the log, as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no
-marker up to the snapshot. An earlier snapshot, if it agrees, stands for what lies before it.
+`find_open_transactions` says which are open at a log's end, by its newest snapshot and the batches after it. Nobody who
+reads a sound log wants to read all of it for that. What a snapshot says of open transactions is compared with the log,
+as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no marker up to
+the snapshot. An earlier snapshot, if it agrees, stands for what lies before it.
 """
 
 from __future__ import annotations

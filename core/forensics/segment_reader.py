@@ -1,9 +1,7 @@
-"""Reads one segment's files from outside: its log, which may have bad sectors, and the indexes that lead into it.
+"""Reads the files of segments from outside: logs, which may have bad sectors, and the indexes that lead into them.
 
 An index is used as far as it is right: an entry that does not point at a batch counts for nothing, and so does an index
 that can't be read, or is of another file by now.
-
-Opens the `.log` files of one log, in whatever folder they lie, for reading.
 """
 
 from __future__ import annotations

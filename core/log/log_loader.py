@@ -3,22 +3,19 @@
 1. leftovers: `.deleted` and `.cleaned` files go; complete `.swap` segments take the place of those they replace
 2. indexes: one without its log stays as long as it proves that a segment is missing, or is moved aside if the log ends
    before that segment; one that is not there, or can't be its segment's, is made again: the latter when it is first
-   used, if that is wanted (`late_check`)
+   used, if that is wanted (`lazy_index_check`)
 3. after an unclean stop: every segment from the recovery point on is read whole; the first bad batch above it ends the
-   log, what follows it is set aside (`log_cutter`); a bad batch below it is a gap (`damaged_ranges`), and stays
+   log, what follows it is set aside (`LogTruncation`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
 Source: org.apache.kafka.storage.internals.log.LogLoader.
 
-Makes the leader epochs of a log that is being opened fit it: again, by its batches, if the file lacks them.
+Leader epochs are made to fit the log: again, by its batches, if the file lacks them. `LogTruncation` cuts a log at the
+bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is kept beside the log,
+under the names of `core/forensics/truncated_tails.py`.
 
-Cuts a log that is being opened: at the bytes from which it can't be read on, or all of it if it can't begin there.
-
-Every byte that goes is kept beside the log, under the names of `core/forensics/truncated_tails.py`.
-
-Shows what is in a partition's folder, at one look: which files of segments, without opening any of them.
-
-A folder may hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
+`FolderListing` shows at one look which files of segments are in a folder, without opening any of them. A folder may
+hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
 """
 
 from __future__ import annotations

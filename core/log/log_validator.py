@@ -2,10 +2,10 @@
 
 Checked by the header alone: magic, size, codec, crc, record count against last offset delta and against what the bytes
 can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only if the topic
-requires it (`record_validator.py`). Differences from Kafka's checks are listed in docs/validation.md. Source:
+requires it. Differences from Kafka's checks are listed in docs/validation.md. Source:
 org.apache.kafka.storage.internals.log.LogValidator.
 
-Checks as a leader does the records inside a batch, if the topic requires it: a compacted topic (every record needs a
+Records inside a batch are checked, if the topic requires it: a compacted topic (every record needs a
 key), `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`.
 
 A few bytes can hold a million records, or one of a hundred megabytes: they are gone through in steps, and only what a

@@ -1,6 +1,6 @@
 """Holds the options of `plog consume`: where from, which records, until when, and how written.
 
-Finds which records of a source are meant: from where, until where.
+`resolve` finds which records of a source are meant.
 """
 
 from __future__ import annotations

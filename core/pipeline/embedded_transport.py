@@ -1,6 +1,6 @@
 """Sends requests to a broker in this process: no sockets, the same dispatcher.
 
-Says what a broker in this process logs: each line once, or only what is of the topics that an answer rests on.
+`EmbeddedBrokerLog` says what that broker logs: each line once, or only what is of the topics that an answer rests on.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each input is looked at once: if its first line is one value, and no array, its 
 scanner of brackets and strings finds where values end, and gives each as a line of its own: a value of several lines
 without its spaces, numbers as they are. Whether it is JSON, the parser of the lines says.
 
-Makes records of CSV: a row becomes a JSON object, whose names are in the first row of its input.
+Of CSV it makes JSON, too: a row becomes a JSON object, whose names are in the first row of its input.
 
 A cell in quotes may hold newlines. If a chunk ends in the midst of a row, the row comes again with the next chunk.
 """

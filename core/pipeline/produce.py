@@ -1,6 +1,7 @@
 """Writes the records of an input to a topic, from the options of `plog produce` to the last acknowledgement.
 
-Gives rows of input to the producer: partitions, defaults, the pace, and the last word about what was written.
+`RowWriter` gives rows of input to the producer: partitions, defaults, the pace, and the last word about what was
+written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes chunks of records to a sink, as many and for as long as a request says.
 
-Holds what one run of a consume request goes by, and what was reported of its records.
+`ConsumeRun` holds what one run of a consume request goes by, and what was reported of its records.
 """
 
 from __future__ import annotations

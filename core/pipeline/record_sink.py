@@ -1,6 +1,6 @@
 """What writes records: a sink takes a page at a time, rows of one partition, or of several in an order of their own.
 
-Writes the values of records, a line each.
+`ValueSink` writes the values of records, a line each.
 """
 
 from __future__ import annotations

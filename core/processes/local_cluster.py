@@ -1,9 +1,9 @@
 """A whole cluster on one machine, for tests and for learning: a ZooKeeper, and brokers that are `plog serve`.
 
 Each is a process of its own, and none of them outlives this one (`process_group.py`). What they keep is below one
-directory (`cluster_directory.py`): a start on a directory that has a cluster goes on with it.
+directory: a start on a directory that has a cluster goes on with it.
 
-The directory of a whole cluster on one machine:
+The directory:
 
 .lock                 held by whoever runs the cluster, and by all that he has started until they have ended
 cluster.properties    where the brokers and ZooKeeper listened the last time, or were to (a port 0 is not chosen yet),

@@ -10,9 +10,8 @@ the field exists, `nullable` versions in which it may be None, `tagged` versions
 tagged field with number `tag`, `ignorable` when a value other than the default may be dropped for a version without
 the field. Version ranges read "3+", "0-12", "7", or "none".
 
-An API of Kafka's: its key, its request and response and, through their schemas, its versions.
-
-Each one stands with its schema (core/protocol/schema), so that a client imports no more than it speaks.
+An `Api` is its key, its request and response and, through their schemas, its versions. Each one stands with its schema
+(core/protocol/schema), so that a client imports no more than it speaks.
 """
 
 from __future__ import annotations

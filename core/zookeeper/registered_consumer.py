@@ -13,9 +13,8 @@ step, or of nothing; then it backs off, and looks again. A share that is the sam
 Each session has another consumer id. So a commit that checks that the id is there, in the same transaction, can't come
 from a consumer whose session is over, and whose partitions others read.
 
-A member of a group in ZooKeeper, and what the group has committed there, for a consumer that waits for both.
-
-These two are to `GroupConsumer` (core/client) what a group's coordinator is to it otherwise. All work is done by a
+`RegistryMember` and the offsets that the group has committed there are for a consumer that waits for both. These two
+are to `GroupConsumer` (core/client) what a group's coordinator is to it otherwise. All work is done by a
 `RegisteredConsumer` in the session's thread; here is only the waiting for it.
 """
 

@@ -15,9 +15,8 @@
 A version that is not named here is refused. Keys that are unknown are passed over, as Kafka does. What is encoded has
 Kafka's keys and types, without spaces; the order of the keys differs, as it does between two runs of Kafka's.
 
-The fields of a node's JSON, each with its type. What is wrong is named with the node's path and the field.
-
-A `read_` function takes a JSON value, and raises ValueError with what it expected instead.
+What is wrong in a node's JSON is named with the node's path and the field. A `read_` function takes a JSON value, and
+raises ValueError with what it expected instead.
 """
 
 from __future__ import annotations

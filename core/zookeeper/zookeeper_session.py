@@ -13,12 +13,9 @@ The session's life:
 and from each of them CLOSED, or FAILED if the login is refused. Reads wait for a connection and are asked again if one
 is lost. A transaction is sent once: if the connection is lost meanwhile, nobody knows whether it was done.
 
-Work that makes sense only while ZooKeeper is there, as without it a controller decides nothing.
-
-Reads a node of ZooKeeper again each time it changes.
-
-A watch of ZooKeeper's tells of one change, on one connection. So each answer comes with another watch, and each
-connection begins with a read.
+`while_connected` is for work that makes sense only while ZooKeeper is there. `Watch` reads a node again each time it
+changes. A watch of ZooKeeper's tells of one change, on one connection. So each answer comes with another watch, and
+each connection begins with a read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What coordinators of transactions, and those who lead partitions, ask of the other brokers of a cluster.
 
-Has the brokers that lead a transaction's partitions write its markers (WriteTxnMarkers, KIP-98).
+`MarkerSender` has the brokers that lead a transaction's partitions write its markers (WriteTxnMarkers, KIP-98).
 
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """

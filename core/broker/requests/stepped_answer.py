@@ -1,6 +1,6 @@
 """An answer that takes work in steps, of which there may be many: others are served in between.
 
-Has another thread load the libraries that go through records by columns, before the broker's first such work.
+`LazyNumpy` has another thread load the libraries that go through records by columns, before the first such work.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The runtime of a server: the timers of its event loop, and its threads.
 
-Timers for requests that wait: many are started, nearly all cancelled.
-
-All that come due in the same tick share its place in a heap, and all ticks share one timer of the loop's, that of the
-first: to start or cancel one costs a dict entry, and the loop does not wake for ticks of which all were cancelled. The
-idea is Kafka's (org.apache.kafka.server.util.timer.TimingWheel), without its levels: the heap keeps the ticks in order.
+`TimingWheel` has the timers of requests that wait: many are started, nearly all cancelled. All that come due in the
+same tick share its place in a heap, and all ticks share one timer of the loop's, that of the first: to start or cancel
+one costs a dict entry, and the loop does not wake for ticks of which all were cancelled. The idea is Kafka's
+(org.apache.kafka.server.util.timer.TimingWheel), without its levels: the heap keeps the ticks in order.
 """
 
 from __future__ import annotations

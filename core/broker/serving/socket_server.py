@@ -1,7 +1,4 @@
-"""Puts a broker on the network: accepts connections, and runs the broker's loop until `stop` is called.
-
-The sockets that a broker listens on.
-"""
+"""Puts a broker on the network: binds its listeners, accepts connections, and runs its loop until `stop` is called."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ below it everything is committed, and no replica may differ. Only some megabytes
 Replicas of a compacted log differ without fault, because each broker compacts by itself. Of those the records are
 compared that all replicas have; how many records only some of them have is counted.
 
-Reads one replica of a partition from the broker that has it, whether it leads or follows.
-
-Followers serve consumers since Kafka 2.4 (KIP-392), up to the high watermark that they know. What is read is kept as
-`Entry`s, a few numbers each: of batches, or, for logs that are compacted, of the records in them.
+`ReplicaReader` reads one replica from the broker that has it, whether it leads or follows. Followers serve consumers
+since Kafka 2.4 (KIP-392), up to the high watermark that they know. What is read is kept as `Entry`s, a few numbers
+each: of batches, or, for logs that are compacted, of the records in them.
 """
 
 from __future__ import annotations

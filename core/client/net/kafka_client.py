@@ -1,6 +1,6 @@
 """A cluster as a client sees it: its topics, who leads their partitions, and connections to the brokers.
 
-Makes a client's connections: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says.
+`Connector` makes the connections: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads partitions of a cluster: whole batches, checked, in order of offsets within a partition.
 
-Leaves out, of the batches that are read, what a consumer does not get.
+Batches of control records and of aborted transactions are left out.
 """
 
 from __future__ import annotations

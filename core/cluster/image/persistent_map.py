@@ -3,8 +3,6 @@
 To copy a dict of 10,000 topics takes a millisecond or more, as each key and value is counted once more, wherever in
 memory it lies. So what changes lies in a layer above the mapping. When the layer is larger than the square root of what
 is below it, they become one dict; then a change costs about as much as the layer, however many keys there are.
-
-Changes of some keys of a mapping that itself stays as it is.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ longer than it should, which is safe, and appending costs no look at the clock.
 
 Source: kafka.cluster.Partition (updateFollowerFetchState, maybeExpandIsr, maybeShrinkIsr, maybeIncrementLeaderHW).
 
-How far a follower is, as its leader knows by the follower's fetches (kafka.cluster.Replica).
+`RemoteReplica` is how far a follower is, by its fetches (kafka.cluster.Replica).
 """
 
 from __future__ import annotations

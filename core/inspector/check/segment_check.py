@@ -1,9 +1,8 @@
 """Checks one `.log` in one pass, its indexes beside it.
 
-Checks an index against its log: it is fed the batches where entries are due, and says in the end which are wrong.
-
-Entries and batches come in the same order, so that one pass with a finger on each is enough. What an entry says of
-damaged bytes does not count as wrong.
+An index is fed the batches where entries are due, and says in the end which of its entries are wrong: entries and
+batches come in the same order, so that a finger on each is enough. What an entry says of damaged bytes does not count
+as wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows one record's life, by the files of a data directory: its batch and producer, its transaction, who has read
 it, and what will take it. Reads only.
 
-Looks for records by their keys, by columns: no Python object is made of a record that has another key.
+Records are looked for by their keys, by columns: no Python object is made of a record that has another key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bytes in fields, wherever they come from: how they are read, found, and walked over.
 
-What somebody looks for in a file's bytes: a text, or bytes in hex.
+`parse_needles` reads what somebody looks for: a text, or bytes in hex.
 """
 
 from __future__ import annotations

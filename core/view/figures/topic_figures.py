@@ -3,9 +3,7 @@
 They come in steps: names first, then sizes and offsets, then who is behind. What was known before stands there until
 there is something newer.
 
-The partitions of a topic, as `plog topic describe` has them.
-
-What a cluster's brokers say of their topics' logs: asked for many topics at once.
+`ServerFigures` asks a cluster's brokers about many topics at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Producer snapshots and transaction indexes beside what the log shows.
 
-What only the whole log tells, as far as it is small: what `plog verify` finds in a partition's folder, and what its
-batches show of the producers.
+`SmallLog` has what only the whole log tells, as far as it is small: what `plog verify` finds in a partition's folder,
+and what its batches show of the producers.
 """
 
 from __future__ import annotations

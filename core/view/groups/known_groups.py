@@ -1,13 +1,9 @@
 """Consumer groups, as `plog inspect` shows them: of a server, or of the files of a directory that nobody serves.
 
-The consumer groups of a data directory, as __consumer_offsets has them; no broker is asked, and none is opened.
-
-What is said is what `plog group list` and `plog group describe` say of the same directory, for the coordinator's own
-code takes up the records. Members are those that were written down last: whether they still live, nobody knows.
-
-The consumer groups of a cluster, asked of its brokers.
-
-What is shown of a consumer group, whoever was asked: values for `KnownGroups`.
+Of a data directory, __consumer_offsets is read; no broker is asked, and none is opened. What is said is what `plog
+group list` and `plog group describe` say of the same directory, for the coordinator's own code takes up the records.
+Members are those that were written down last: whether they still live, nobody knows. Whoever was asked, the values are
+the same.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Transactions, as `plog inspect` shows them: of a server, or of the files of a directory that nobody serves.
 
-The transactions that are open on a partition, by its files: what its leader would say of its producers.
-
-The transactions of a data directory, by its files: what is open on partitions, and what __transaction_state says.
-
+Of a data directory, files say what is open on partitions, as their leaders would, and what __transaction_state has.
 What is said is what `plog transaction list`, `describe` and `find-hanging` say of the same directory.
-
-What is shown of transactions, whoever was asked: values for `KnownTransactions`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 As a coordinator does at its start, only the newest record of each key is taken up. A partition is read again as a whole
 if its log is another one than before: cut off at its end, or made again.
 
-What coordinators need of the world while they only take up what a log says: nothing happens in it.
-
-A coordinator has one partition of its topic here. So every key is that partition's, whatever the number of partitions:
-a copied directory may lack some.
+Coordinators need a world while they only take up what a log says: nothing happens in this one. A coordinator has one
+partition of its topic here. So every key is that partition's, whatever the number of partitions: a copied directory may
+lack some.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys and values as a person reads them: text, JSON, what a Schema Registry makes of them, or hex.
 
-What records of Kafka's own topics say, as JSON; and what of them is not to be shown.
+Records of Kafka's own topics are JSON, without what is not to be shown.
 """
 
 from __future__ import annotations

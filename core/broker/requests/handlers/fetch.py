@@ -4,10 +4,11 @@ Answers hold `FileRegion`s, which go out by sendfile: no record byte passes thro
 costs less to copy them. A request of a fetch session is read as the whole request that it stands for; its answer leaves
 out what the client knows.
 
-What a fetch that waits would get is counted by partition (`fetch_count.py`): records that come to one of a thousand
+What a fetch that waits would get is counted by partition (`FetchCount`): records that come to one of a thousand
 partitions cost a look at that one.
 
-What a fetch gets of one partition. Who fetches decides how far it reads, and whether this broker must lead:
+`FetchReader` reads what a fetch gets of one partition. Who fetches decides how far it reads, and whether this broker
+must lead:
 
     a consumer       what is committed, as its isolation level says, from version 11 on also where this broker follows
     another replica  all that the leader has, whatever is committed; the leader notes how far the replica is by it

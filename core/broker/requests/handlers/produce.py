@@ -3,13 +3,13 @@
 The answer waits for the disk if `flush.messages` says so. If a topic has batches opened, they are gone through in
 turns: a small one in the first.
 
-Remembers what usual Produce requests mean: one batch for one partition, acknowledged.
+`ProduceFastPath` remembers what usual Produce requests mean: one batch for one partition, acknowledged.
 
 A broker that wakes for each batch pays for every line of code that it touches, as the processor's caches hold others'
 by then. What a producer sends to a partition differs from one request to the next in the correlation id and the batch;
 all between is the same, byte for byte. So a request is decoded once, and what one of this kind meant is kept by these
 bytes, with its answer, which differs in three numbers. The next ones are met by their bytes, and handled by
-`handlers.produce.handle_remembered`.
+`handle_remembered`.
 """
 
 from __future__ import annotations
