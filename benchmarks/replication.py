@@ -23,7 +23,7 @@ from benchmarks.peers import Peer, PlogPeer, cpu_seconds, running, scratch_folde
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
-from core.broker.serving import event_loop
+from core.broker.serving import loop_tasks
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.broker_metadata import NewTopic
@@ -93,7 +93,7 @@ def main() -> None:
             topic_id, end_offset = fill(folder / PlogPeer.name, kilobytes * 1024, options.megabytes * 10**6)
             with running(folder, PlogPeer) as (leader,):
                 for _ in range(options.rounds):
-                    with scratch_folder() as other, event_loop.new_runner() as runner:
+                    with scratch_folder() as other, loop_tasks.new_runner() as runner:
                         ours, theirs, size_bytes = runner.run(follow(other, leader, topic_id, end_offset))
                     figures["follower"].append(ours / size_bytes * 1e9)
                     figures["leader"].append(theirs / size_bytes * 1e9)

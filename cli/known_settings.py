@@ -8,9 +8,9 @@ from contextlib import suppress
 from cli.options import say
 from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
 from core.common.config_def import KEPT_ONLY, ConfigResourceType
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
+from core.common.printable import did_you_mean
 
 
 def alter_settings(

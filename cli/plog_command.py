@@ -39,8 +39,8 @@ from typer.core import TyperCommand, TyperGroup
 from cli.data_location import level_of
 from cli.options import say
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 
 Targets = list[tuple[str, str]]
 """Which of our options (by its main name) or arguments (by its parameter's name) get which values."""

@@ -320,7 +320,7 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
     something else than it says. `shown` is how the message has its name.
     """
     from core.broker.config.broker_settings import BROKER_CONFIG
-    from core.common.did_you_mean import did_you_mean
+    from core.common.printable import did_you_mean
 
     own: Mapping[str, str] = {}
     if is_cluster:
@@ -384,8 +384,8 @@ class _BrokerThread(threading.Thread):
 
     def run(self) -> None:
         from core.broker.broker_server import BrokerServer
-        from core.broker.serving.event_loop import new_runner
         from core.broker.serving.loop_runtime import LoopRuntime
+        from core.broker.serving.loop_tasks import new_runner
 
         try:
             with new_runner() as runner:

@@ -105,7 +105,7 @@ def _node_row(node: QuorumNode, quorum: MetadataQuorum, end: int | None) -> Row:
 
 
 def _of_files(directory: Path, output: OutputFormat) -> int:
-    from core.cluster.controller.controller_history import read_controller_history
+    from core.cluster.description.directory_cluster import read_controller_history
 
     terms = read_controller_history(directory)
     if terms is None:

@@ -209,7 +209,7 @@ def _unsafe_of(needed: Sequence[PlannedUpdate]) -> list[PlannedUpdate]:
 def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
     """Says what follows from it, and gives what may be wrong with that; nothing if a safe downgrade is all."""
     from core.cluster.description.feature_args import features_of
-    from core.cluster.image.kafka_release import METADATA_VERSION_FEATURE
+    from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 
     raised = [one for one in needed if one.update.level > one.before]
     unsafe = _unsafe_of(needed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 

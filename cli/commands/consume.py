@@ -26,7 +26,7 @@ from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from core.pipeline.open_sink import Stdout
+    from core.pipeline.consume import Stdout
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -244,7 +244,7 @@ def consume(
 
 def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
     """Opens it for records in this format; `is_raw`: no byte is changed on a terminal, either."""
-    from core.pipeline.open_sink import Stdout
+    from core.pipeline.consume import Stdout
     from core.pipeline.pipes import widen
     from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE
 

@@ -12,8 +12,8 @@ import typer
 from cli.completion import complete_help
 from cli.help_pages import OTHER_NAMES, findings, page, page_names, title
 from cli.terminal import likes_colour
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

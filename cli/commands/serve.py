@@ -331,8 +331,8 @@ def _serve(
 ) -> None:
     from core.broker.broker_server import BrokerServer, without_collector
     from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
-    from core.broker.serving.event_loop import new_runner
     from core.broker.serving.loop_runtime import LoopRuntime
+    from core.broker.serving.loop_tasks import new_runner
 
     def check(image: MetadataImage, node_id: int) -> None:
         if not config.ignores_security:

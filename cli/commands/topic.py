@@ -16,8 +16,8 @@ from cli.table import Row
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
+    from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
     from core.cluster.description.replicated_partition import ReplicatedPartition
-    from core.cluster.description.topic_description import PartitionDescription, TopicDescription
     from core.common.errors import KafkaError
 
 app = typer.Typer(

@@ -17,8 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Region
 from textual.message import Message
 
-from cli.inspect.glyphs import Glyphs
-from cli.inspect.line_view import DIM, LineView
+from cli.inspect.line_view import DIM, Glyphs, LineView
 
 if TYPE_CHECKING:
     from core.view.bytes.byte_field import Field

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.style import Style
 
-from cli.inspect.looking_screen import LookingScreen
+from cli.inspect.screen import LookingScreen
 from cli.inspect.sparkline import sparkline
 from cli.inspect.table_view import Column, Row, TableView
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 
-from cli.inspect.glyphs import Glyphs, glyphs_of_terminal
 from cli.inspect.inspect_worker import InspectWorker, Job
+from cli.inspect.line_view import Glyphs, glyphs_of_terminal
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 from core.common.topic_partition import TopicPartition
 from core.view.target.inspect_target import InspectTarget, Opened

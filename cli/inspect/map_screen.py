@@ -14,10 +14,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.inspect_worker import InspectWorker, Job
-from cli.inspect.looking_screen import LookingScreen
 from cli.inspect.map_details import detail_lines
 from cli.inspect.map_legend import MAP_HELP, legend_text
 from cli.inspect.map_view import MapView
+from cli.inspect.screen import LookingScreen
 from cli.inspect.text_view import TextView
 from cli.progress import size_text
 from core.common.errors import PlogError

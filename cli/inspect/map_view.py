@@ -13,8 +13,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cli.inspect.glyphs import Glyphs, glyphs_of_terminal
-from cli.inspect.line_view import DIM, REVERSE
+from cli.inspect.line_view import DIM, REVERSE, Glyphs, glyphs_of_terminal
 from core.view.map.map_cell import Cell, MapWindow, Mark, Span
 from core.view.map.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Signs, Tone, signs_of
 

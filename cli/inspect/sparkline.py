@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cli.inspect.glyphs import Glyphs
+from cli.inspect.line_view import Glyphs
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str:

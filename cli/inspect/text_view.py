@@ -10,8 +10,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from cli.inspect.glyphs import Glyphs
-from cli.inspect.line_view import BOLD, LineView
+from cli.inspect.line_view import BOLD, Glyphs, LineView
 from core.common.printable import printable
 
 _NULL = Style.null()

@@ -11,8 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from cli.inspect.line_view import BAD
-from cli.inspect.looking_screen import LookingScreen
-from cli.inspect.screen import InspectScreen
+from cli.inspect.screen import InspectScreen, LookingScreen
 from cli.inspect.table_view import Column, Row, TableView, number_text
 from cli.progress import size_text
 from core.common.topic_partition import TopicPartition

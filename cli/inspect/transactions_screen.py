@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.line_view import BAD
-from cli.inspect.looking_screen import LookingScreen
+from cli.inspect.screen import LookingScreen
 from cli.inspect.table_view import Column, Row, TableView
 from core.common.clock import SystemClock
 from core.common.printable import printable

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.printable import did_you_mean
 
 Value = bool | int | float | str | list[str] | None
 Validator = Callable[[Value], str | None]

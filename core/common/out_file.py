@@ -3,6 +3,9 @@
 A regular file is written beside, as `FILE.partial`, synced, and renamed once it is whole: a run that fails leaves what
 was there before. What it wrote keeps the name `FILE.partial`, if that is anything. That file is locked meanwhile, so
 that no two runs write one file. A pipe or a device is written directly, and so is `/dev/stdout`, whatever it leads to.
+
+A file that is written from its beginning to its end by whoever wants a Python file, such as Arrow, through the seam
+that tests put another disk into.
 """
 
 from __future__ import annotations
@@ -14,10 +17,50 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from core.common.errors import AccessError
-from core.common.filesystem import access_error, sync_all
+from core.common.filesystem import File, FileSystem, access_error, sync_all
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+_BUFFER_BYTES = 1024 * 1024
+
+
+def open_sink(filesystem: FileSystem, path: Path) -> io.BufferedWriter:
+    """Makes a file for writing, which nobody else has. Closing it writes what is left, and syncs nothing. Raises
+    FileExistsError if something has the name, and the disk's OSError.
+    """
+    filesystem.make_file(path)
+    return io.BufferedWriter(_FileSink(filesystem.open_append(path, creates=False)), _BUFFER_BYTES)
+
+
+class _FileSink(io.RawIOBase):
+    """Owned by one task."""
+
+    def __init__(self, file: File) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        view = memoryview(data).cast("B")
+        self._file.write_at(view, self._position)
+        self._position += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
 
 _PLAIN_MODE = 0o666
 _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))

@@ -1,11 +1,17 @@
-"""Reads the records that a request asks for, and writes them to where it says."""
+"""Reads the records that a request asks for, and writes them to where it says.
+
+Opens the sink of a format: values, patterns (format_pattern.py) or envelopes as text; Arrow and Parquet as columns.
+
+The other formats than values need more libraries, and are imported when they are used.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy  # noqa: F401 - imported after the log's modules, it costs a short command 15 ms more
 
@@ -13,12 +19,12 @@ from core.client.net.read_options import DAMAGE_HINT
 from core.client.read.record_source import FindMore, Offsets, RecordSource
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
+from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
-from core.pipeline.open_sink import Stdout, make_sink, open_file_sink
 from core.pipeline.record_printer import ConsumeRun, RecordPrinter
-from core.pipeline.record_sink import PARQUET, Sink
+from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, PartitionRows, Sink, ValueSink
 from core.pipeline.record_stream import (
     Chunks,
     Step,
@@ -32,7 +38,83 @@ from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
+    from core.client.read.watermarks import Watermarks
     from core.pipeline.large_values import Joiner
+
+
+class Stdout(NamedTuple):
+    """Takes records that go into no file. On a terminal `is_escaped` says that no byte of theirs may drive it."""
+
+    sink: ByteSink
+    is_escaped: bool = False
+
+
+def open_file_sink(
+    format_: str,
+    path: Path,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    *,
+    is_endless: bool,
+    say: Callable[[str], None],
+) -> Sink:
+    """Opens a sink into a file; `watermarks` are those of the partitions that rows are of. A file that `is_endless` has
+    its name from its first record on, for whoever wants to see it grow; but for Parquet, which can't be read before its
+    end.
+
+    Raises UsageError for a format that does not exist, AccessError if the file can't be made.
+    """
+    file = OutFile(path)
+    try:
+        sink = make_sink(format_, file.file, watermarks)
+    except PlogError:
+        file.discard()
+        raise
+    return _FileSink(file, sink, grows=is_endless and format_ != PARQUET, say=say)
+
+
+def make_sink(
+    format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
+) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
+    """Makes a sink that writes to `out`. Raises UsageError for a format that does not exist."""
+    if format_ == VALUE:
+        return ValueSink(out)
+    if format_ == PARQUET:
+        from core.pipeline.arrow_sink import ParquetSink
+
+        return ParquetSink(out)
+    if format_ == ARROW:
+        from core.pipeline.arrow_sink import ArrowSink
+
+        return ArrowSink(out)
+    from core.pipeline.text_sink import TextSink, make_formatter
+
+    return TextSink(out, make_formatter(format_, watermarks, is_escaped=is_escaped))
+
+
+class _FileSink:
+    """Writes into a file by another sink."""
+
+    def __init__(self, file: OutFile, sink: Sink, *, grows: bool, say: Callable[[str], None]) -> None:
+        self._file = file
+        self._sink = sink
+        self._grows = grows
+        self._say = say
+
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        self._sink.write(page, order)
+        if self._grows:
+            self._file.put_in_place()
+
+    def close(self, *, is_whole: bool) -> None:
+        try:
+            self._sink.close(is_whole=is_whole)
+        except OSError:
+            self._file.discard()  # nobody can read it without its end
+            raise
+        kept = self._file.end(is_whole=is_whole)
+        if kept is not None:
+            self._say(f"what came before is in {kept}")
+
 
 _MOST_NAMED = 10
 """The most partitions that one line names."""

@@ -12,10 +12,16 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.classic_member import ClassicMember
 from core.client.read.cluster_source import ClusterSource
-from core.client.read.committed_offsets import CommittedOffsets, CoordinatorOffsets
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.read.group_consumer import GroupConsumer, Reset
-from core.client.read.group_membership import ConsumerMember, Membership, SoleMember, has_consumer_protocol
+from core.client.read.group_membership import (
+    CommittedOffsets,
+    ConsumerMember,
+    CoordinatorOffsets,
+    Membership,
+    SoleMember,
+    has_consumer_protocol,
+)
 from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError

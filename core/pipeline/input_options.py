@@ -15,8 +15,16 @@ from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.pipeline.input_format import InputFormat, TimestampUnit
 from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
-from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines
-from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser, read_raw
+from core.pipeline.line_parsers import (
+    Batch,
+    Parser,
+    Rows,
+    envelope_parser,
+    json_parser,
+    lines_parser,
+    parse_lines,
+    read_raw,
+)
 from core.pipeline.session import Session
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings

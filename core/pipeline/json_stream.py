@@ -24,8 +24,7 @@ import numpy as np
 
 from core.common.lenient_json import compact, describe_error, read_json
 from core.pipeline.input_lines import BadLineError, Chunk, Input, Lines, Quiet, read_chunks, utf16_error
-from core.pipeline.input_rows import Batch, Rows, rows_of
-from core.pipeline.line_parsers import json_parser
+from core.pipeline.line_parsers import Batch, Rows, json_parser, rows_of
 from core.pipeline.timestamp_field import TimestampField
 
 _LONGEST_CELL = 64 * 1024 * 1024

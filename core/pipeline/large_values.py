@@ -34,7 +34,7 @@ from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
 
 if TYPE_CHECKING:
-    from core.pipeline.input_rows import Rows
+    from core.pipeline.line_parsers import Rows
     from core.pipeline.record_stream import Chunk
     from core.records.columns import RecordColumns
 

@@ -27,7 +27,7 @@ from core.common.time_text import duration_text, time_text
 from core.common.user_function import load_function
 from core.pipeline.input_lines import BadLineError, Quiet
 from core.pipeline.input_options import InputOptions
-from core.pipeline.input_rows import OPEN, Batch, Rows
+from core.pipeline.line_parsers import OPEN, Batch, Rows
 from core.pipeline.session import Session
 from core.records.compression import CompressionType
 

@@ -13,7 +13,7 @@ from core.client.schemas.side_decoder import open_registry, side_decoder, side_e
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
-from core.pipeline.input_rows import Rows
+from core.pipeline.line_parsers import Rows
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
 from core.records.side_format import SideFormat, SideFormats

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from core.pipeline.input_lines import BadLineError, Input, Lines, read_chunks, read_lines
-from core.pipeline.input_rows import Batch, Parser, Rows, parse_lines, rows_of
 from core.pipeline.input_template import Template, TemplateError
+from core.pipeline.line_parsers import Batch, Parser, Rows, parse_lines, rows_of
 from core.records.byte_strings import ByteStrings
 from core.records.envelope import InputRecord
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 from core.security.client_security import (
     PLAINTEXT,
     BearerLogin,

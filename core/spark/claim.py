@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from core.common.errors import DirectoryLockedError
-from core.common.file_sink import open_sink
 from core.common.filesystem import FileSystem
+from core.common.out_file import open_sink
 
 STATE = "_plog"
 OWNER = "owner.json"

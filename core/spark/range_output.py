@@ -32,8 +32,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
-from core.common.file_sink import open_sink
 from core.common.filesystem import FileSystem, access_error
+from core.common.out_file import open_sink
 from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
 from core.spark.spilled_rows import SpilledRows

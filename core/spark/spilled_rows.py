@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
-from core.common.file_sink import open_sink
 from core.common.filesystem import FileSystem
+from core.common.out_file import open_sink
 
 
 class SpilledRows:

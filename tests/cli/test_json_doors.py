@@ -11,9 +11,8 @@ import pytest
 from core.common.errors import UsageError
 from core.pipeline import input_lines, json_stream
 from core.pipeline.input_lines import BadLineError
-from core.pipeline.input_rows import Batch, parse_lines
 from core.pipeline.json_stream import read_csv, read_json_values
-from core.pipeline.line_parsers import json_parser
+from core.pipeline.line_parsers import Batch, json_parser, parse_lines
 from tests.cli.conftest import ok
 from tests.support.server import call_plog
 

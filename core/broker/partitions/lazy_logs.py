@@ -23,7 +23,7 @@ from core.broker.partitions.storage_services import StorageServices
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.errors import PlogError
 from core.common.pending import Pending
-from core.common.stoppable_filesystem import StoppableFileSystem
+from core.common.shadow_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
 from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest

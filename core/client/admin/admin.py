@@ -14,7 +14,7 @@ from core.client.net.coordinator_connection import ensure_success
 from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
 from core.client.net.leader_retry import retry_while_leader_moves
 from core.client.net.read_options import METADATA_SECONDS
-from core.cluster.description.topic_description import PartitionDescription, TopicDescription
+from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
 from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError

@@ -10,9 +10,9 @@ from core.client.net.client_connection import ClientConnection
 from core.client.net.coordinator_connection import CoordinatorType, ensure_success, find_coordinator, patiently
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.leader_retry import retry_while_leader_moves
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 from core.common.properties_file import parse_properties
 from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known, is_heeded
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
 from core.client.net.connect_notice import ConnectNotice
-from core.common.did_you_mean import did_you_mean
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError, UnreachableAddressError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 

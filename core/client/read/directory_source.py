@@ -10,9 +10,9 @@ from functools import partial
 from core.client.net.read_options import DAMAGE_HINT, ReadOptions
 from core.client.read.record_source import FindMore, Offsets, offsets_from, waiting_text
 from core.client.read.watermarks import Watermarks
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.forensics.batch_location import find_file
 from core.forensics.directory_reader import DirectoryReader

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
-from core.client.read.committed_offsets import TRY_AGAIN, CommittedOffsets
 from core.client.read.consumer import Consumer
-from core.client.read.group_membership import Membership
+from core.client.read.group_membership import TRY_AGAIN, CommittedOffsets, Membership
 from core.client.read.watermarks import Watermarks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 
 _FORM = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'

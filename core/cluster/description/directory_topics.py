@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from core.cluster.description.topic_description import PartitionDescription, TopicDescription
+from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.image.metadata_log import read_metadata_image
 from core.cluster.image.single_broker import adoption_records, election_records, find_node_id, led_by_others
 from core.cluster.image.topics_from_folders import find_latest_epoch, find_topics
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.files.meta_properties import read_meta_properties
 from core.files.partition_metadata_file import find_topic_id

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from core.cluster.description.cluster_description import ClusterDescription
 from core.cluster.image.feature_levels import MEMBERS_FEATURES, FeatureUpdate, Levels, UpgradeType
-from core.common.did_you_mean import did_you_mean
 from core.common.errors import UsageError
+from core.common.printable import did_you_mean
 
 ALL = "all"
 """Every feature, each at the highest level that all brokers support."""

@@ -10,8 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 
 from core.cluster.image.broker_metadata import NewTopic
-from core.cluster.image.feature_levels import SUPPORTED_FEATURES, FeatureUpdate, ensure_may_be, refusal
-from core.cluster.image.kafka_release import METADATA_VERSION_FEATURE
+from core.cluster.image.feature_levels import (
+    METADATA_VERSION_FEATURE,
+    SUPPORTED_FEATURES,
+    FeatureUpdate,
+    ensure_may_be,
+    refusal,
+)
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_log import MetadataLog

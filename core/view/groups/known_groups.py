@@ -25,9 +25,9 @@ from core.client.admin.group_admin import (
 from core.client.net.kafka_client import KafkaClient, TopicInfo
 from core.client.read.offset_reset import offset_rows
 from core.common.clock import Clock, SystemClock
-from core.common.did_you_mean import did_you_mean
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState
 from core.coordinator.consumer_group import ConsumerGroup

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 import cli.inspect.bytes_screen
 from cli.inspect.bytes_screen import BytesScreen
-from cli.inspect.glyphs import ASCII
+from cli.inspect.line_view import ASCII
 from cli.inspect.records_screen import RecordsScreen
 from core.inspector.check.findings import Code
 from core.inspector.check.verify import verify

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cli.inspect.glyphs import ASCII, UNICODE
 from cli.inspect.groups_screen import CommitsScreen, GroupScreen, GroupsScreen
+from cli.inspect.line_view import ASCII, UNICODE
 from cli.inspect.records_screen import RecordsScreen
 from cli.inspect.sparkline import sparkline
 from core.common.topic_partition import TopicPartition

@@ -13,7 +13,7 @@ from textual import events
 
 from cli.findings_out import finding_text
 from cli.inspect import map_screen
-from cli.inspect.glyphs import ASCII, UNICODE
+from cli.inspect.line_view import ASCII, UNICODE
 from cli.inspect.map_details import detail_lines
 from cli.inspect.map_screen import MapScreen
 from cli.inspect.map_view import LABEL_WIDTH

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 from textual.pilot import Pilot
 
-from cli.inspect import looking_screen
+from cli.inspect import screen
 from cli.inspect.app import InspectApp
-from cli.inspect.glyphs import ASCII, UNICODE, Glyphs
+from cli.inspect.line_view import ASCII, UNICODE, Glyphs
 from core.common.clock import SystemClock
 from tests.cli.inspect.support import opened, press, settled
 from tests.support.golden import GOLDEN
@@ -69,7 +69,7 @@ FIRST = {"partitions", "records", "gap", "map_damaged_ascii", "bytes_narrow", "p
 )
 def test_a_screen_looks_as_it_did(picture: Picture, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
-    monkeypatch.setattr(looking_screen, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(screen, "LOOK_SECONDS", 3600.0)
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: 1_800_000_000_000)
     monkeypatch.delenv("NO_COLOR", raising=False)
     app = InspectApp(opened(picture.place), glyphs=picture.glyphs)

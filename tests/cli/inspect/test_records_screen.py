@@ -490,7 +490,7 @@ async def test_what_a_log_holds_after_its_last_record_is_noted() -> None:
 @pytest.mark.longer
 @with_loop
 async def test_without_unicode_nothing_else_is_drawn() -> None:
-    from cli.inspect.glyphs import ASCII
+    from cli.inspect.line_view import ASCII
 
     async with inspecting(f"{DAMAGED}@20", glyphs=ASCII) as pilot:
         for keys in ((), ("question_mark",), ("escape", "y"), ("escape", "colon"), ("escape", "enter")):

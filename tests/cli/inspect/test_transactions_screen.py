@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.inspect.glyphs import ASCII
+from cli.inspect.line_view import ASCII
 from cli.inspect.records_screen import RecordsScreen
 from cli.inspect.transactions_screen import TransactionsScreen
 from core.common.topic_partition import TopicPartition

@@ -11,11 +11,10 @@ import pytest
 from core.client.admin.admin import Admin, ConfigValue
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, UsageError
-from core.pipeline.consume import consume
+from core.pipeline.consume import Stdout, consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
 from core.pipeline.input_options import InputOptions
-from core.pipeline.open_sink import Stdout
 from core.pipeline.produce import WriterOptions, produce
 from core.pipeline.session import Session
 

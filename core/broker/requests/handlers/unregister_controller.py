@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Needs, ServedApi
 from core.broker.requests.services import Services
-from core.cluster.image.kafka_release import METADATA_VERSION_FEATURE
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 from core.common.error_code import ErrorCode
 from core.protocol.schema.unregister_controller import (
     UNREGISTER_CONTROLLER,

@@ -23,7 +23,7 @@ from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_check
 from core.files.file_names import CLEAN_SHUTDOWN, OFFSET_CHECKPOINTS, RECOVERY_POINT_CHECKPOINT
 from core.log import log_manager
 from core.log.log_loader import LoadedLog
-from core.log.offset_checkpoints import OffsetCheckpoints
+from core.log.log_manager import OffsetCheckpoints
 from core.protocol.frame import encode_request
 from core.protocol.primitives import Piece
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState

@@ -14,7 +14,7 @@ import pytest
 
 from core.broker.replication import peer_connection
 from core.broker.replication.peer_connection import PeerConnection
-from core.broker.serving import event_loop
+from core.broker.serving import loop_tasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -43,7 +43,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
-    with asyncio.Runner() if request.param == "asyncio" else event_loop.new_runner() as runner:
+    with asyncio.Runner() if request.param == "asyncio" else loop_tasks.new_runner() as runner:
         yield runner
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from core.broker.replication import replica_fetcher
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
-from core.broker.serving import event_loop
+from core.broker.serving import loop_tasks
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.directory_metadata import DirectoryMetadata
@@ -151,7 +151,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    with event_loop.new_runner() as runner:
+    with loop_tasks.new_runner() as runner:
         yield runner
 
 

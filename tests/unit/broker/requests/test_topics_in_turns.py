@@ -21,7 +21,7 @@ from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.files.partition_metadata_file import read_partition_metadata
-from core.log import offset_checkpoints
+from core.log import log_manager
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
@@ -258,13 +258,13 @@ def test_checkpoints_are_written_once_a_topic(broker: SteeredNode, monkeypatch: 
     broker.services.log_manager.checkpoints.write_high_watermarks()
     broker.services.topics.delete("t")
     written: list[Path] = []
-    write = offset_checkpoints.write_offset_checkpoint
+    write = log_manager.write_offset_checkpoint
 
     def count(path: Path, *rest: Any) -> None:
         written.append(path)
         write(path, *rest)
 
-    monkeypatch.setattr(offset_checkpoints, "write_offset_checkpoint", count)
+    monkeypatch.setattr(log_manager, "write_offset_checkpoint", count)
     add_topic(broker, "t", PARTITIONS)
     names = sorted(path.name for path in written)
     assert names == ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
@@ -283,7 +283,7 @@ def test_a_disk_that_refuses_to_forget_what_it_knew(broker: SteeredNode, monkeyp
     def refuse(path: Path, *_rest: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(offset_checkpoints, "write_offset_checkpoint", refuse)
+    monkeypatch.setattr(log_manager, "write_offset_checkpoint", refuse)
     add_topic(broker, "t", 2)
     assert list(broker.services.log_manager.offline) == [TopicPartition("t", number) for number in range(2)]
     monkeypatch.undo()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from core.broker.requests import fair_scheduler
 from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.request_dispatcher import RequestDispatcher
-from core.broker.serving import connection, event_loop, socket_server
+from core.broker.serving import connection, loop_tasks, socket_server
 from core.broker.serving.connection import Connection
 from core.broker.serving.connection_memory import ConnectionMemory
 from core.broker.serving.receive_buffers import ReceiveBuffers
@@ -646,7 +646,7 @@ def test_who_is_gone_with_his_last_bytes_holds_no_connection(
                 client.close()
             await until(lambda: server.accepted_connections == 3 and not server.open_connections)
 
-    with event_loop.new_runner() as runner:
+    with loop_tasks.new_runner() as runner:
         runner.run(come_and_go())
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from core.broker.serving.event_loop import new_runner
+from core.broker.serving.loop_tasks import new_runner
 
 
 def loop_module() -> str:

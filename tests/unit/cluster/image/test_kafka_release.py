@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 
-from core.cluster.image.kafka_release import METADATA_VERSION_FEATURE, find_release
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE, find_release
 from tests.support.for_each import for_each
 from tests.support.oracle import KAFKA_VERSION, fetched_libs, requires_kafka
 

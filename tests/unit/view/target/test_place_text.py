@@ -6,7 +6,7 @@ import pytest
 
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.view.target.place_text import Place, parse_place
+from core.view.target.inspect_target import Place, parse_place
 from tests.support.for_each import for_each
 
 TOPICS = {"flights": [0, 1, 2], "a-1": [0], "a": [0, 1], "only-7": [3]}
