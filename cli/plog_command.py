@@ -11,9 +11,6 @@ Defaults stand in `config.toml` in the platform's folder for settings, `plog/` (
     bootstrap-server = "broker:9092"
     max-expansion = "256M"              # plog --max-expansion
 
-    [consume]                           # of one command
-    format = '%o %k %s\\n'
-
     [profile.prod.topic.create]         # the same, with plog --profile prod
     set = ["retention.ms=-1"]
 

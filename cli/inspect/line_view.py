@@ -3,7 +3,7 @@
 Textual's own lists keep a widget, or at least a row, for each line, which a log is too large for. Here `top` is the
 number of the first line on the screen, and `render_line` asks `line` for those that fit.
 
-The characters that screens draw with: those of Unicode, or plain ASCII for terminals that show no others.
+`Glyphs` are the characters that screens draw with: those of Unicode, or plain ASCII for terminals that show no others.
 """
 
 from __future__ import annotations

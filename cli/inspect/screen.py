@@ -1,6 +1,6 @@
 """What every screen of `plog inspect` has: a title, a body, a line for what is going on, and the keys.
 
-A screen that looks again every two seconds while it is seen, in a thread of its own.
+`LookingScreen` looks again every two seconds while it is seen, in a thread of its own.
 """
 
 from __future__ import annotations

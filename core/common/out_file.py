@@ -4,8 +4,8 @@ A regular file is written beside, as `FILE.partial`, synced, and renamed once it
 was there before. What it wrote keeps the name `FILE.partial`, if that is anything. That file is locked meanwhile, so
 that no two runs write one file. A pipe or a device is written directly, and so is `/dev/stdout`, whatever it leads to.
 
-A file that is written from its beginning to its end by whoever wants a Python file, such as Arrow, through the seam
-that tests put another disk into.
+`open_sink` opens a file that is written from its beginning to its end by whoever wants a Python file, such as Arrow,
+through the seam that tests put another disk into.
 """
 
 from __future__ import annotations

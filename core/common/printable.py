@@ -1,7 +1,4 @@
-"""Makes text and bytes of others fit for a terminal: a peer's error message, names in a certificate, records.
-
-Guesses the name that somebody meant.
-"""
+"""Makes text and bytes of others fit for a terminal (error messages, records), and guesses the name that was meant."""
 
 from __future__ import annotations
 

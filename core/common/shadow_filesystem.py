@@ -4,7 +4,7 @@ A link is replaced by a file of the shadow's own when it is first written to (co
 is a link. So an engine that finishes, repairs and notes things down as it opens a folder can open one that must stay as
 it is, on a disk that may not even be writable.
 
-A file system that refuses from one moment on, so that long work on files ends soon in another thread.
+`StoppableFileSystem` refuses from one moment on, so that long work on files ends soon in another thread.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A log directory (one of Kafka's `log.dirs`) and the partition logs in it.
 
     meta.properties  .lock  .kafka_cleanshutdown            whose it is; taken; left cleanly
-    *-checkpoint                                            see `offset_checkpoints.py`
+    *-checkpoint                                            see below
     <topic>-<partition>/                                    the logs
 
 One log that cannot be opened does not keep the others from serving: it is offline, with the reason
 (org.apache.kafka.storage.internals.log.LogManager).
 
-The checkpoints of a log directory: for each of its logs an offset that the next start goes on from.
+A log directory has checkpoints: for each of its logs an offset that the next start goes on from.
 
     recovery-point-offset-checkpoint     up to where each log is safe on the disk
     log-start-offset-checkpoint          where each log begins, where that is not offset 0

@@ -1,6 +1,7 @@
 """Reads the records that a request asks for, and writes them to where it says.
 
-Opens the sink of a format: values, patterns (format_pattern.py) or envelopes as text; Arrow and Parquet as columns.
+The sinks of formats are values, patterns (format_pattern.py) or envelopes as text; Arrow and Parquet as
+columns.
 
 The other formats than values need more libraries, and are imported when they are used.
 """

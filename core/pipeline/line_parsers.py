@@ -1,6 +1,6 @@
 """Makes columns of lines: values, JSON, envelopes; or of whole inputs.
 
-Holds records of the input as columns for the producer.
+`Rows` are these columns.
 """
 
 from __future__ import annotations

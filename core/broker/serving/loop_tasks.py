@@ -1,6 +1,6 @@
-"""Tasks of the event loop that somebody has begun and must not leave behind.
+"""The loop that a broker runs in, and tasks of it that somebody has begun and must not leave behind.
 
-The loop that a broker runs in: uvloop's where its wheel is, as it is on Linux and macOS, asyncio's elsewhere.
+The loop is uvloop's where its wheel is, as it is on Linux and macOS, asyncio's elsewhere.
 """
 
 from __future__ import annotations

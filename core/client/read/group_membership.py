@@ -4,10 +4,8 @@
 `SoleMember` stands for one if nobody else can be in the group. A static member (KIP-345), one with a
 `group_instance_id`, keeps its partitions over a restart: it goes without leaving for good.
 
-What a group has committed, wherever that is kept: how far it has read its partitions.
-
-`CoordinatorOffsets` asks the group's coordinator. Groups of ZooKeeper keep them there (core/zookeeper), behind the same
-two methods.
+What a group has committed, wherever that is kept, says how far it has read its partitions. `CoordinatorOffsets` asks
+the group's coordinator. Groups of ZooKeeper keep them there (core/zookeeper), behind the same two methods.
 """
 
 from __future__ import annotations

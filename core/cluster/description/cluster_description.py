@@ -1,7 +1,4 @@
-"""What is known of a cluster, whether from its brokers or from its files.
-
-What is known of a topic, whoever reports it: a broker, or the files of a directory.
-"""
+"""What is known of a cluster and of its topics, whoever reports it: brokers, or the files of a directory."""
 
 from __future__ import annotations
 

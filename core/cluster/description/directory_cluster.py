@@ -1,6 +1,6 @@
 """The cluster of which a data directory was a broker's, as its files have it.
 
-Who has been the controller, as a metadata log has it: each leader of the quorum begins with a LeaderChange.
+A metadata log says who was the controller: each leader of the quorum begins with a LeaderChange.
 """
 
 from __future__ import annotations

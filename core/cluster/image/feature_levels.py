@@ -3,7 +3,7 @@
 A broker supports a range of levels of a feature. The cluster finalizes one level of it, which each broker then works
 at; 0 is the level of a feature that is not finalized.
 
-Which release of Kafka a broker is of, as far as its features tell: no request asks for that.
+They tell which release of Kafka a broker is of; no request asks for that.
 """
 
 from __future__ import annotations

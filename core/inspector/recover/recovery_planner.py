@@ -4,13 +4,12 @@ Salvage, the default: damaged bytes are taken out of their segment, every sound 
 log ends where the first damage begins. With fixed bits: a batch that one known byte makes sound again is kept. Whatever
 stands beside the logs is made again from them.
 
-Decides what a recovery does about transactions whose end is lost: it writes their markers again.
-
-A marker is what every reader of committed records goes by, Kafka's clients too: they hide a producer's records from the
-first aborted one up to its next abort marker. A transaction whose marker is gone would be ended by the next marker of
-its producer, or never. If it is proven how it ended (`core.forensics.transaction_resolution`), a marker that says so
-takes an offset that was lost; indexes and snapshots can then be made again from the log, by whoever does it. If it is
-not proven, but the transaction is over, its records can only be shown or hidden: the user decides (`--accept-visible`).
+Of transactions whose end is lost the markers are written again. A marker is what every reader of committed records goes
+by, Kafka's clients too: they hide a producer's records from the first aborted one up to its next abort marker. A
+transaction whose marker is gone would be ended by the next marker of its producer, or never. If it is proven how it
+ended (`core.forensics.transaction_resolution`), a marker that says so takes an offset that was lost; indexes and
+snapshots can then be made again from the log, by whoever does it. If it is not proven, but the transaction is over, its
+records can only be shown or hidden: the user decides (`--accept-visible`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `plog inspect` looks at: the files of a data directory, or a server's topics.
 
-Places in logs, as people type them: `flights:2@2013-01-15`.
+People type places in logs so: `flights:2@2013-01-15`.
 
 TOPIC            the topic's first partition
 TOPIC:P, TOPIC-P that partition; `-P` only if no topic is called so
