@@ -29,8 +29,7 @@ from core.forensics.missing_offsets import HoleReason, explain_holes
 from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.truncated_segments import find_truncated_segment, keep_proof
 from core.log.damaged_ranges import DamagedRanges
-from core.log.log_segment import LogSegment
-from core.log.log_segments import LogSegments
+from core.log.log_segment import LogSegment, LogSegments
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.records.batches import stated_offset

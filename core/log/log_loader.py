@@ -65,12 +65,10 @@ from core.forensics.truncated_tails import cut_off_path, lost_end_path
 from core.index.offset_index import OffsetPosition
 from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
-from core.log.log_segment import LogSegment
-from core.log.log_segments import LogSegments
+from core.log.log_segment import ListedSegment, LogSegment, LogSegments
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
-from core.log.segment_files import ListedSegment
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
 from core.records.batches import CURRENT_MAGIC

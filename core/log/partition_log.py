@@ -35,8 +35,7 @@ from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damaged_ranges import DamagedRanges
 from core.log.follower_append import out_of_order, read_fetched, run_from
-from core.log.log_segment import LogSegment
-from core.log.log_segments import LogSegments
+from core.log.log_segment import LogSegment, LogSegments
 from core.log.log_validator import CheckedBatch, validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
 from core.log.producer_state import BatchMetadata, CompletedTransaction

@@ -26,7 +26,7 @@ from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
 if TYPE_CHECKING:
-    from core.log.log_segments import LogSegments
+    from core.log.log_segment import LogSegments
 
 _MOST_AWAITED = 1000
 """Producers whose transactions are about to begin; of more, which came first is forgotten."""

@@ -16,8 +16,7 @@ from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damaged_ranges import DamagedRanges, log_damage
-from core.log.log_segment import LogSegment
-from core.log.log_segments import LogSegments
+from core.log.log_segment import LogSegment, LogSegments
 from core.log.producer_state import CompletedTransaction
 from core.log.producer_state_manager import ProducerStateManager, rebuild_producer_state
 from core.records.record_batch import RecordBatch
