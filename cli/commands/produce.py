@@ -25,7 +25,7 @@ from cli.options import (
 )
 from cli.output import OutputFormat, write_rows
 from core.common.errors import UsageError
-from core.pipeline.input_format import InputFormat, TimestampUnit
+from core.pipeline.timestamp_field import InputFormat, TimestampUnit
 
 if TYPE_CHECKING:
     from core.pipeline.produce import PartitionReport

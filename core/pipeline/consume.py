@@ -80,11 +80,11 @@ def make_sink(
     if format_ == VALUE:
         return ValueSink(out)
     if format_ == PARQUET:
-        from core.pipeline.arrow_sink import ParquetSink
+        from core.pipeline.arrow_text import ParquetSink
 
         return ParquetSink(out)
     if format_ == ARROW:
-        from core.pipeline.arrow_sink import ArrowSink
+        from core.pipeline.arrow_text import ArrowSink
 
         return ArrowSink(out)
     from core.pipeline.text_sink import TextSink, make_formatter

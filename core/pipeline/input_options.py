@@ -13,7 +13,6 @@ import numpy as np
 
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
-from core.pipeline.input_format import InputFormat, TimestampUnit
 from core.pipeline.input_lines import Input, dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
 from core.pipeline.line_parsers import (
     Batch,
@@ -26,7 +25,7 @@ from core.pipeline.line_parsers import (
     read_raw,
 )
 from core.pipeline.session import Session
-from core.pipeline.timestamp_field import TimestampField
+from core.pipeline.timestamp_field import InputFormat, TimestampField, TimestampUnit
 from core.records.byte_strings import ByteStrings
 from core.records.record import encode_headers, read_headers
 from core.records.side_format import PLAIN, SideFormat, SideFormats
@@ -133,8 +132,7 @@ class InputOptions:
             return read_csv(self.inputs, self.key_field, self._timestamp_field(say), linger_s)
         template = _LENGTH_PREFIXED if self.format is InputFormat.length_prefixed else self.template
         if template is not None:
-            from core.pipeline.input_template import Template
-            from core.pipeline.template_reader import read_by_template
+            from core.pipeline.input_template import Template, read_by_template
 
             return read_by_template(self.inputs, Template(template), linger_s)
         delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"

@@ -1,4 +1,7 @@
-"""Makes the milliseconds of a record's timestamp of what stands in the field of `--timestamp-field`."""
+"""Makes the milliseconds of a record's timestamp of what stands in the field of `--timestamp-field`.
+
+`InputFormat` names how records stand in the input.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,33 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal
+from enum import StrEnum
 from typing import Any
 
 from core.common.time_text import parse_iso_time
-from core.pipeline.input_format import TimestampUnit
 from core.pipeline.input_lines import BadLineError
+
+
+class InputFormat(StrEnum):
+    """`json` and `ndjson` are other names of `envelope`."""
+
+    lines = "lines"
+    envelope = "envelope"
+    raw = "raw"
+    json = "json"
+    ndjson = "ndjson"
+    csv = "csv"
+    length_prefixed = "length-prefixed"
+
+
+class TimestampUnit(StrEnum):
+    """What the numbers of a field with timestamps count."""
+
+    s = "s"
+    ms = "ms"
+    us = "us"
+    ns = "ns"
+
 
 _NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?", re.ASCII)
 _EXACT = Context(prec=100, rounding=ROUND_FLOOR)

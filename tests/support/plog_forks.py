@@ -17,7 +17,7 @@ from typing import Any
 
 _MODULES = (
     "cli.main",
-    "core.pipeline.arrow_sink",
+    "core.pipeline.arrow_text",
     "core.pipeline.text_sink",
     "core.pipeline.produce",
     "core.pipeline.consume",

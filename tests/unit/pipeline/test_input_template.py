@@ -18,9 +18,8 @@ from core.pipeline import input_lines
 from core.pipeline.arrow_text import whole
 from core.pipeline.format_pattern import pattern_formatter
 from core.pipeline.input_lines import BadLineError
-from core.pipeline.input_template import Template
+from core.pipeline.input_template import Template, read_by_template
 from core.pipeline.line_parsers import OPEN, Batch
-from core.pipeline.template_reader import read_by_template
 from core.records.columns import decode_columns
 from core.records.record import Headers, Record, read_headers
 from core.records.record_batch import RecordBatch
