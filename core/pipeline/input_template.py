@@ -15,7 +15,7 @@ With a length in front a field may hold anything; -1 is null. Lengths are digits
 Braces say how a field is written: keys and values `{hex} {base64} {json}`, numbers `{big64} .. {little8}` and `{hex}`;
 `%T{strftime[FMT]}`, UTC. Headers are `name=value`, a comma between; `%h{%k: %v;}` is a pattern for each.
 
-`TemplateReader` makes columns of records that stand in the input so.
+`read_by_template` makes columns of records that stand in the input so.
 """
 
 from __future__ import annotations
