@@ -62,8 +62,8 @@ def _checks(log: LogReport) -> list[str]:
     from cli.report.trouble import findings_section, gaps_section
 
     parts = [findings_section(log.findings)]
-    if log.picture is not None and (log.picture.window.cells or log.picture.notes):
-        parts.append(section("Map", map_svg(log.picture)))
+    if log.map is not None and (log.map.size_bytes or log.map.notes):
+        parts.append(section("Map", map_svg(log.map)))
     elif log.problem:
         parts.append(section("Map", paragraph(log.problem)))
     if log.gaps is not None:

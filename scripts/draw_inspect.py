@@ -49,7 +49,7 @@ PICTURES = (
     Picture("records", ("data", "flights:2@700"), ("slash", '>value.dest == "SFO"', "down", "down")),
     Picture("topics", ("data",)),
     Picture("record", ("data", "flights:2@700"), ("enter",)),
-    Picture("map", ("txn_multisegment-0/",), ("m",)),
+    Picture("map", ("damaged/c_bitflip_middle-0/",), ("m", "v", "escape", "n")),
     Picture("bytes", ("txn_multisegment-0/",), ("b", "tab", "tab", "tab", "tab", "tab", "tab")),
     Picture("verify", ("damaged",), ("v",)),
     Picture("groups", ("data",), ("g", "enter")),

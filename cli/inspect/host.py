@@ -18,6 +18,7 @@ from core.common.topic_partition import TopicPartition
 from core.view.target.inspect_target import InspectTarget, Opened
 
 if TYPE_CHECKING:
+    from core.inspector.check.findings import Finding
     from core.pipeline.schemas import Schemas
 
 _CSS = """
@@ -63,8 +64,8 @@ class InspectHost(App[None]):
         self.jobs_begun = 0
         self.bug: Exception | None = None
         """What ended the app, if that was a mistake of ours."""
-        self.findings: dict[TopicPartition, int] = {}
-        """How many findings the last check of a partition had, for those that were checked."""
+        self.findings: dict[TopicPartition, list[Finding]] = {}
+        """What the last check of a partition found, for those that were checked."""
         self.opened = opened
         self._schemas_url = schemas
         self._schemas: Schemas | None = None

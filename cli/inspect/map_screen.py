@@ -1,113 +1,224 @@
-"""The map of a partition: its segments to scale, and what is where in them."""
+"""The map of a partition: its segments as a strip to scale, and what is known to be damaged or open in them."""
 
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Static
 
-from cli.inspect.inspect_worker import InspectWorker, Job
-from cli.inspect.map_details import detail_lines
-from cli.inspect.map_legend import MAP_HELP, legend_text
-from cli.inspect.map_view import MapView
+from cli.findings_out import finding_text
+from cli.inspect.inspect_worker import Job
+from cli.inspect.line_view import BAD, BOLD, DIM, REVERSE, Glyphs
 from cli.inspect.screen import LookingScreen
-from cli.inspect.text_view import TextView
+from cli.inspect.text_view import TextLine, TextView
 from cli.progress import size_text
 from core.common.errors import PlogError
-from core.common.time_text import duration_text
+from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
-from core.view.map.map_cell import CellDetails, MapWindow, Mark, Span
+from core.view.figures.partition_map import MapCell, MapSegment, PartitionMap, SegmentFacts, Sign, read_map
 
 if TYPE_CHECKING:
-    from core.view.files.checking import CheckProgress
-    from core.view.map.map_account import MapAccount
-    from core.view.map.partition_map import PartitionMap
+    from core.inspector.check.findings import Finding
 
-_MOST_UNASKED = 64 * 1024 * 1024
-"""Logs that are smaller are read as a whole at once."""
-_SHOW_SECONDS = 0.5
-
-
-class _Picture(NamedTuple):
-    """What the map's thread found: a window, and what is known of its cell that holds byte `at` of the axis."""
-
-    window: MapWindow
-    marks: list[Mark]
-    size_bytes: int
-    notes: list[str]
-    details: CellDetails | None
-    at: int
+LABEL_WIDTH = 14
+_MOST_LISTED = 20
+_MILD = Style(color="yellow")
+_STYLES = {Sign.UNKNOWN: DIM, Sign.NONE: DIM, Sign.OPEN: _MILD, Sign.WARNING: _MILD, Sign.ERROR: BAD}
+_LEGEND = "X damage  w warning  o open  ? not looked for"
 
 
-def _count_text(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+class MapView(Widget, can_focus=True):
+    """Draws the map in as many cells as fit; the cursor is at a byte of it, in segment `number`."""
+
+    DEFAULT_CSS = "MapView { height: 6; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "step(-1)", "Left", show=False),
+        Binding("right,l", "step(1)", "Right", show=False),
+        Binding("up,k", "segment(-1)", "Segment before", show=False),
+        Binding("down,j", "segment(1)", "Next segment", show=False),
+        Binding("home", "edge(0)", "Beginning", show=False),
+        Binding("end", "edge(1)", "End", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+
+    class Moved(Message):
+        """The cursor came to another place, or what is there changed."""
+
+    class Chosen(Message):
+        """Enter was pressed on a place, or it was clicked a second time."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="map")
+        self.glyphs = glyphs
+        self.text_when_empty = "reading"
+        self.of: PartitionMap | None = None
+        self.number = 0
+        self.position = 0
+        self._cells: list[MapCell] = []
+        self._cells_width = 0
+
+    @property
+    def segment(self) -> MapSegment | None:
+        """The cursor's; None if there is none."""
+        return self.of.segments[self.number] if self.of is not None and self.of.segments else None
+
+    @property
+    def cells(self) -> list[MapCell]:
+        width = max(self.size.width - LABEL_WIDTH - 1, 1)
+        if self.of is not None and self._cells_width != width:
+            self._cells_width, self._cells = width, self.of.cells(width)
+        return self._cells
+
+    @property
+    def cell(self) -> int:
+        """The number of the cursor's cell."""
+        return max(bisect_right(self.cells, self.position, key=lambda cell: cell.start) - 1, 0)
+
+    def show(self, of: PartitionMap) -> None:
+        """Shows another map, with the cursor at the same byte of the same segment, if that is still there."""
+        here, number, position = self.segment, 0, 0
+        bases = [one.base_offset for one in of.segments]
+        if here is not None and here.base_offset in bases:
+            number = bases.index(here.base_offset)
+            position = of.segments[number].start + self.position - here.start
+        self.of, self._cells_width = of, 0
+        self.go_to(number, position)
+
+    def go_to(self, number: int, position: int) -> None:
+        """Puts the cursor at a byte of the map, in that segment."""
+        if self.of is not None:
+            self.number = max(min(number, len(self.of.segments) - 1), 0)
+            segment = self.segment
+            self.position = 0 if segment is None else max(min(position, segment.end - 1), segment.start)
+            self.refresh()
+            self.post_message(self.Moved())
+
+    def _go_to_cell(self, number: int) -> None:
+        if 0 <= number < len(self.cells):
+            self.go_to(self.cells[number].first, self.cells[number].start)
+
+    # --- drawing
+
+    def render_line(self, y: int) -> Strip:
+        cells, here = self.cells, self.cell
+        if not cells:
+            segments = [Segment(f" {self.text_when_empty}" if y == 0 else "", DIM)]
+        else:
+            label, drawn = (
+                ("offsets", [Segment(self._offsets(cells), DIM)]),
+                ("segments", [Segment("".join(map(self._bar, cells)))]),
+                ("damage", _drawn((cell.damage for cell in cells), here)),
+                ("transactions", _drawn((cell.open for cell in cells), here)),
+                ("", [Segment(" " * here + self.glyphs.up, BOLD)]),
+                ("", [Segment(_LEGEND, DIM)]),
+            )[y]
+            segments = [Segment(f" {label:<{LABEL_WIDTH - 1}}", DIM), *drawn]
+        style = self.rich_style
+        return Strip(segments).adjust_cell_length(self.size.width, style).apply_style(style)
+
+    def _offsets(self, cells: list[MapCell]) -> str:
+        """Writes where segments begin, as far as there is room."""
+        assert self.of is not None, "the cells are its"
+        text, before = "", -1
+        for number, cell in enumerate(cells):
+            label = f"{self.glyphs.column}{self.of.segments[cell.first].base_offset:,}"
+            is_free = number >= len(text) + (number > 0) and number + len(label) <= len(cells)
+            if cell.first != before and is_free:
+                text, before = text.ljust(number) + label, cell.first
+        return text
+
+    def _bar(self, cell: MapCell) -> str:
+        """Neighbours differ in shade."""
+        return self.glyphs.column if cell.last > cell.first else (self.glyphs.full, self.glyphs.shade)[cell.first % 2]
+
+    # --- moving
+
+    def action_step(self, cells: int) -> None:
+        self._go_to_cell(self.cell + cells)
+
+    def action_segment(self, segments: int) -> None:
+        if self.of is not None and self.number + segments < len(self.of.segments):
+            self.go_to(self.number + segments, 0)
+
+    def action_edge(self, end: int) -> None:
+        """Goes to the log's beginning, or its last byte."""
+        if self.of is not None:
+            self.go_to(len(self.of.segments) * end, self.of.size_bytes * end)
+
+    def action_choose(self) -> None:
+        if self.segment is not None:
+            self.post_message(self.Chosen())
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        number = event.x - LABEL_WIDTH
+        if number == self.cell:
+            self.action_choose()
+        else:
+            self._go_to_cell(number)
+
+
+def _drawn(signs: Iterable[Sign], here: int) -> Iterator[Segment]:
+    """Draws neighbours of one sign as one, but for the cursor's."""
+    for (sign, is_cursor), some in groupby((sign, number == here) for number, sign in enumerate(signs)):
+        yield Segment(sign.value * len(list(some)), _STYLES[sign] + REVERSE if is_cursor else _STYLES[sign])
 
 
 class MapScreen(LookingScreen):
     """Shows one partition's folder."""
 
-    HELP = MAP_HELP
+    HELP = """
+The segments of the log from left to right, to scale in bytes, with the offset that each begins with. Neighbours differ
+in shade; a thin bar stands for several segments that are too small to be told apart.
+
+Below is what is known to be damaged: X, or w for a warning. It is what the folder and a broker's notes show, until v
+has run plog verify, which reads the whole log; a question mark says that nobody has looked. The next row shows
+transactions that are open at the log's end, from where they begin: o. Readers of committed records get nothing from
+there on.
+"""
     KEYS = (
-        ("left, right", "the cell before, the next one"),
-        ("+, -, up, down", "zoom in, zoom out; the wheel does so, too"),
-        ("0", "show all"),
-        ("PgUp, PgDn", "the part before, the next one"),
+        ("left, right", "the place before, the next one"),
+        ("up, down", "the segment before, the next one"),
         ("Home, End", "the log's beginning, and its end"),
-        ("Enter", "the records there; of a gap, where it begins"),
-        ("Tab", "the details of the cell, to scroll them"),
+        ("Enter", "the records there; where something is marked, those that it is about"),
+        ("Tab", "what is known of the segment, to scroll it"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "read", "Read all"),
-        Binding("n", "trouble(1)", "Next trouble"),
-        Binding("N", "trouble(-1)", "Trouble before", show=False),
+        Binding("n", "mark(1)", "Next mark"),
+        Binding("N", "mark(-1)", "Mark before", show=False),
         Binding("b", "bytes", "Bytes"),
         Binding("v", "verify", "Verify"),
         Binding("i", "files", "Files"),
     ]
-    DEFAULT_CSS = """
-    MapScreen #legend { height: auto; max-height: 5; padding: 0 1; border-bottom: solid $primary; }
-    MapScreen #detail { height: 1fr; min-height: 3; }
-    MapScreen #legend.plain { border-bottom: ascii $primary; }
-    """
+    DEFAULT_CSS = "MapScreen #facts { margin-top: 1; }"
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__("map")
-        self.partition = partition
-        self._partition = partition
-        self._map: PartitionMap | None = None
-        self._reading = InspectWorker("map-reading")
-        self._detail_job: Job | None = None
-        self._details: CellDetails | None = None
-        self._is_reading = False
-        self._legend = Text()
-        self._account: MapAccount | None = None
-        """The reading of the whole log that was begun last."""
+        self.partition = self._partition = partition
+        self._listed: PartitionMap | None = None
+        self._facts_job: Job | None = None
 
     def body(self) -> Iterable[Widget]:
         self.view = MapView(self.inspect_app.glyphs)
-        self.legend = Static(id="legend", classes="" if self.inspect_app.glyphs.is_unicode else "plain")
-        self.detail = TextView(id="detail", glyphs=self.inspect_app.glyphs)
+        self.detail = TextView(id="facts", glyphs=self.inspect_app.glyphs)
         self.detail.shows_cursor = False
         yield self.view
-        yield self.legend
         yield self.detail
 
     def title_text(self) -> str:
-        text = f"{self._partition}  map"
-        window = self.view.window
-        if window is not None and window.cells:
-            span, cell = window.span, window.cells[0]
-            of = f"{size_text(span.size_bytes)} of {size_text(self.view.size_bytes)}"
-            text += f"  {of}, {size_text(cell.end - cell.start)} a cell"
-            text += ", every batch" if window.is_exact else ", codec of one batch a cell"
-        return f"{text}  {self.inspected.name}"
+        of = self.view.of
+        known = "" if of is None else f"  {size_text(of.size_bytes)}, segments: {len(of.segments):,}"
+        return f"{self._partition}  map{known}  {self.inspected.name}"
 
     def command_line(self) -> str:
         place = f"{shlex.quote(self._partition.topic)}:{self._partition.partition}"
@@ -115,44 +226,20 @@ class MapScreen(LookingScreen):
 
     def on_mount(self) -> None:
         self.view.focus()
-        self.set_interval(_SHOW_SECONDS, self._show_if_reading)
-
-    def on_unmount(self) -> None:
-        if self._account is not None:
-            self._account.stop()
-        self._reading.close()
 
     # --- the map's thread
 
-    def steps(self) -> Iterator[_Picture]:
+    def steps(self) -> Iterator[PartitionMap]:
         folder = self.inspected.folder(self._partition)
-        if self._map is None:
-            if folder is None:
-                raise PlogError(f"no folder of {self._partition} is here")
-            from core.view.map.partition_map import PartitionMap
-
-            self._map = PartitionMap(folder, self._partition)
-            yield self._draw(self._map.whole, 0)
-            self._map.look_closer()
-        elif not self._map.look_again():
-            return
-        yield self._draw(None, self.view.position)
-
-    def _draw(self, span: Span | None, at: int) -> _Picture:
-        """Looks at a part of the axis; at the one that is shown, or at all if that is, without one."""
-        of = self._map
-        assert of is not None, "whoever asks has seen it"
-        if span is None:
-            shown = self.view.span
-            span = of.whole if shown.size_bytes >= self.view.size_bytes else shown
-        window = of.window(span, self.view.cell_count)
-        number = window.cell_at(min(at, max(window.span.end - 1, 0)))
-        details = of.at(window.cells[number]) if number is not None else None
-        return _Picture(window, of.marks, of.size_bytes, of.notes, details, at)
-
-    def close_model(self) -> None:
-        if self._map is not None:
-            self._map.close()
+        if folder is None:
+            raise PlogError(f"no folder of {self._partition} is here")
+        findings: list[Finding] | None = self.inspect_app.findings.get(self._partition)
+        found = read_map(folder, findings)
+        if found != self._listed:
+            if self._listed is None:
+                yield found
+            self._listed = found
+            yield found.find_open()
 
     # --- shown
 
@@ -160,163 +247,87 @@ class MapScreen(LookingScreen):
         self.view.text_when_empty = text
         self.view.refresh()
 
-    def take(self, found: _Picture) -> None:
-        self._details = found.details
-        self.view.text_when_empty = "the log is empty"
-        self.view.show(found.window, found.marks, found.size_bytes, found.at)
+    def take(self, found: PartitionMap) -> None:
+        self.say_empty("the log is empty")
+        self.view.show(found)
         self.show_title()
-        self._show_legend(legend_text(self.view.signs, found.marks))
         self.tell_problems(found.notes)
-        of = self._map
-        if of is None or self._is_reading or self._account is of.account:
-            return
-        if found.size_bytes <= _MOST_UNASKED:
-            self._begin_reading()
-        else:
-            self.tell("gaps and damage were not read yet: a reads all of the log")
-
-    def _show_legend(self, text: Text) -> None:
-        """Shows it, if it is another one: it may take more lines or fewer, so that the screen is laid out again."""
-        if text != self._legend:
-            self._legend = text
-            self.legend.update(text)
-
-    def on_map_view_asked(self, message: MapView.Asked) -> None:
-        message.stop()
-        self.in_background(
-            lambda: self._draw(message.span, message.at), self.take, failed=self._fail, background=self._background
-        )
+        unknown = [] if found.is_checked else ["damage was not looked for: v runs plog verify"]
+        if found.open_problem:
+            unknown.append(f"open transactions are not known: {found.open_problem}")
+        self.tell("; ".join(unknown))
 
     def on_map_view_moved(self, message: MapView.Moved) -> None:
         message.stop()
-        cell = self.view.cell
-        if self._detail_job is not None:
-            self._detail_job.stop()
-        if cell is None or (self._details is not None and self._details.cell == cell):
-            self._show_details()
+        of, number, position = self.view.of, self.view.number, self.view.position
+        if self._facts_job is not None:
+            self._facts_job.stop()
+        if of is None or not of.segments:
+            self.detail.show([])
             return
-        of = self._map
-        assert of is not None
-        self._detail_job = self.in_background(
-            lambda: of.at(cell), self._take_details, failed=self._fail, background=self._background
+        self._facts_job = self.in_background(
+            lambda: of.facts(number),
+            lambda facts: self.detail.show(
+                list(fact_lines(facts, f"{number + 1:,} of {len(of.segments):,}", position))
+            ),
+            failed=self._fail,
+            background=self._background,
         )
-
-    def _take_details(self, details: CellDetails) -> None:
-        self._details = details
-        self._show_details()
-
-    def _show_details(self) -> None:
-        self.detail.top = self.detail.cursor = 0
-        self.detail.show([] if self._details is None else list(detail_lines(self._details)))
-
-    def on_resize(self, event: events.Resize) -> None:
-        if self._map is not None and event.size.width:
-            self.call_after_refresh(self._draw_again)
-
-    def _draw_again(self) -> None:
-        if self._map is not None:
-            at = self.view.position
-            self.in_background(lambda: self._draw(None, at), self.take, failed=self._fail, background=self._background)
-
-    # --- reading all of it
-
-    def action_read(self) -> None:
-        """Begins to read all of the log, or stops it."""
-        if self._map is None:
-            return
-        if self._is_reading and self._account is not None:
-            self._account.stop()
-            self.tell("stopped: what was not read yet stays unknown")
-        else:
-            self._begin_reading()
-
-    def _begin_reading(self) -> None:
-        of = self._map
-        assert of is not None
-        self._is_reading = True
-        self.in_background(of.account_again, self._read, failed=self._fail, background=self._background)
-
-    def _read(self, account: MapAccount) -> None:
-        self._account = account
-        work = account.start()
-        self._show_progress(account.progress)
-        self.in_background(work, lambda _: self._end_reading(account), background=self._reading)
-
-    def _show_if_reading(self) -> None:
-        account = self._account
-        if self._is_reading and self.is_on_top and account is not None:
-            self._show_progress(account.progress)
-            self._draw_again()
-
-    def _show_progress(self, progress: CheckProgress) -> None:
-        share = 100 * progress.checked_bytes // progress.total_bytes if progress.total_bytes else 0
-        left = progress.left_seconds
-        rest = "" if left is None else f", about {duration_text(round(left) * 1000)} left"
-        rate = size_text(progress.bytes_per_second)
-        self.tell(f"reading all of the log: {share} %, {rate}/s{rest}; a stops it")
-
-    def _end_reading(self, account: MapAccount) -> None:
-        from core.view.files.checking import CheckState
-
-        self._is_reading = False
-        of = self._map
-        if account.error is not None:
-            self.tell("")
-            self.tell_problem(account.error)
-        elif of is not None and account.state is CheckState.FINISHED:
-            self.in_background(lambda: len(of.beside), partial(self._tell_found, account), background=self._background)
-        self._draw_again()
-
-    def _tell_found(self, account: MapAccount, beside: int) -> None:
-        found = account.found
-        gaps = _count_text(sum(run.gaps for run in found.runs), "gap")
-        findings = _count_text(len(found.findings) + found.findings_left_out, "finding")
-        more = f", {beside} of files beside the log (v lists them)" if beside else ""
-        self.tell(f"all was read: {gaps}, {findings} of plog verify{more}")
 
     # --- keys
 
     def on_map_view_chosen(self, message: MapView.Chosen) -> None:
         message.stop()
-        of, cell = self._map, self.view.cell
-        if of is None or cell is None:
-            return
+        of, number, position = self.view.of, self.view.number, self.view.position
+        assert of is not None, "a place of it was chosen"
+        end = self.view.cells[self.view.cell].end if self.view.cells else position
+        here = (one for one in of.marks if one.number == number and position <= one.start < max(end, position + 1))
+        mark = next(here, None)
         self.in_background(
-            lambda: of.offset_of(cell),
+            lambda: of.offset_at(number, position) if mark is None else mark.offset,
             lambda offset: self.inspect_app.open_records(self._partition, offset),
             background=self._background,
         )
 
-    def action_trouble(self, step: int) -> None:
-        """Goes to the next place that is damaged, or where something is lost."""
-        of, cell = self._map, self.view.cell
-        if of is None or cell is None:
-            return
-
-        def go(places: list[int]) -> None:
-            after = [at for at in places if at >= cell.end] if step > 0 else [at for at in places if at < cell.start]
-            if not after:
-                known = "" if of.account.found.is_whole else ", as far as it was read: a reads all"
-                self.tell(f"no trouble is known {'after' if step > 0 else 'before'} this{known}")
-                return
-            at = after[0] if step > 0 else after[-1]
-            span = self.view.span
-            if not span.start <= at < span.end:
-                span = Span(at - span.size_bytes // 2, at - span.size_bytes // 2 + span.size_bytes)
-            self.post_message(MapView.Asked(span.within(self.view.size_bytes), at))
-
-        self.in_background(of.troubles, go, background=self._background)
+    def action_mark(self, step: int) -> None:
+        """Goes to the next place that is damaged, or where an open transaction begins."""
+        here = self.view.number, self.view.position
+        places = sorted(
+            {(mark.number, mark.start) for mark in (self.view.of.marks if self.view.of is not None else ())}
+        )
+        after = [place for place in places if place > here] if step > 0 else [one for one in places[::-1] if one < here]
+        if after:
+            self.view.go_to(*after[0])
+        else:
+            self.tell(f"nothing is known to be damaged or open {'after' if step > 0 else 'before'} this")
 
     def action_bytes(self) -> None:
-        of, cell = self._map, self.view.cell
-        if of is not None and cell is not None:
-            segment = of.segments[min(cell.first, len(of.segments) - 1)]
-            batch = self._details.batch if self._details is not None and self._details.cell == cell else None
-            self.inspect_app.open_bytes(segment.path, cell.start - segment.start if batch is None else batch.position)
+        segment = self.view.segment
+        if segment is not None:
+            self.inspect_app.open_bytes(segment.path, self.view.position - segment.start)
 
     def action_verify(self) -> None:
-        if self._map is not None:
-            self.inspect_app.open_verify(self._map.directory)
+        if self.view.of is not None:
+            self.inspect_app.open_verify(self.view.of.directory)
 
     def action_files(self) -> None:
         self.inspect_app.open_files(self._partition)
+
+
+def fact_lines(facts: SegmentFacts, which: str, position: int) -> Iterator[TextLine]:
+    """Says what is known of a segment, what is wrong first; `position` is the cursor's byte of the map."""
+    for label, marks in (("damage", facts.damage), ("transaction", facts.open)):
+        for mark in marks[:_MOST_LISTED]:
+            text = mark.what if isinstance(mark.what, str) else finding_text(mark.what)
+            yield TextLine(text, label, style=_STYLES[mark.sign])
+        if len(marks) > _MOST_LISTED:
+            yield TextLine(f"and {len(marks) - _MOST_LISTED:,} more", label)
+    segment, end_offset = facts.segment, facts.end_offset
+    yield TextLine(f"{segment.name}, {which}", "segment")
+    last = "not known" if end_offset is None else end_offset - 1
+    is_empty = end_offset == segment.base_offset
+    yield TextLine(f"none, the next is {end_offset}" if is_empty else f"{segment.base_offset} to {last}", "offsets")
+    yield TextLine(f"{size_text(segment.size_bytes)} ({segment.size_bytes:,} bytes)", "size")
+    times = facts.first_timestamp, facts.largest_timestamp
+    yield TextLine(" to ".join("not known" if time < 0 else time_text(time) for time in times), "times")
+    yield TextLine(f"byte {position - segment.start:,} of the segment, {position:,} of the log", "place")

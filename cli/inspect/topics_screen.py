@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -133,11 +133,11 @@ Topics whose names begin with two underscores are Kafka's own.
         self.with_files(lambda: None if reader is None else self.inspect_app.open_verify(reader.directory))
 
 
-def _row(one: TopicRow, checked: Mapping[TopicPartition, int]) -> Row:
+def _row(one: TopicRow, checked: Mapping[TopicPartition, Sized]) -> Row:
     """Adds what is wrong: findings of checks that were made since the start, damage that a broker noted, and why
     figures are missing.
     """
-    count = sum(found for partition, found in checked.items() if partition.topic == one.topic)
+    count = sum(len(found) for partition, found in checked.items() if partition.topic == one.topic)
     said = [f"{count} found by verify"] if count else []
     return {
         **one._asdict(),

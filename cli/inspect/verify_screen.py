@@ -21,6 +21,7 @@ from cli.inspect.table_view import Column, Row, TableView, number_text
 from cli.inspect.text_view import TextLine, TextView
 
 if TYPE_CHECKING:
+    from core.common.topic_partition import TopicPartition
     from core.inspector.check.findings import Finding
 
 _WARNING = Style(color="yellow")
@@ -110,20 +111,20 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         self._show_detail()
 
     def _note_findings(self) -> None:
-        """Lets the list of topics say what was found."""
+        """Lets the list of topics, and maps, say what was found."""
         reader, checked = self.inspected.reader, self.path.absolute()
-        known = self.inspect_app.findings
         of_folder = {
             folder.absolute(): partition
             for partition, folder in ({} if reader is None else reader.partitions).items()
             if checked in (folder.absolute(), *folder.absolute().parents)
         }
-        known.update(dict.fromkeys(of_folder.values(), 0))
+        known: dict[TopicPartition, list[Finding]] = {partition: [] for partition in of_folder.values()}
         for finding in self.verification.findings:
             path = Path(finding.path).absolute()
             found = of_folder.get(path) or of_folder.get(path.parent)
             if found is not None:
-                known[found] += 1
+                known[found].append(finding)
+        self.inspect_app.findings.update(known)
 
     def _row(self, number: int, finding: Finding) -> Row:
         return {**finding_row(finding), "number": number, "file": name_below(finding.path, self.path)}

@@ -1,4 +1,4 @@
-"""Draws a partition's map as SVG: strips over one axis of bytes, with a letter wherever there is room for one.
+"""Draws a partition's map as SVG: its segments as a strip to scale, and below it what is damaged and what is open.
 
 Places are given in per cent, so that the picture is as wide as the page and letters keep their shape. What a colour
 says, a letter, the text that a pointer shows, and the legend say as well.
@@ -6,136 +6,84 @@ says, a letter, the text that a pointer shows, and the legend say as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import pairwise
 
 from cli.progress import size_text
 from cli.report.markup import paragraph, text
-from core.view.figures.stats_report import MapPicture
-from core.view.map.map_cell import Cell, MapWindow, Mark
-from core.view.map.map_segments import MapSegment
-from core.view.map.map_strips import MARK_LETTERS, SEGMENTS, STRIPS, Sign, Signs, Tone, legend, signs_of
+from core.view.figures.partition_map import MapCell, PartitionMap, Sign
 
-_LABEL, _BAR, _SPACE = 12, 14, 6
-_STEP = _LABEL + _BAR + _SPACE
-_AXIS = 34
+_CELLS = 240
+_LABEL, _BAR, _STEP = 12, 14, 32
 _LEAST_LETTER = 1.5
 """Per cent of the width that a letter needs on a wide page; the narrowest has a third of its pixels."""
-_LAST_PERCENTS = 90
-_LABELS = 4
-_MOST_MARKS = 20
 _MOST_SEGMENTS = 500
 """How many segments are drawn one by one; of more, those of each cell are."""
+_LOOKS = {
+    Sign.UNKNOWN: ("unknown", "not looked for"),
+    Sign.NONE: ("nothing", "none"),
+    Sign.OPEN: ("mild", "an open transaction"),
+    Sign.WARNING: ("mild", "a warning"),
+    Sign.ERROR: ("grave", "an error"),
+}
+"""The class of its colour, and what it says."""
 
 
-def map_svg(picture: MapPicture) -> str:
+def map_svg(of: PartitionMap) -> str:
     """Draws it, with its legend and what is to be said of it."""
-    window = picture.window
-    if not window.cells:
-        return paragraph("the log is empty")
-    height = _AXIS + _STEP * len(STRIPS)
-    size_bytes = window.span.size_bytes
-    parts = [*_axis(window), *_marks(picture.marks, size_bytes)]
-    signs = signs_of(window.cells)
-    for number, (name, some) in enumerate(signs.items()):
-        top = _AXIS + number * _STEP
-        parts.append(f'<text x="0" y="{top + _LABEL - 3}">{text(name)}</text>')
-        if name == SEGMENTS and len(picture.segments) <= _MOST_SEGMENTS:
-            parts += _segments(picture.segments, size_bytes, top + _LABEL)
-        else:
-            parts += _strip(list(zip(some, window.cells, strict=True)), size_bytes, top + _LABEL)
-    names = ", ".join(signs)
-    svg = f'<svg class="map" height="{height}" role="img" aria-label="map of the log: {names}">{"".join(parts)}</svg>'
-    return svg + _notes(picture) + _legend(signs, picture.marks)
+    notes = [*of.notes, *([f"open transactions are not known: {of.open_problem}"] if of.open_problem else [])]
+    if not of.size_bytes:
+        return "".join(map(paragraph, ["the log is empty", *notes]))
+    cells = of.cells(_CELLS)
+    damage, opened = [cell.damage for cell in cells], [cell.open for cell in cells]
+    rows = {"segments": _segments(of, cells), "damage": _signs(damage, cells), "transactions": _signs(opened, cells)}
+    drawn = "".join(
+        f'<svg y="{number * _STEP}" height="{_STEP}"><text x="0" y="{_LABEL - 3}">{name}</text>{"".join(row)}</svg>'
+        for number, (name, row) in enumerate(rows.items())
+    )
+    svg = f'<svg class="map" height="{_STEP * len(rows)}" role="img" aria-label="map of the log">{drawn}</svg>'
+    count = len(of.segments)
+    scale = f"{size_text(of.size_bytes)} of log from left to right, {count:,} segment{'s' * (count != 1)}"
+    return svg + "".join(map(paragraph, [scale, *notes])) + _legend({*damage, *opened})
 
 
-def _percent(position: float, size_bytes: int) -> float:
-    return 100 * position / size_bytes
+def _segments(of: PartitionMap, cells: list[MapCell]) -> Iterator[str]:
+    """Draws neighbours in two shades."""
+    segments = of.segments
+    if len(segments) > _MOST_SEGMENTS:
+        parts = [(one.start, one.end, f"{segments[one.first].name} to {segments[one.last].name}") for one in cells]
+    else:
+        parts = [(one.start, one.end, f"{one.name}, {size_text(one.size_bytes)}") for one in segments if one.size_bytes]
+    for number, (start, end, title) in enumerate(parts):
+        yield _rect(start, end, of.size_bytes, ("plain", "odd")[number % 2], title)
 
 
-def _axis(window: MapWindow) -> Iterator[str]:
-    """Writes some offsets where their batches begin."""
-    last, before = len(window.cells), None
-    for number in range(_LABELS):
-        cell = window.cells[number * last // _LABELS]
-        if cell.batch_offset not in (None, before):
-            before = cell.batch_offset
-            at = f"{_percent(cell.start, window.span.size_bytes):.2f}%"
-            yield f'<line x1="{at}" x2="{at}" y1="2" y2="14"/><text x="{at}" dx="3" y="12">{cell.batch_offset:,}</text>'
-
-
-def _marks(marks: Sequence[Mark], size_bytes: int) -> Iterator[str]:
-    """Writes the letters of those at one place together."""
-    placed: dict[int, list[Mark]] = {}
-    for mark in marks[:_MOST_MARKS]:
-        if mark.position is not None:
-            placed.setdefault(mark.position, []).append(mark)
-    for position, there in placed.items():
-        at = _percent(position, size_bytes)
-        anchor = ' text-anchor="end"' if at > _LAST_PERCENTS else ""
-        letters = "".join(MARK_LETTERS[mark.name] for mark in there)
-        title = ", ".join(f"{mark.name} {mark.offset:,}" for mark in there)
-        yield f'<text x="{at:.2f}%" y="28"{anchor}>{letters}<title>{text(title)}</title></text>'
-
-
-def _segments(segments: Sequence[MapSegment], size_bytes: int, top: int) -> Iterator[str]:
-    for number, segment in enumerate(segments):
-        if segment.size_bytes:
-            tone = Tone.ODD if number % 2 else Tone.PLAIN
-            title = f"{segment.name}, {size_text(segment.size_bytes)}"
-            yield _rect(segment.start, segment.end, size_bytes, top, tone, title)
-
-
-def _strip(signs: Sequence[tuple[Sign, Cell]], size_bytes: int, top: int) -> Iterator[str]:
+def _signs(signs: list[Sign], cells: list[MapCell]) -> Iterator[str]:
     """Draws neighbours with one sign as one."""
-    for sign, found in groupby(signs, key=lambda pair: pair[0]):
-        cells = [cell for _, cell in found]
-        start, end = cells[0].start, cells[-1].end
-        title = f"{sign.meaning}: {_offsets_text(cells)}"
-        yield _rect(start, end, size_bytes, top, sign.tone, title)
-        if sign.tone is not Tone.NOTHING and _percent(end - start, size_bytes) >= _LEAST_LETTER:
-            kind = "" if sign.tone is Tone.UNKNOWN else ' class="on"'
-            middle = _percent((start + end) / 2, size_bytes)
-            yield f'<text{kind} x="{middle:.2f}%" y="{top + 11}" text-anchor="middle">{text(sign.letter)}</text>'
+    size_bytes = cells[-1].end
+    bounds = [0, *(at for at, (one, other) in enumerate(pairwise(signs), 1) if one is not other), len(signs)]
+    for first, after in pairwise(bounds):
+        sign, start, end = signs[first], cells[first].start, cells[after - 1].end
+        yield _rect(start, end, size_bytes, _LOOKS[sign][0], f"{_LOOKS[sign][1]}: bytes {start:,} to {end - 1:,}")
+        if sign is not Sign.NONE and 100 * (end - start) / size_bytes >= _LEAST_LETTER:
+            kind = "" if sign is Sign.UNKNOWN else ' class="on"'
+            middle = 50 * (start + end) / size_bytes
+            yield f'<text{kind} x="{middle:.2f}%" y="{_LABEL + 11}" text-anchor="middle">{sign.value}</text>'
 
 
-def _offsets_text(cells: Sequence[Cell]) -> str:
-    start = cells[0].batch_offset
-    where = f"bytes {cells[0].start:,} to {cells[-1].end - 1:,}"
-    return where if start is None else f"{where}, from offset {start:,}"
-
-
-def _rect(start: int, end: int, size_bytes: int, top: int, tone: Tone, title: str) -> str:
-    x, width = _percent(start, size_bytes), _percent(end - start, size_bytes)
+def _rect(start: int, end: int, size_bytes: int, kind: str, title: str) -> str:
+    x, width = 100 * start / size_bytes, max(100 * (end - start) / size_bytes, 0.15)
     return (
-        f'<rect class="{tone.value}" x="{x:.3f}%" y="{top}" width="{max(width, 0.15):.3f}%" height="{_BAR}">'
+        f'<rect class="{kind}" x="{x:.3f}%" y="{_LABEL}" width="{width:.3f}%" height="{_BAR}">'
         f"<title>{text(title)}</title></rect>"
     )
 
 
-def _notes(picture: MapPicture) -> str:
-    window = picture.window
-    cell = window.cells[0]
-    how = "every batch was looked at" if window.is_exact else "codecs are those of one batch in each of its parts"
-    first = (
-        f"{size_text(window.span.size_bytes)} of log from left to right, {len(window.cells)} parts of "
-        f"{size_text(cell.end - cell.start)}; {how}"
+def _legend(signs: set[Sign]) -> str:
+    """Explains the letters that occur."""
+    shown = "".join(
+        f'<svg><rect class="{_LOOKS[sign][0]}" width="100%" height="100%"/></svg><b>{sign.value}</b> {_LOOKS[sign][1]}'
+        for sign in Sign
+        if sign in signs
     )
-    return "".join(map(paragraph, [first, *picture.notes]))
-
-
-def _legend(signs: Signs, marks: Sequence[Mark]) -> str:
-    """Explains the letters that occur, and the marks."""
-    items = []
-    for name, some in legend(signs):
-        shown = "".join(
-            f'<svg><rect class="{sign.tone.value}" width="100%" height="100%"/></svg>'
-            f"<b>{text(sign.letter)}</b> {text(sign.meaning)}"
-            for sign in some
-        )
-        items.append(f"<li>{text(name)}:{shown}</li>")
-    there = (mark for mark in marks if mark.position is not None)
-    placed = [f"<b>{MARK_LETTERS[mark.name]}</b> {text(mark.name)} {mark.offset:,}" for mark in there]
-    if placed:
-        items.append(f"<li>marks: {', '.join(placed[:_MOST_MARKS])}</li>")
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    return f'<ul class="legend"><li>{shown}</li></ul>'

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d2733; --dim: #5d6b7a; --line: #dde3ea; --fill: #2f6fb3; --bad: #b3372f;
-  --ground: #ffffff; --card: #f5f7fa; --plain: #9db3c9; --odd: #c3cfdb; --first: #c99a2e; --second: #2f8f9d;
-  --third: #4a9a57; --fourth: #7a5cb8; --mild: #d9822b; --grave: #c62f26; --on: #ffffff; }
+  --ground: #ffffff; --card: #f5f7fa; --plain: #9db3c9; --odd: #c3cfdb;
+  --third: #4a9a57; --mild: #d9822b; --grave: #c62f26; --on: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --dim: #9aa7b5; --line: #303a46; --fill: #6aa7e8;
-  --bad: #ef7d74; --ground: #14191f; --card: #1c232c; --plain: #4f6478; --odd: #38485a; --first: #d6ad4f;
-  --second: #4fb3c1; --third: #6fbf7c; --fourth: #a58be0; --mild: #f0a04b; --grave: #f0645a; --on: #10151a; } }
+  --bad: #ef7d74; --ground: #14191f; --card: #1c232c; --plain: #4f6478; --odd: #38485a;
+  --third: #6fbf7c; --mild: #f0a04b; --grave: #f0645a; --on: #10151a; } }
 body { margin: 2rem auto; max-width: 62rem; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--ground); overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; margin: 2.5rem 0 .5rem; } h2 { font-size: 1rem; margin: 1.8rem 0 .4rem; }
@@ -31,17 +31,16 @@ ul.list { list-style: none; margin: 0; padding: 0; } ul.list li { padding: .3rem
   var(--mild); } ul.list b { margin-right: .5rem; }
 .good { color: var(--third); } .bad { color: var(--grave); font-weight: 600; }
 svg.map { width: 100%; display: block; font: 11px system-ui, sans-serif; } svg.map text { fill: var(--dim); }
-svg.map text.on { fill: var(--on); font-weight: 700; } svg.map line { stroke: var(--dim); }
+svg.map text.on { fill: var(--on); font-weight: 700; }
 .nothing { fill: var(--card); } .unknown { fill: var(--ground); stroke: var(--dim); } .plain { fill: var(--plain); }
-.odd { fill: var(--odd); } .first { fill: var(--first); } .second { fill: var(--second); }
-.third { fill: var(--third); } .fourth { fill: var(--fourth); }
+.odd { fill: var(--odd); }
 .mild { fill: var(--mild); } .grave { fill: var(--grave); }
 ul.legend { list-style: none; padding: 0; margin: .4rem 0; color: var(--dim); font-size: .9em; }
 ul.legend svg { width: .8rem; height: .8rem; vertical-align: -1px; margin: 0 .2rem 0 .5rem; }
 ul.legend b { color: var(--ink); font-weight: 600; }
 @media print { :root { color-scheme: light; --ink: #000000; --dim: #444444; --line: #bbbbbb; --ground: #ffffff;
-  --card: #f2f2f2; --plain: #9db3c9; --odd: #c3cfdb; --first: #c99a2e; --second: #2f8f9d; --third: #4a9a57;
-  --fourth: #7a5cb8; --mild: #d9822b; --grave: #c62f26; --fill: #2f6fb3; --bad: #b3372f; --on: #ffffff; }
+  --card: #f2f2f2; --plain: #9db3c9; --odd: #c3cfdb; --third: #4a9a57;
+  --mild: #d9822b; --grave: #c62f26; --fill: #2f6fb3; --bad: #b3372f; --on: #ffffff; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   body { margin: 0; max-width: none; font-size: 11px; }
   .scroll { overflow: visible; } .tile, li, tr, svg { break-inside: avoid; } h1, h2 { break-after: avoid; } }

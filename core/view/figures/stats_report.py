@@ -11,38 +11,22 @@ from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import locate_partition
 from core.forensics.directory_reader import DirectoryReader
-from core.forensics.gap_ledger import Gap, GapReason
 from core.inspector.check.findings import Finding
 from core.pipeline.session import Session
 from core.pipeline.stats_account import LogChecks, StatsAccount
+from core.view.figures.partition_map import PartitionMap, read_map
 from core.view.groups.known_groups import GroupView, KnownGroups
-from core.view.map.map_cell import MapWindow, Mark
-from core.view.map.map_segments import MapSegment
-from core.view.map.partition_map import PartitionMap
 from core.view.target.inspect_target import InspectTarget
-
-_MOST_CELLS, _LEAST_CELLS = 240, 60
-_CELLS_OF_ALL = 6000
-"""So that a page of very many logs stays small enough to be sent."""
-
-
-class MapPicture(NamedTuple):
-    """A partition's whole map."""
-
-    window: MapWindow
-    segments: list[MapSegment]
-    marks: list[Mark]
-    notes: list[str]
 
 
 class LogReport(NamedTuple):
-    """One log. `gaps` is None if nobody accounts for them, `picture` if there are no files to draw; `problem` says why
-    the files could not be drawn.
+    """One log. `gaps` is None if nobody accounts for them, `map` if there are no files to draw; `problem` says why the
+    files could not be drawn.
     """
 
     gaps: dict[str, Any] | None
     findings: list[Finding]
-    picture: MapPicture | None = None
+    map: PartitionMap | None = None
     problem: str = ""
 
 
@@ -65,32 +49,17 @@ class StatsReport(NamedTuple):
 
 def make_report(account: StatsAccount, session: Session) -> StatsReport:
     """Makes the report of what was accounted for, with checks. What can't be read is said in it."""
-    cells = max(min(_CELLS_OF_ALL // max(len(account.checks), 1), _MOST_CELLS), _LEAST_CELLS)
-    logs = {name: _log_report(checks, cells) for name, checks in account.checks.items()}
+    logs = {name: _log_report(checks) for name, checks in account.checks.items()}
     return StatsReport(logs, account.beside, _all_groups(account.checks.values(), session))
 
 
-def _log_report(checks: LogChecks, cells: int) -> LogReport:
+def _log_report(checks: LogChecks) -> LogReport:
     if checks.folder is None:
         return LogReport(checks.gaps, checks.findings)
     try:
-        return LogReport(checks.gaps, checks.findings, _draw(checks.folder, checks, cells))
+        return LogReport(checks.gaps, checks.findings, read_map(checks.folder, checks.findings).find_open())
     except PlogError as error:
         return LogReport(checks.gaps, checks.findings, problem=error.message)
-
-
-def _draw(folder: Path, checks: LogChecks, cells: int) -> MapPicture:
-    with closing(PartitionMap(folder, checks.partition)) as of:
-        of.look_closer()
-        of.account.take(checks.findings, None if checks.gaps is None else _gaps_of(checks.gaps))
-        return MapPicture(of.window(of.whole, cells), of.segments, of.marks, of.notes)
-
-
-def _gaps_of(account: dict[str, Any]) -> list[Gap]:
-    return [
-        Gap(row["start_offset"], row["end_offset"], GapReason(row["reason"]), row["evidence"])
-        for row in account["gaps"]
-    ]
 
 
 # --- groups
