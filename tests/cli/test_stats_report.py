@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from cli.report.map_svg import map_svg
 from core.pipeline.frontend import Progress
 from core.pipeline.session import Session
 from core.pipeline.stats_account import account_for
+from core.view.figures.partition_map import read_map
 from core.view.figures.stats_report import make_report
 from tests.support.damage import plant, write_log
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, directories
-from tests.support.logs import fingerprint
+from tests.support.logs import fingerprint, make_batch
 from tests.support.server import Server, call_plog
 
 VOID = {"meta", "line", "rect"}
@@ -154,6 +157,17 @@ def test_the_map_is_to_scale(tmp_path: Path) -> None:
     at = 100 * (sum(sizes[: logs.index(path)]) + position) / whole
     assert any(kind in ("grave", "mild") and x - 0.5 <= at <= x + width + 0.5 for kind, x, width in page.rects)
     assert any(title.startswith("an error: bytes ") for title in page.titles)
+
+
+def test_a_map_of_very_many_segments_stays_small(tmp_path: Path) -> None:
+    for number in range(600):
+        batch = bytes(make_batch(b"x").buffer)
+        (tmp_path / f"{number:020d}.log").write_bytes(struct.pack(">q", number) + batch[8:])
+    svg = map_svg(read_map(tmp_path, []).find_open())
+    assert 200 < svg.count("<rect") < 300
+    assert len(svg) < 60_000
+    assert "of log from left to right, 600 segments" in svg
+    assert "open transactions are not known: too much of the log follows its newest snapshot" in svg
 
 
 @pytest.mark.longer
