@@ -252,10 +252,11 @@ there on.
         self.view.show(found)
         self.show_title()
         self.tell_problems(found.notes)
-        unknown = [] if found.is_checked else ["damage was not looked for: v runs plog verify"]
+        unchecked = "damage was not looked for: v runs plog verify"
+        told = ["damage is what plog verify found when it ran last" if found.is_checked else unchecked]
         if found.open_problem:
-            unknown.append(f"open transactions are not known: {found.open_problem}")
-        self.tell("; ".join(unknown))
+            told.append(f"open transactions are not known: {found.open_problem}")
+        self.tell("; ".join(told))
 
     def on_map_view_moved(self, message: MapView.Moved) -> None:
         message.stop()

@@ -74,7 +74,7 @@ async def test_damage_is_marked_once_verify_has_run_and_leads_to_the_first_lost_
         assert "nothing is known to be damaged or open after this" in status(pilot.app)
         await press(pilot, "v", "escape")
         assert set(row_of(pilot, "damage")) == {".", "X"}
-        assert status(pilot.app) == ""
+        assert status(pilot.app) == "damage is what plog verify found when it ran last"
         await press(pilot, "n")
         assert finding_text(next(iter(verify(DAMAGED)))) in facts(pilot)
         view = map_of(pilot).view
