@@ -12,7 +12,7 @@ import pytest
 
 from core.common.errors import AccessError
 from core.common.filesystem import File
-from core.inspector.check.findings import Finding
+from core.inspector.check.findings import Code, Finding, Severity
 from core.inspector.check.verify import verify
 from core.view.figures import partition_map
 from core.view.figures.partition_map import PartitionMap, Sign, read_map
@@ -89,7 +89,7 @@ def test_planted_damage_is_marked_where_it_was_planted_once_verify_has_run(seed:
         assert cell.damage in (Sign.ERROR, Sign.WARNING)
 
 
-def test_places_and_facts_are_those_of_the_frames(tmp_path: Path) -> None:
+def test_places_and_facts_are_those_of_the_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_segments(tmp_path / "t-0")
     of, known = whole(tmp_path / "t-0"), places(tmp_path / "t-0")
     assert of.end_offset == known[-1].end_offset
@@ -105,6 +105,9 @@ def test_places_and_facts_are_those_of_the_frames(tmp_path: Path) -> None:
                 offset = of.offset_at(number, segment.start + position)
                 assert own[0].offset <= offset <= place.offset
                 assert place.offset - offset < 6, "the index has an entry for every few batches"
+    monkeypatch.setattr(partition_map, "_SMALL_BYTES", 0)
+    *_, (last, _) = struct.iter_unpack(">qi", of.segments[-1].path.with_suffix(".timeindex").read_bytes())
+    assert of.facts(len(of.segments) - 1).largest_timestamp == last, "the headers of a large segment are not read"
 
 
 def test_open_transactions_are_shown_from_where_they_begin(tmp_path: Path) -> None:
@@ -203,11 +206,16 @@ def test_files_of_other_programs_and_what_can_not_be_read(tmp_path: Path) -> Non
 
 def test_a_segment_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(shutil.copytree(GOLDEN / "multisegment", tmp_path / "t-0"))
-    first = min(folder.glob("*.log"))
+    first, second, _ = sorted(folder.glob("*.log"))
+    first.with_suffix(".index").unlink()
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != first)  # root may read everything
-    (mark,) = whole(folder).damage
+    mark, missing = whole(folder).damage
     assert (mark.start, mark.end) == (0, first.stat().st_size)
     assert mark.what == f"{first.name} can't be read: permission denied"
+    assert (missing.sign, whole(folder).cells(9)[0].damage) == (Sign.WARNING, Sign.ERROR), "the worst of a cell"
+    finding = Finding(Severity.ERROR, Code.UNREADABLE, str(second), "permission denied", offset=int(second.stem))
+    (mark,) = read_map(folder, [finding]).damage
+    assert (mark.start, mark.end) == (first.stat().st_size, first.stat().st_size + second.stat().st_size)
 
 
 def test_a_folder_that_is_gone_is_an_error_and_one_without_batches_is_empty(tmp_path: Path) -> None:
@@ -243,6 +251,7 @@ def test_many_large_segments_take_a_few_reads(tmp_path: Path, monkeypatch: pytes
             file.write(struct.pack(">q", number + 1) + batch[8:])
         path.with_suffix(".index").write_bytes(struct.pack(">ii", 1, second))
         path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", NOW, 1))
+    (folder / f"{5000:020d}.snapshot").write_bytes(b"")  # of another log
     reads: list[int] = []
     read_at = File.read_at
 
@@ -258,3 +267,6 @@ def test_many_large_segments_take_a_few_reads(tmp_path: Path, monkeypatch: pytes
     assert of.open_problem == "too much of the log follows its newest snapshot"
     monkeypatch.setattr(partition_map, "_MOST_BYTES", of.size_bytes)
     assert whole(folder).open_problem == of.open_problem, "so many files are not opened"
+    monkeypatch.undo()
+    of.segments[-1].path.with_suffix(".index").unlink()
+    assert (whole(folder).end_offset, whole(folder).open_problem) == (None, "the log's end is not known")
