@@ -106,7 +106,9 @@ def test_places_and_facts_are_those_of_the_frames(tmp_path: Path, monkeypatch: p
                 assert own[0].offset <= offset <= place.offset
                 assert place.offset - offset < 6, "the index has an entry for every few batches"
     monkeypatch.setattr(partition_map, "_SMALL_BYTES", 0)
-    *_, (last, _) = struct.iter_unpack(">qi", of.segments[-1].path.with_suffix(".timeindex").read_bytes())
+    index = of.segments[-1].path.with_suffix(".timeindex")
+    *_, (last, _), _ = struct.iter_unpack(">qi", index.read_bytes())
+    os.truncate(index, index.stat().st_size - 12)
     assert of.facts(len(of.segments) - 1).largest_timestamp == last, "the headers of a large segment are not read"
 
 
