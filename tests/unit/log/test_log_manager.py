@@ -266,6 +266,7 @@ def test_a_topic_does_not_get_the_records_of_another_one_of_its_name(tmp_path: P
     append(log, make_batch(b"other's"))
     manager.close(broker_epoch=1)
     assert read_partition_metadata(log.directory) == other
+    assert new_manager(tmp_path).create(A, other, LogConfig()).log_end_offset == 1
     assert new_manager(tmp_path).set_aside_strays({A: other}) == {A: tmp_path / "a-0"}
     log = new_manager(tmp_path).create(A, mine, LogConfig())
     assert (log.log_end_offset, read_partition_metadata(log.directory)) == (0, mine)

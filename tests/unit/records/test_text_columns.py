@@ -72,3 +72,9 @@ def test_lines_of_one_length_in_runs(runs: int) -> None:
 
 def test_no_lines() -> None:
     assert lines_of([b"a", ByteStrings.of_list([]), digits(np.array([], np.int64))], 0) == []
+
+
+def test_lines_of_nothing() -> None:
+    """A run of nulls alone has no width."""
+    assert lines_of([ByteStrings.of_list([None, None, b"x"])], 3) == [b"", b"", b"x"]
+    assert lines_of([b"", ByteStrings.of_list([None, None])], 2) == [b"", b""]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from core.broker.requests.handlers.api_versions import unsupported_version
 from core.client.net.client_connection import ClientConnection
+from core.common.error_code import ErrorCode
 from core.protocol.frame import SIZE, Endpoint, read_request_start
 from core.protocol.schema.api_versions import (
     API_VERSIONS,
@@ -22,8 +23,9 @@ class Broker:
     to what they don't know (KIP-511).
     """
 
-    def __init__(self, newest: int) -> None:
+    def __init__(self, newest: int, refused: int = -1) -> None:
         self._newest = newest
+        self._refused = refused
         self._answers: list[memoryview] = []
         self.asked: list[int] = []
 
@@ -36,7 +38,9 @@ class Broker:
             finalized_features_epoch=7,
             finalized_features=[FinalizedFeatureKey("metadata.version", 19, 1)],
         )
-        if version > self._newest:
+        if version == self._refused:
+            answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        elif version > self._newest:
             version, answer = 0, unsupported_version()
         encoded = b"".join(map(bytes, Endpoint(API_VERSIONS, version).encode_response(correlation_id, answer)))  # type: ignore[arg-type]
         self._answers.append(memoryview(encoded)[SIZE.size :])
@@ -61,3 +65,9 @@ def test_features_are_heard_of_from_every_broker_that_tells_them(newest: int, as
     assert connection.supported_features == ({"metadata.version": (1, 20)} if tells else {})
     assert connection.features == ({"metadata.version": 19} if tells else {})
     assert connection.features_epoch == (7 if tells else -1)
+
+
+def test_a_broker_that_refuses_a_version_in_that_version_is_asked_in_an_earlier_one() -> None:
+    broker = Broker(newest=4, refused=4)
+    assert ClientConnection(broker).api_versions == {18: (0, 4)}
+    assert broker.asked == [4, 3]

@@ -120,8 +120,11 @@ def test_groups_behind_are_counted_by_topic(tmp_path: Path) -> None:
     write_values(tmp_path, "u-0", b"x")
     for group, offsets in {"a": (10, 10), "b": (10, 4), "c": (7, 2)}.items():
         commit(tmp_path, group, {TopicPartition("t", n): offset for n, offset in enumerate(offsets)})
-    rows = _rows(TopicFigures(inspected(tmp_path)))
+    figures = TopicFigures(inspected(tmp_path))
+    rows = _rows(figures)
     assert (rows["t"].groups_behind, rows["t"].largest_lag) == (2, 11)
+    again = _rows(figures)
+    assert (again["t"].groups_behind, again["t"].largest_lag) == (2, 11)
     assert (rows["u"].groups_behind, rows["u"].largest_lag) == (0, None)
     assert _rows(TopicFigures(inspected(tmp_path), with_groups=False))["t"].groups_behind is None
 

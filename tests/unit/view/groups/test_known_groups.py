@@ -124,6 +124,23 @@ def test_a_list_has_members_partitions_and_lag(golden: Path) -> None:
     assert groups["kip848-java"].lag == 33
 
 
+class _SlowClock(ManualClock):
+    """Every look at it takes a second."""
+
+    def monotonic_ms(self) -> int:
+        self.advance(1000)
+        return super().monotonic_ms()
+
+
+def test_a_long_list_is_shown_as_it_comes(golden: Path) -> None:
+    *shown, last = KnownGroups(inspected(golden), _SlowClock()).steps()
+    assert {listing.is_whole for listing in shown} == {False}
+    assert last.is_whole
+    at_once = KnownGroups(inspected(golden)).list_groups().groups
+    assert [g.group_id for g in last.groups] == [g.group_id for g in at_once]
+    assert len(shown) > len(list(KnownGroups(inspected(golden), ManualClock()).steps()))
+
+
 def test_figures_stand_until_there_are_newer_ones(golden: Path) -> None:
     groups = KnownGroups(inspected(golden))
     first = next(iter(groups.steps()))
