@@ -89,7 +89,8 @@ class SegmentText:
             for piece in self.pieces():
                 write_all(fd, [piece])
             return
-        from core.inspector.dump import kafka_columns  # noqa: F401 - once, before there are several of us
+        if self._options.with_records:
+            from core.inspector.dump import kafka_columns  # noqa: F401 - once, before there are several of us
 
         write_all(fd, [self._start_text()])
         outcomes = write_in_turns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -74,6 +75,18 @@ def test_several_processes_make_one_text(
             dump.write(file.fileno())
         assert out.read_bytes() == whole, path
         assert sorted(str(f) for f in dump.findings) == sorted(findings)
+
+
+def test_batches_alone_do_not_load_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer to load than the lines of a few thousand batches to be made."""
+    monkeypatch.setattr(segment_batches, "_SMALL_BYTES", -1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
+    monkeypatch.setitem(sys.modules, "core.inspector.dump.kafka_columns", None)
+    monkeypatch.delattr("core.inspector.dump.kafka_columns", raising=False)
+    dump = SegmentText(GOLDEN / "multisegment" / "00000000000000000000.log", DumpOptions())
+    with (tmp_path / "out").open("wb") as file:
+        dump.write(file.fileno())
+    assert (tmp_path / "out").read_bytes().count(b"\nbaseOffset") > 1
 
 
 def test_a_seek_through_the_indexes_finds_what_reading_all_finds(monkeypatch: pytest.MonkeyPatch) -> None:
