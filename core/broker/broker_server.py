@@ -37,7 +37,6 @@ from core.broker.partitions.log_services import LogServices
 from core.broker.partitions.log_startup import LogStartup
 from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.broker.partitions.scrubber import Scrubber
 from core.broker.partitions.storage_services import StorageServices
 from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.partitions.topics import Topics
@@ -114,7 +113,7 @@ class _Parts(NamedTuple):
     """What a node is made of."""
 
     services: Services
-    scrubber: Scrubber
+    doubts: SuspectedLoss
     cleaning: CleanerSchedule
     recovered_flush: PostRecoveryFlush
 
@@ -166,9 +165,9 @@ class BrokerServer:
         with self._releasing_on_failure():
             parts = self._open(config)
             self.services = parts.services
-            self.scrubber, self.cleaning, self._recovered_flush = parts.scrubber, parts.cleaning, parts.recovered_flush
+            self.cleaning, self._recovered_flush = parts.cleaning, parts.recovered_flush
             self.dispatcher = RequestDispatcher(self.services)
-            self.housekeeping = Housekeeping(self.services, self.cleaning, self.scrubber)
+            self.housekeeping = Housekeeping(self.services, self.cleaning, parts.doubts)
 
     @contextlib.contextmanager
     def _releasing_on_failure(self) -> Iterator[None]:
@@ -299,10 +298,10 @@ class BrokerServer:
         peers = None if self._entry is None else ClusterPeers(configs.broker, controller)
         storage = self._make_storage(node, controller, configs, peers)
         runtime, log_manager = storage.runtime, storage.log_manager
-        scrubber = self._make_scrubber(storage)
-        cleaning = CleanerSchedule(storage, scrubber, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
+        doubts = SuspectedLoss(log_manager, storage.replicas, self.directory, runtime.run_in_background)
+        storage.replicas.on_damage = doubts.examine
+        cleaning = CleanerSchedule(storage, doubts, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
         storage.replicas.on_cut = cleaning.cleaner.break_off
-        doubts = SuspectedLoss(log_manager, storage.replicas, self.directory)
         late_checks = LazyIndexChecks(
             log_manager.logs.values,
             runtime.schedule,
@@ -334,7 +333,7 @@ class BrokerServer:
             find_served_apis=served_apis,
             membership=membership,
         )
-        return _Parts(services, scrubber, cleaning, recovered_flush)
+        return _Parts(services, doubts, cleaning, recovered_flush)
 
     def _make_storage(
         self, node: NodeIdentity, controller: BrokerMetadata, configs: Configs, peers: ClusterPeers | None
@@ -395,18 +394,6 @@ class BrokerServer:
         membership = Membership(logs, controller, peers, self._entry.read_configs, self._entry.quotas)
         membership.control = ControllerElector(logs, self._entry, peers, ReceiveBuffers())
         return membership
-
-    def _make_scrubber(self, storage: StorageServices) -> Scrubber:
-        scrubber = Scrubber(
-            lambda: list(storage.log_manager.logs.values()),
-            lambda log: storage.replicas.notify([log.partition]),
-            storage.runtime.run_in_background,
-            storage.runtime.clock,
-            bytes_per_second=storage.config.plog_scrub_bytes_per_second,
-            interval_ms=storage.config.plog_scrub_interval_ms,
-        )
-        storage.replicas.on_damage = scrubber.examine
-        return scrubber
 
     def _open_logs(self, storage: StorageServices, opening: LogStartup, cleaning: CleanerSchedule) -> LogServices:
         """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""

@@ -1,7 +1,7 @@
 """Reads one segment of a log that somebody owns as `log_scanner` reads every log: its batches, and what is damaged.
 
-Whoever owns a log goes through it segment after segment: recovery after a crash, the scrubber, a coordinator that loads
-its state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
+Whoever owns a log goes through it segment after segment: recovery after a crash, a coordinator that loads its
+state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
 explain, the whole segment is read for a `LogMap`, and what is left is answered from that. Unlike in `LogScanner`, a
 batch counts only where it stands: the owner sends parts of the file as they lie.
 """

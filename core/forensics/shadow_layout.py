@@ -151,7 +151,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                 if is_after_hole and isinstance(batch, RecordBatch):
                     holes.append((next_offset, first))
                 next_offset = end_offset
-            if any(follower.end_segment(entries)):
+            if not follower.end_segment(entries):
                 return False
         except (CorruptRecordError, OSError):
             return False

@@ -1,18 +1,16 @@
 """Checks the transaction indexes of a log against its batches, for whoever goes through these in order.
 
 An owner of a log sends `.txnindex` entries to its readers as they are, and no checksum covers them. The batches prove
-what is reported here: no transaction is reported whose first records lie before what was read, or that a cleaner was
-at.
+that one is wrong: one does not count whose first records lie before what was read, or that a cleaner was at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.files.transaction_marker import read_marker
-from core.forensics.missing_offsets import offsets_text
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch
@@ -43,7 +41,6 @@ class TransactionIndexCheck:
         """The offset of each producer's last marker."""
         self._ends: dict[int, _End] = {}
         """Those of this segment, by the offset of the marker."""
-        self._is_whole = True
 
     @property
     def open_transactions(self) -> dict[int, int]:
@@ -70,35 +67,28 @@ class TransactionIndexCheck:
             end = _End(marker.producer_id, marker.is_commit, first_offset, previous_end, stable_end)
             self._ends[marker.offset] = end
 
-    def forget(self) -> None:
-        """Forgets what was open after a gap: it may have ended there."""
-        self._first_offsets.clear()
-        self._is_whole = False
-
-    def end_segment(self, entries: Iterable[AbortedTransaction]) -> Iterator[str]:
-        """Says what is wrong with the transaction index of the segment that was read to its end, in words."""
+    def end_segment(self, entries: Iterable[AbortedTransaction]) -> bool:
+        """Says whether the transaction index of the segment that was read to its end agrees with the batches."""
         indexed = {entry.last_offset: entry for entry in entries}
         ends, self._ends = self._ends, {}
-        is_whole, self._is_whole = self._is_whole, True
-        for offset, end in ends.items():
-            entry = indexed.get(offset)
-            is_listed = entry is not None and entry.producer_id == end.producer_id
-            if end.is_commit or end.first_offset is None:
-                continue
-            if entry is None or not is_listed or entry.first_offset > end.first_offset:
-                what = f"producer {end.producer_id} with {offsets_text(end.first_offset, offset)}"
-                yield f"the aborted transaction of {what} is not in it, or not all of it"
-        for offset, entry in indexed.items():
-            known = ends.get(offset)
-            if known is None or known.producer_id != entry.producer_id:
-                if is_whole:
-                    yield f"no marker of producer {entry.producer_id} is at offset {offset}, where it has an abort"
-            elif known.is_commit:
-                at = f"committed at offset {offset}"
-                yield f"it calls the transaction of producer {entry.producer_id} aborted that was {at}"
-            elif entry.first_offset <= known.previous_end:
-                begins = f"begin at offset {entry.first_offset}, before the marker at {known.previous_end}"
-                yield f"it has the aborted transaction of producer {entry.producer_id} {begins}"
-            elif entry.last_stable_offset > known.stable_end:
-                stable = f"stable up to {entry.last_stable_offset}, which it was up to {known.stable_end}"
-                yield f"it calls the log {stable} when producer {entry.producer_id} aborted at offset {offset}"
+        return all(_is_listed(end, indexed.get(offset)) for offset, end in ends.items()) and all(
+            _is_proven(entry, ends.get(offset)) for offset, entry in indexed.items()
+        )
+
+
+def _is_listed(end: _End, entry: AbortedTransaction | None) -> bool:
+    """Says whether the entry has all that was seen of the transaction, if the marker aborts it."""
+    if end.is_commit or end.first_offset is None:
+        return True
+    return entry is not None and entry.producer_id == end.producer_id and entry.first_offset <= end.first_offset
+
+
+def _is_proven(entry: AbortedTransaction, end: _End | None) -> bool:
+    """Says whether the marker aborts that transaction, and nothing older of its producer or of others."""
+    return (
+        end is not None
+        and end.producer_id == entry.producer_id
+        and not end.is_commit
+        and entry.first_offset > end.previous_end
+        and entry.last_stable_offset <= end.stable_end
+    )

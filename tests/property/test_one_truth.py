@@ -342,7 +342,7 @@ def committed_is_served(directory: Path, model: LogModel) -> None:
 
 
 def segments_are_told(model: LogModel) -> None:
-    """Each segment on its own, as recovery and the scrubber read it: its neighbours' names are all it knows of them."""
+    """Each segment on its own, as recovery and coordinators read it: its neighbours' names are all it knows of them."""
     with tempfile.TemporaryDirectory(dir=model.directory.parent.parent) as scratch:
         for number, (base_offset, path) in enumerate(model.files):
             alone = Path(scratch) / f"{number}" / "t-0"

@@ -192,13 +192,6 @@ class BrokerSettings:
     log_cleaner_backoff_ms = Setting(
         _T.LONG, 15000, "How long to wait when no log needs cleaning, ms.", at_least(0), is_dynamic=True
     )
-    plog_scrub_bytes_per_second = Setting(
-        _T.LONG,
-        4 * 1024 * 1024,
-        "How much of the logs is read again each second, to find damage before it is needed; 0 is nothing.",
-        at_least(0),
-    )
-    plog_scrub_interval_ms = Setting(_T.LONG, 86400000, "How often all logs are read again, ms.", at_least(1))
     group_min_session_timeout_ms = Setting(_T.INT, 6000, "The shortest session timeout that a member may ask for, ms.")
     group_max_session_timeout_ms = Setting(_T.INT, 1800000, "The longest one, ms.")
     group_initial_rebalance_delay_ms = Setting(

@@ -23,7 +23,6 @@ from prometheus_client.registry import Collector
 from core.broker.broker_server import BrokerServer
 from core.broker.controller.active_controller import ActiveController
 from core.broker.observe.request_metrics import TIME_BUCKETS_MS, RequestMetrics
-from core.broker.partitions.scrubber import Scrubber
 from core.broker.requests.services import Services
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.controller.controller_context import ControllerStats
@@ -92,7 +91,6 @@ def _own_metrics(node: BrokerServer) -> Iterator[Metric]:
     yield from _cleaner_metrics(node.cleaning.cleaner, services.runtime.clock)
     yield from _group_metrics(services)
     yield from _transaction_metrics(services)
-    yield from _scrubber_metrics(node.scrubber)
     yield from _session_metrics(services)
     yield from _zookeeper_metrics(services)
     if node.dispatcher.metrics is not None:
@@ -189,15 +187,6 @@ def _transaction_metrics(services: Services) -> Iterator[Metric]:
     states = Counter((known.state.text,) for known in services.transactions.all())
     yield gauges(
         "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
-    )
-
-
-def _scrubber_metrics(scrubber: Scrubber) -> Iterator[Metric]:
-    yield counters(
-        "plog_scrubber_wrong_transaction_indexes",
-        "Transaction indexes of sealed segments that the log contradicts, as often as they were found.",
-        (),
-        [((), scrubber.wrong_transaction_indexes)],
     )
 
 

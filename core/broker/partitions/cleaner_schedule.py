@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.broker.partitions.scrubber import Scrubber
 from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.cluster.image.metadata_image import TopicImage
 from core.common.topic_partition import TopicPartition
 from core.compaction.cleaner_process import CleanerProcess, CleanerSettings
@@ -16,7 +16,7 @@ class CleanerSchedule:
     """Owned by the broker's task. `cleaner` picks the logs, and cleans them in other processes."""
 
     def __init__(
-        self, services: StorageServices, scrubber: Scrubber, make_process: Callable[[], CleanerProcess]
+        self, services: StorageServices, doubts: SuspectedLoss, make_process: Callable[[], CleanerProcess]
     ) -> None:
         self._services = services
         self.cleaner = LogCleaner(
@@ -24,7 +24,7 @@ class CleanerSchedule:
             run=services.runtime.run_cleaning,
             delete_later=lambda log, paths: services.deletion.delete_later(paths, log.config.file_delete_delay_ms),
             on_log_failed=services.replicas.on_flush_failed,
-            on_damage=scrubber.examine,
+            on_damage=doubts.examine,
             on_idle=self.step,
             clock=services.runtime.clock,
             filesystem=services.filesystem,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from core.broker.partitions.cleaner_schedule import CleanerSchedule
-from core.broker.partitions.scrubber import Scrubber
+from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.requests.services import Services
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
@@ -19,10 +19,10 @@ _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 class Housekeeping:
     """Owned by the broker's task, which calls `step` every second or so."""
 
-    def __init__(self, services: Services, cleaning: CleanerSchedule, scrubber: Scrubber) -> None:
+    def __init__(self, services: Services, cleaning: CleanerSchedule, doubts: SuspectedLoss) -> None:
         self._services = services
         self._cleaning = cleaning
-        self._scrubber = scrubber
+        self._doubts = doubts
         self._clock = services.runtime.clock
         self._began_us = self._clock.monotonic_us()
         self._last_run_us: dict[str, int] = {}
@@ -44,7 +44,6 @@ class Housekeeping:
         if services.membership is not None and self._is_due("followers", services.membership.look_every_ms):
             services.replicas.look_at_followers()
         services.replicas.flush_to_close_files()
-        self._scrubber.step()
         if config.log_cleaner_enable and self._is_due("cleaner", config.log_cleaner_backoff_ms):
             self._cleaning.step()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
@@ -78,7 +77,7 @@ class Housekeeping:
                 continue
             except CorruptRecordError as error:
                 _log.error("retention: %s", error)
-                self._scrubber.examine(log, error)
+                self._doubts.examine(log, error)
                 continue
             if deleted:
                 services.deletion.delete_later(deleted, log.config.file_delete_delay_ms)

@@ -2,7 +2,7 @@
 
 A broker that only reads looks for both when it opens a log, and reports them as keys of a topic's settings
 (`core.broker.config.config_sources`). One that owns its logs learns of offsets that are missing between segments from
-what opens and checks them.
+what opens and checks them, and of damage from readers that meet it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.common.errors import PlogError
+from core.common.background import RunInBackground
+from core.common.errors import CorruptRecordError, PlogError
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
 from core.files.transaction_marker import FateKind
+from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovery_journal import read_lost_offsets
@@ -40,11 +42,15 @@ class Doubts(NamedTuple):
 class SuspectedLoss:
     """Owned by the broker's task, but for `find`."""
 
-    def __init__(self, log_manager: LogManager, replicas: ReplicaManager, origin: Path) -> None:
+    def __init__(
+        self, log_manager: LogManager, replicas: ReplicaManager, origin: Path, run_in_background: RunInBackground
+    ) -> None:
         """`origin` is the user's directory, of which the log manager's may be a shadow."""
         self._log_manager = log_manager
         self._replicas = replicas
         self._origin = origin
+        self._run_in_background = run_in_background
+        self._examining: set[tuple[str, int]] = set()  # path and position
 
     def find(self, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> Doubts:
         """Looks for them in a log that is only read; in any thread, as it may read the whole log. `evidence` is no more
@@ -89,6 +95,32 @@ class SuspectedLoss:
             self._replicas.unexplained[log.partition] = list(holes)
         else:
             self._replicas.unexplained.pop(log.partition, None)
+
+    def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
+        """Finds out how far the damage that a reader met goes, and notes it in the log."""
+        segment = next((s for s in log.segments if str(s.records.path) == error.path), None)
+        where = error.path, error.position
+        if segment is None or error.position < 0 or where in self._examining:
+            return
+        self._examining.add(where)
+        end, cuts = log.end_of(segment), log.cuts
+        found: list[DamagedRange] = []
+
+        def work() -> None:
+            try:
+                found.append(segment.find_gap(error.position, segment.reading(end)))
+            except OSError as refused:
+                _log.error("could not read %s: %s", segment.records.path, refused.strerror)
+
+        def then() -> None:
+            self._examining.discard(where)
+            if segment.is_removed or log.cuts != cuts:  # what was read may have been of what came after a cut
+                return
+            for gap in found:
+                log.note_damage(gap)
+                self._replicas.notify([log.partition])
+
+        self._run_in_background(work, then)
 
     def _judge_transactions(self, log: PartitionLog) -> list[tuple[int, int]]:
         """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,

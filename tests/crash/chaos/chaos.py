@@ -40,7 +40,6 @@ SETTINGS = (
     "log.cleaner.backoff.ms=200",
     "log.segment.delete.delay.ms=100",
     "log.message.timestamp.after.max.ms=9223372036854775807",
-    "plog.scrub.interval.ms=500",
 )
 
 

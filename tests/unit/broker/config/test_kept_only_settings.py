@@ -81,7 +81,6 @@ def test_the_text_says_so_once(keys: ConfigDef) -> None:
 
 def test_every_setting_is_a_key_of_the_broker() -> None:
     assert BrokerSettings.num_partitions.key is BROKER_CONFIG["num.partitions"]
-    assert BrokerSettings.plog_scrub_bytes_per_second.key is BROKER_CONFIG["plog.scrub.bytes.per.second"]
 
 
 def create(broker: SteeredNode, name: str, *, validate_only: bool = False, **settings: str) -> None:
