@@ -19,10 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from cli.inspect.app import InspectApp
-from core.security.sasl.scram import SCRAM_SHA_512, ScramServer
+from core.security.sasl.scram import SCRAM_SHA_512
 from tests.cli.inspect.support import press, screen_text, settled
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each
+from tests.support.sasl_servers import ScramServer, credential_of
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.secured_commands import commands_with_a_server, lines, plog
 from tests.support.secured_door import Door, secured_door, server_context
@@ -41,7 +42,7 @@ def door(folder: Path) -> Iterator[Door]:
     ca = make_ca()
     (folder / "ca.pem").write_text(ca.pem)
     context = server_context(*map(str, sign(ca).write(folder, "server")))
-    credential = SCRAM_SHA_512.credential(PASSWORD, b"0123456789abcdef", 4096)
+    credential = credential_of(SCRAM_SHA_512, PASSWORD, b"0123456789abcdef", 4096)
 
     def steps() -> ScramServer:
         return ScramServer(SCRAM_SHA_512, lambda name, _: credential if name == "alice" else None, secret=b"s")

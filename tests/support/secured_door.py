@@ -21,8 +21,8 @@ from core.protocol.frame import Endpoint, decode_response
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersion
 from core.protocol.schema.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateResponse
 from core.protocol.schema.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeResponse
-from core.security.sasl.sasl_steps import Continue, Done, ServerSteps
 from plog.testing import RunningBroker, running_broker
+from tests.support.sasl_servers import Continue, Done, ServerSteps
 
 _SIZE = struct.Struct(">i")
 _START = struct.Struct(">hhi")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from core.common.errors import AuthenticationError, UsageError
-from core.security.sasl.sasl_steps import Continue, Done, Failed, wrong_message
+from core.security.sasl.sasl_steps import wrong_message
 
 MECHANISM = "OAUTHBEARER"
 
@@ -20,8 +19,6 @@ _SEPARATOR = "\x01"
 _KEY = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]*")
 _TOKEN = re.compile(r"[-._~+/A-Za-z0-9]+=*")
-_CLIENT = re.compile(r"n,(?:a=([^,\0]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)+)\x01")
-_AUTHORIZATION = re.compile(r"bearer +([-._~+/A-Za-z0-9]+=*)", re.IGNORECASE)
 _MOST_ERROR_BYTES = 4096
 
 
@@ -62,64 +59,3 @@ def _refusal(challenge: bytes) -> str:
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
         raise wrong_message(MECHANISM, "it names no status")
     return " ".join(f"{key}={found[key]}" for key in ("status", "scope", "openid-configuration") if found.get(key))
-
-
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """The owner of a token that was checked, and until when it is good."""
-
-    name: str
-    expires_at_ms: int
-
-
-class OAuthBearerServer:
-    """Owned by one task. `check` gives None for a token that is not good."""
-
-    def __init__(self, check: Callable[[str], Bearer | None]) -> None:
-        self._check = check
-        self._refused = False
-
-    def step(self, token: bytes) -> Continue | Done | Failed:
-        if self._refused:
-            return Failed(_INVALID_TOKEN)
-        found = _parse(token)
-        if found is None:
-            return Failed(
-                "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
-            )
-        bearer = self._check(found.token)
-        if bearer is None:
-            self._refused = True
-            return Continue(_INVALID_TOKEN.encode())
-        if found.authorization_id not in ("", bearer.name):
-            return Failed(
-                "Authentication failed: Client requested an authorization id that is different from the token's "
-                "principal name"
-            )
-        return Done(bearer.name, extensions=found.extensions, expires_at_ms=bearer.expires_at_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class _ClientMessage:
-    authorization_id: str
-    token: str
-    extensions: dict[str, str]
-
-
-def _parse(message: bytes) -> _ClientMessage | None:
-    """Gives None for bytes that are no client's message: unlike a refused token, that fails the login at once."""
-    try:
-        found = _CLIENT.fullmatch(message.decode())
-    except UnicodeDecodeError:
-        return None
-    if found is None:
-        return None
-    pairs = [pair.split("=", 1) for pair in found[2].split(_SEPARATOR)[:-1]]
-    extensions = dict(pairs)
-    authorization = _AUTHORIZATION.fullmatch(extensions.pop("auth", ""))
-    if authorization is None or len(extensions) + 1 != len(pairs):
-        return None
-    return _ClientMessage(found[1] or "", authorization[1], extensions)
-
-
-_INVALID_TOKEN = '{"status":"invalid_token"}'  # noqa: S105 - an answer

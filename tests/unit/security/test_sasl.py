@@ -13,20 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import AuthenticationError, UsageError
-from core.security.sasl.oauthbearer import Bearer, OAuthBearerClient, OAuthBearerServer
-from core.security.sasl.plain import PlainClient, PlainServer
-from core.security.sasl.sasl_steps import Continue, Done, Failed
-from core.security.sasl.scram import (
-    MECHANISMS,
-    SCRAM_SHA_256,
-    SCRAM_SHA_512,
-    ScramClient,
-    ScramCredential,
-    ScramMechanism,
-    ScramServer,
-)
+from core.security.sasl.oauthbearer import OAuthBearerClient
+from core.security.sasl.plain import PlainClient
+from core.security.sasl.scram import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, ScramClient, ScramMechanism
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
+from tests.support.sasl_servers import (
+    Bearer,
+    Continue,
+    Done,
+    Failed,
+    OAuthBearerServer,
+    PlainServer,
+    ScramCredential,
+    ScramServer,
+    credential_of,
+)
 
 SASL = GOLDEN.parent / "sasl"
 CONVERSATIONS = {case["case"]: case["steps"] for case in json.loads((SASL / "conversations.json").read_text())}
@@ -61,7 +63,7 @@ def test_client_and_server_speak_as_in_the_rfc(mechanism: ScramMechanism) -> Non
     answer = client.answer(f"r={ours}{theirs},s={salt},i=4096".encode())
     assert answer == f"c=biws,r={ours}{theirs},p={proof}".encode()
     assert client.answer(f"v={signature}".encode()) is None
-    credential = mechanism.credential("pencil", base64.b64decode(salt), 4096)
+    credential = credential_of(mechanism, "pencil", base64.b64decode(salt), 4096)
     server = ScramServer(mechanism, lambda *_: credential, secret=b"s", nonce=theirs)
     first = server.step(f"n,,n=user,r={ours}".encode())
     assert first == Continue(f"r={ours}{theirs},s={salt},i=4096".encode())
@@ -134,7 +136,7 @@ def test_a_wrong_first_message_is_refused(server_first: str, what: str) -> None:
 def accounts(name: str, is_token: bool) -> ScramCredential | None:
     known = {("sam", False): "pw1", ("a,b=c", False): "x", ("token-1", True): "hmac"}
     password = known.get((name, is_token))
-    return None if password is None else SCRAM_SHA_256.credential(password, b"0123456789abcdef", 4096)
+    return None if password is None else credential_of(SCRAM_SHA_256, password, b"0123456789abcdef", 4096)
 
 
 FIRST_MESSAGES = [name for name in CONVERSATIONS if name.startswith("SCRAM, first message ")]
@@ -212,7 +214,7 @@ def test_our_client_and_the_other_implementations_server(name: str, password: st
 
 @given(_NAMES, _NAMES, st.sampled_from([SCRAM_SHA_256, SCRAM_SHA_512]))
 def test_the_other_implementations_client_and_our_server(name: str, password: str, mechanism: ScramMechanism) -> None:
-    credential = mechanism.credential(password, b"0123456789abcdef", 4096)
+    credential = credential_of(mechanism, password, b"0123456789abcdef", 4096)
     asked = []
 
     def find(found: str, is_token: bool) -> ScramCredential:

@@ -21,13 +21,12 @@ from core.common.errors import AuthenticationError, ConnectionFailedError, Kafka
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.security.client_settings import parse_client_settings
-from core.security.sasl.oauthbearer import Bearer, OAuthBearerServer
-from core.security.sasl.plain import PlainServer
-from core.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism, ScramServer
+from core.security.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
 from plog.testing import RunningBroker
 from tests.support.certificates import Certificate, make_ca, sign
 from tests.support.for_each import for_each
 from tests.support.refusals import refused
+from tests.support.sasl_servers import Bearer, Done, OAuthBearerServer, PlainServer, ScramServer, credential_of
 from tests.support.secured_door import Door, MakeSteps, secured_door, server_context
 from tests.support.waiting import ANSWER_SECONDS
 
@@ -36,7 +35,7 @@ TOKEN = "marked.token.x"
 
 
 def scram(mechanism: ScramMechanism) -> MakeSteps:
-    credential = mechanism.credential(PASSWORD, b"0123456789abcdef", 4096)
+    credential = credential_of(mechanism, PASSWORD, b"0123456789abcdef", 4096)
     return lambda: ScramServer(
         mechanism,
         lambda name, is_token: credential if (name, is_token) in {("alice", False), ("token", True)} else None,
@@ -284,12 +283,10 @@ def test_sasl_at_a_listener_without() -> None:
 
 def test_a_server_that_does_not_know_the_password() -> None:
     """It takes any proof, and can't sign."""
-    credential = SCRAM_SHA_256.credential("something else", b"0123456789abcdef", 4096)
+    credential = credential_of(SCRAM_SHA_256, "something else", b"0123456789abcdef", 4096)
 
     class Liar(ScramServer):
         def _end(self, client_final: str, begun: object) -> object:  # type: ignore[override]
-            from core.security.sasl.sasl_steps import Done
-
             return Done("alice", b"v=" + b"A" * 43 + b"=")
 
     with secured_door({"SCRAM-SHA-256": lambda: Liar(SCRAM_SHA_256, lambda *_: credential, secret=b"")}) as door:
