@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from core.common.clock import ManualClock
 from tests.support.class_archives import spark_options
 from tests.support.file_scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
+from tests.support.manual_clock import ManualClock
 from tests.support.server import Server
 
 settings.register_profile("first", deadline=None, max_examples=25)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.broker.config.broker_config import BrokerConfig
-from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.delete_records import DELETE_RECORDS
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import deletion_of
 
 DAY_MS = 86_400_000

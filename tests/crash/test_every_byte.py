@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem
 from core.files.log_config import LogConfig
@@ -21,6 +20,7 @@ from core.log.log_loader import LogSettings, load_log
 from core.records.batches import iter_batches, iter_whole_batches
 from core.records.record import Record
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log
+from tests.support.manual_clock import ManualClock
 
 STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "7"))
 """`scripts/torture --every-byte` leaves none out."""

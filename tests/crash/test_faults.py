@@ -14,7 +14,6 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.cluster.image.broker_metadata import NewTopic
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.fd_limits import Shares
@@ -27,6 +26,7 @@ from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import NEVER, WINDOW, AskingFile, FailingDisk
 from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
+from tests.support.manual_clock import ManualClock
 
 FIRST = pytest.mark.first
 REFUSALS = (

@@ -10,7 +10,6 @@ from typing import Any
 
 from core.broker.config.broker_config import BrokerConfig
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED
-from core.common.clock import ManualClock
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.forensics.partition_reader import PartitionReader
@@ -29,6 +28,7 @@ from core.protocol.schema.txn_offset_commit import TXN_OFFSET_COMMIT
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, decode, send
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import transactional_commit_of
 
 ID = "tx"

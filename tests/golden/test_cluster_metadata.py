@@ -14,10 +14,10 @@ from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
-from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 FOLDER = "__cluster_metadata-0"
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
@@ -18,6 +17,7 @@ from tests.support.broker import SteeredNode, add_topic, fetch, open_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenRecord, case, directories
 from tests.support.logs import NOW, fingerprint
+from tests.support.manual_clock import ManualClock
 
 DAY_MS = 86_400_000
 

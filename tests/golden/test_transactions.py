@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from core.broker.coordinators.coordinator_log import partition_of
-from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -29,6 +28,7 @@ from tests.golden.test_kafka_directories import content, for_ever_ms
 from tests.support.broker import ask, open_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, case
+from tests.support.manual_clock import ManualClock
 
 FOLDERS = sorted(path.name for path in GOLDEN.glob("__transaction_state-?"))
 LINE = re.compile(r"\| offset: (\d+) .*? key: (\{.*?\}) payload: (\{.*\})$")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
-from core.common.clock import ManualClock, SystemClock
+from core.common.clock import SystemClock
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, PlogError, UsageError
 from core.security.secret import Secret
@@ -33,6 +33,7 @@ from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Check, Create, Delete, NodeStat, Refusal, SetData, ZooKeeperError
 from tests.support.certificates import make_ca, sign
 from tests.support.free_ports import free_ports
+from tests.support.manual_clock import ManualClock
 from tests.support.zookeeper_server import ZooKeeperServer, requires_zookeeper
 from tests.support.zookeeper_sessions import session_of, until
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from core.cluster.partition.divergence import offset_in_range, truncation_offset
 from core.cluster.partition.fetch_plan import Action, Append, FetchLimits, FetchPlan, Position, Reset, Truncate
-from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -34,6 +33,7 @@ from core.protocol.schema.fetch import (
     PartitionData,
 )
 from tests.support.logs import NOW, content, make_batch, make_marker
+from tests.support.manual_clock import ManualClock
 from tests.support.scripted_leader import read_as_leader
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]

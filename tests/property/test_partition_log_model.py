@@ -13,7 +13,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.common.clock import ManualClock
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
@@ -26,6 +25,7 @@ from core.records.batches import iter_whole_batches
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 from tests.support.logs import NOW, PARTITION, make_batch, make_marker
+from tests.support.manual_clock import ManualClock
 
 PRODUCERS = st.integers(1, 3)
 

@@ -20,13 +20,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
 from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import RegisteredConsumer
 from core.zookeeper.zookeeper_transaction import ZooKeeperError
 from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 from tests.support.zookeeper_sessions import Fault, FaultyModel
 
 TOPICS = ("t", "u")

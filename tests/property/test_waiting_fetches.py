@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
@@ -33,6 +32,7 @@ from tests.support.broker import (
 )
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch, make_marker
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import deletion_of
 
 TOPICS = {"plain": 3, "flushed": 2, "small": 2}

@@ -17,7 +17,7 @@ from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.image.broker_metadata import NewTopic
 from core.common.background import RunInBackground, run_now
-from core.common.clock import Clock, ManualClock, SystemClock
+from core.common.clock import Clock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
 from core.files.file_records import FileRegion
@@ -36,6 +36,7 @@ from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 
 AnyApi = Api[Any, Any]
 Req = TypeVar("Req")

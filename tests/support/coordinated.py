@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.broker.coordinators.coordinator_log import partition_of
-from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_record_values import CommittedOffset, GroupRecord, offset_commit_record
 from core.forensics.directory_reader import DirectoryReader
@@ -20,6 +19,7 @@ from core.records.record_batch_builder import batch_of
 from core.view.target.inspect_target import InspectTarget
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.manual_clock import ManualClock
 
 OFFSETS_PARTITIONS = 3
 """Of the golden __consumer_offsets."""

@@ -18,7 +18,6 @@ from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import RecordSource
-from core.common.clock import ManualClock
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
@@ -45,6 +44,7 @@ from core.view.records.log_rows import BEHIND_OPEN, DirectoryRows, LogRow, RowKi
 from tests.support.broker import open_broker
 from tests.support.log_model import LogModel
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 from tests.support.record_decoder import Record
 
 Records = dict[int, Record]

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from core.cluster.image.metadata_image import TopicImage
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -22,6 +21,7 @@ from core.protocol.schema.leave_group import MemberIdentity
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from core.records.record_batch import ProducerIdAndEpoch
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

@@ -6,7 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from core.common.clock import Clock, ManualClock
+from core.common.clock import Clock
 from core.common.filesystem import Buffer, File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
@@ -17,6 +17,7 @@ from core.records.control_record import EndTransactionMarker, end_transaction_ba
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of
+from tests.support.manual_clock import ManualClock
 
 PARTITION = TopicPartition("t", 0)
 NOW = 1_700_000_000_000

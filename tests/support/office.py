@@ -15,7 +15,6 @@ from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import StateWrite, Write
 from core.cluster.controller.elections import DEFAULT_POLICY
 from core.cluster.partition.partition_state import PartitionState
-from core.common.clock import ManualClock
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from core.protocol.schema.update_metadata import (
@@ -25,6 +24,7 @@ from core.protocol.schema.update_metadata import (
 from core.zookeeper.controller_store import ControllerStore, FoundTopics
 from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Refusal, ZooKeeperError
+from tests.support.manual_clock import ManualClock
 
 T0 = TopicPartition("t", 0)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.broker.serving.socket_server import SocketServer
-from core.common.clock import ManualClock
 from tests.support.broker import SteeredNode, Timers, open_broker, serving
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 from tests.support.member import Member, playing
 from tests.support.office import Office, office
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
@@ -32,6 +31,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 
 DAY_MS = 86_400_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.progress import Progress
-from core.common.clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 GB = 1 << 30
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from core.common.background import run_now
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.errors import CorruptRecordError, PlogError, UndecodableError
 from core.common.filesystem import FileSystem
@@ -36,6 +35,7 @@ from core.records.record_batch import RecordBatch
 from tests.support import crafted
 from tests.support.broker import Background, SteeredNode, add_topic, fetch, open_broker, produce, records_of
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.server import call_plog
 
 T0 = TopicPartition("t", 0)

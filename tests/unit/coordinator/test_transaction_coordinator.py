@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -21,6 +20,7 @@ from tests.support.broker import Timers
 from tests.support.for_each import for_each
 from tests.support.groups import refused
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LAST_EPOCH = 32_766

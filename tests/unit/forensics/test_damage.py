@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.files.log_config import LogConfig
@@ -20,6 +19,7 @@ from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 LOG = f"{0:020d}.log"
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.java_numbers import LONG_MAX
@@ -21,6 +20,7 @@ from core.records.batches import iter_whole_batches
 from core.records.record_batch import RecordBatch
 from tests.support.fetched import LeaderLog, as_leader, joined
 from tests.support.logs import NOW, FullDisk, append, make_batch, make_marker, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
 from core.files.leader_epoch_cache import EpochEntry
@@ -25,6 +24,7 @@ from tests.support.damage import places
 from tests.support.for_each import for_each
 from tests.support.golden import case
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture

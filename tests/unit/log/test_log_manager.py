@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.common.steps import finish
 from core.common.topic_partition import TopicPartition, random_uuid
@@ -20,6 +19,7 @@ from core.log.partition_log import PartitionLog
 from tests.support.disk import RecordingFileSystem
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, append, make_batch
+from tests.support.manual_clock import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
 

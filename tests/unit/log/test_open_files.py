@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.filesystem import Buffer, File, FileSystem
 from core.files.file_records import FileRegion
 from core.files.log_config import LogConfig
@@ -17,6 +16,7 @@ from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 
 def opened_below(directory: Path) -> list[str]:

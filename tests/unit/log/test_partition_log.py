@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
@@ -15,6 +14,7 @@ from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
 from tests.support.logs import NOW, FullDisk, append, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 
 DAY_MS = 86_400_000
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from core.common.clock import ManualClock
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.znodes import CONFIG_CHANGE_PREFIX, ConfigEntity, encode_config, encode_config_change
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 
 TOPIC = ConfigEntity("topics", "t")
 

@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.zookeeper import controller_election
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.registration import Registration
@@ -21,6 +20,7 @@ from core.zookeeper.znodes import CONTROLLER, CONTROLLER_EPOCH, BrokerNode, Cont
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Create, Delete, Operation, Refusal, SetData
 from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession, close, until
 
 NOW = 1795453562342

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import MalformedMessageError
 from core.common.topic_partition import TopicPartition
 from core.zookeeper.cluster_view import ClusterView
@@ -20,6 +19,7 @@ from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import ConsumerState, RegisteredConsumer
 from core.zookeeper.zookeeper_transaction import Create, Refusal, ZooKeeperError
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 
 T = ConsumerNode({"t": 1})
 

@@ -12,13 +12,13 @@ from typing import cast
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import AccessError, UsageError
 from core.zookeeper.registration import Registration, ensure_cluster_id
 from core.zookeeper.znodes import PERSISTENT_PATHS, BrokerEndpoint, BrokerNode, broker_path, decode_broker
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Answer, Node, Operation
 from tests.support.fake_zookeeper import FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 from tests.support.zookeeper_sessions import Ensemble, Fault, FaultyModel, FaultySession, close, until
 
 PATH = broker_path(3)

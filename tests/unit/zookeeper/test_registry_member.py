@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
@@ -19,6 +18,7 @@ from core.zookeeper.registered_consumer import RegistryMember
 from core.zookeeper.session_thread import NoAnswerError
 from core.zookeeper.zookeeper_session import SessionState
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
+from tests.support.manual_clock import ManualClock
 
 _Result = TypeVar("_Result")
 PARTITION = TopicPartition("t", 0)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
@@ -28,6 +27,7 @@ from core.protocol.schema.list_config_resources import LIST_CONFIG_RESOURCES, Li
 from tests.support.broker import SteeredNode, Timers, add_topic, ask, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import changes_of
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from core.broker.coordinators.coordinator_log import java_hash, partition_of
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
 from core.common.topic_partition import TopicPartition
@@ -42,6 +41,7 @@ from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGr
 from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, ask_later, open_broker, produce
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import committed_of
 
 ID = bytes(16)

@@ -9,7 +9,6 @@ import pytest
 
 from core.cluster.image.metadata_log import MetadataLog
 from core.cluster.partition.partition import READ_COMMITTED
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -50,6 +49,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import commit_of, committed_of, transactional_commit_of
 
 ID, GROUP = "x", "g"

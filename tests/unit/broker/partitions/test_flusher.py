@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File
@@ -36,6 +35,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.manual_clock import ManualClock
 
 
 class Disk(Background):

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.common.clock import ManualClock
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce_values
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 TOPIC = 2
 

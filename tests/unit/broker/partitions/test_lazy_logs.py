@@ -13,7 +13,6 @@ import pytest
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.lazy_logs import MOST_WAIT_MS
 from core.cluster.image.metadata_log import MetadataLog
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
@@ -51,6 +50,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, fingerprint, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.requests import commit_of
 from tests.unit.broker.serving.test_connection import connect, frame, until
 

@@ -11,7 +11,6 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.cluster.image.broker_metadata import NewTopic
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
@@ -27,6 +26,7 @@ from core.log.log_manager import LogManager
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce, produce_values, values_of
 from tests.support.logs import NOW, fingerprint, make_batch
+from tests.support.manual_clock import ManualClock
 
 DAY_MS = 86_400_000
 

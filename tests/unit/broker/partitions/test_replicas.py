@@ -11,7 +11,6 @@ import pytest
 from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.partition.in_sync_replicas import IsrAnswer
 from core.cluster.partition.partition import Role
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
@@ -41,6 +40,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import LAG_MS, KnownPeers
 

@@ -13,7 +13,6 @@ import pytest
 from core.broker.replication.isr_reporter import IsrReporter
 from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.partition.partition import Partition
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (
@@ -27,6 +26,7 @@ from core.protocol.schema.alter_partition import (
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from tests.support.broker import SteeredNode, Timers, add_topic, open_broker
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 from tests.support.replication import KnownPeers
 from tests.support.scripted_controller import ScriptedController, channel_to
 

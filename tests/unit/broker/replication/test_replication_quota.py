@@ -13,7 +13,6 @@ import pytest
 
 from core.broker.replication.replication_quota import NO_LIMIT, ReplicationQuota, follows_throttled, leads_throttled
 from core.cluster.image.metadata_record import MetadataRecord
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.pending import Pending
 from core.files.log_config import LogConfig, parse_topic_configs
@@ -23,6 +22,7 @@ from tests.support.broker import add_topic, ask, decode, fetch, produce, send, v
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
 from tests.support.logs import make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 
 RATES = [json.loads(line) for line in (GOLDEN.parent / "replication_rates.ndjson").read_text().splitlines()]

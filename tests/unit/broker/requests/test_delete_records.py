@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -28,6 +27,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import KnownPeers
 from tests.support.requests import deletion_of

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from core.broker.requests import fetch_session
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
@@ -26,6 +25,7 @@ from tests.support.broker import (
     values_of,
 )
 from tests.support.logs import make_batch
+from tests.support.manual_clock import ManualClock
 
 Wanted = Mapping[tuple[str, int], int]  # (topic, partition) -> offset
 

@@ -9,7 +9,6 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.broker_settings import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
@@ -17,6 +16,7 @@ from core.protocol.frame import encode_request
 from core.protocol.schema.fetch import FETCH, FetchRequest, FetchResponse, PartitionData
 from tests.support.broker import SteeredNode, Timers, ask, decode, fetch_request, open_broker, produce, send, values_of
 from tests.support.logs import make_batch
+from tests.support.manual_clock import ManualClock
 from tests.support.replicated_topic import OTHER, THIRD, ReplicatedTopic
 from tests.support.replication import KnownPeers
 

@@ -6,7 +6,6 @@ import pytest
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.requests.handlers.produce import UnacknowledgedError
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.log.producer_state_manager import ProducerStateManager
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
@@ -27,6 +26,7 @@ from tests.support.broker import (
 )
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk, make_batch
+from tests.support.manual_clock import ManualClock
 
 
 def test_offsets_follow_one_another(broker: SteeredNode) -> None:

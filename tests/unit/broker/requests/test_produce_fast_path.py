@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from core.broker.observe.request_metrics import RequestMetrics
 from core.broker.requests.handlers import produce
 from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest, UnacknowledgedError
-from core.common.clock import ManualClock
+
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
@@ -43,6 +43,7 @@ from tests.support.broker import (
     send,
 )
 from tests.support.logs import NOW, make_batch
+from tests.support.manual_clock import ManualClock
 
 TOPICS: dict[str, dict[str, str]] = {
     "plain": {},

@@ -25,7 +25,6 @@ from core.broker.serving import socket_server
 from core.broker.serving.connection_memory import ConnectionMemory
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 from core.common.steps import OTHERS_FIRST, Steps
@@ -56,6 +55,7 @@ from tests.support.broker import (
     serving,
 )
 from tests.support.logs import NOW, append, make_batch, open_log, read_all
+from tests.support.manual_clock import ManualClock
 from tests.support.waiting import wait_until
 from tests.unit.broker.coordinators.test_transactions import SETTINGS, Client
 from tests.unit.broker.serving.test_connection import (

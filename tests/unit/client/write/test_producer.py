@@ -23,7 +23,6 @@ from core.client.read.consumer import Consumer
 from core.client.write import producer as producer_module
 from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
 from core.cluster.partition.partition import Partition
-from core.common.clock import ManualClock
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
@@ -39,6 +38,7 @@ from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
+from tests.support.manual_clock import ManualClock
 from tests.support.refusals import refused
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from core.cluster.description.directory_topics import DirectoryTopics
 from core.cluster.image.metadata_log import MetadataLog
-from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.files.partition_metadata_file import read_partition_metadata
 from core.forensics.directory_reader import DirectoryReader
@@ -15,6 +14,7 @@ from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
 from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 FOLDER = SAMPLE_DATA / "damaged" / "c_torn_tail-0"
 

@@ -11,7 +11,6 @@ import pytest
 from core.cluster.image import metadata_log as metadata_log_module
 from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
 from core.cluster.image.metadata_record import MetadataRecord, decode_metadata_record, encode_metadata_record
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem
@@ -31,6 +30,7 @@ from tests.support.asking_disk import FailingDisk
 from tests.support.disk import RecordedFile, RecordingFileSystem, crash_states, disk_after
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
+from tests.support.manual_clock import ManualClock
 from tests.support.refusals import refused
 
 TOPIC = 2

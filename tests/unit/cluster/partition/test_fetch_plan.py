@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.cluster.partition.fetch_plan import Action, Append, FetchPlan, Position, Reset, Retry, Truncate
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
@@ -27,6 +26,7 @@ from core.protocol.schema.fetch import (
 )
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN
+from tests.support.manual_clock import ManualClock
 
 FRAMES = {
     line["name"]: bytes.fromhex(line["frame"])

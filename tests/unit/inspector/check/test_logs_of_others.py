@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.compaction.cleaner_process import CleanerProcess
 from core.inspector.check.findings import Code
@@ -26,6 +25,7 @@ from tests.support.broker import SteeredNode, add_topic, fetch, open_broker, rec
 from tests.support.crafted import Record
 from tests.support.for_each import for_each
 from tests.support.logs import NOW
+from tests.support.manual_clock import ManualClock
 
 INDEXES = {Code.INDEX_MISSING, Code.TIME_INDEX_MISSING}
 FAR = 2**31 + 5

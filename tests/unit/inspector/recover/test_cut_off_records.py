@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.filesystem import FileSystem
 from core.files.log_config import LogConfig
 from core.inspector.check.findings import Code, Finding, Severity
@@ -22,6 +21,7 @@ from core.log.log_loader import LogSettings, load_log
 from tests.support import doors
 from tests.support.damage import places
 from tests.support.logs import NOW, PARTITION, append, append_marker, make_batch, open_log
+from tests.support.manual_clock import ManualClock
 from tests.support.server import call_plog
 
 

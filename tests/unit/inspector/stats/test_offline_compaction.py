@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from tests.support.compaction import log_files
 from tests.support.logs import NOW, FullDisk, append, make_batch, open_log
+from tests.support.manual_clock import ManualClock
 
 T0 = TopicPartition("t", 0)
 

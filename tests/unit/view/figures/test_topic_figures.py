@@ -11,7 +11,6 @@ import pytest
 from core.client.admin.admin import Admin
 from core.client.net.kafka_client import KafkaClient
 from core.cluster.description.directory_topics import DirectoryTopics
-from core.common.clock import ManualClock
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
@@ -21,6 +20,7 @@ from core.view.target.log_figures import LogFigures, PartitionFigures
 from tests.support.coordinated import commit, golden_directory, inspected, write_values
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import NOW, fingerprint
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from cli.findings_out import checked_text, finding_text, unchecked_text
-from core.common.clock import ManualClock
 from core.inspector.check.segment_check import VerifyOptions
 from core.view.files.checking import Checking, CheckRun, CheckState
 from core.view.files.verification import RecoveryPlan, Verification
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import fingerprint
+from tests.support.manual_clock import ManualClock
 from tests.support.open_files import open_files
 from tests.support.server import call_plog
 

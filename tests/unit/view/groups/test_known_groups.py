@@ -13,7 +13,6 @@ import pytest
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.offset_reset import offset_rows
-from core.common.clock import ManualClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -27,6 +26,7 @@ from core.view.groups.known_groups import GroupPartition, GroupSummary, History,
 from tests.support.coordinated import commit, golden_directory, inspected, write_group, write_values
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append_marker, fingerprint, open_log
+from tests.support.manual_clock import ManualClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 HOUR_MS = 3_600_000
