@@ -32,14 +32,10 @@ class Glyphs(NamedTuple):
     blocks: str
     full: str
     shade: str
-    light: str
     thumb: str
     track: str
     up: str
     down: str
-    dot: str
-    branch: str
-    last_branch: str
 
 
 UNICODE = Glyphs(
@@ -50,14 +46,10 @@ UNICODE = Glyphs(
     blocks="▁▂▃▄▅▆▇█",
     full="█",
     shade="▒",
-    light="░",
     thumb="█",
     track="│",
     up="▲",
     down="▼",
-    dot="·",
-    branch="├─",
-    last_branch="└─",
 )
 ASCII = Glyphs(
     is_unicode=False,
@@ -67,14 +59,10 @@ ASCII = Glyphs(
     blocks="_.-=+*%#",
     full="#",
     shade="=",
-    light=".",
     thumb="#",
     track="|",
     up="^",
     down="v",
-    dot=".",
-    branch="|-",
-    last_branch="`-",
 )
 
 

@@ -33,8 +33,6 @@ from core.records.checksum import continue_crc32c, crc32c
 from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
 
-Buffer = bytes | bytearray | memoryview
-
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12

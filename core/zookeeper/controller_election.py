@@ -84,18 +84,9 @@ class ControllerElection:
         """The session whose node /controller is ours; None while another broker's, or nobody's, is there."""
 
     @property
-    def is_in_office(self) -> bool:
-        return self._session_in_office is not None
-
-    @property
     def _is_over(self) -> bool:
         """Whether the session has ended, and is followed by no other."""
         return self._session.state in (SessionState.CLOSED, SessionState.FAILED)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether it does nothing until there is news of /controller."""
-        return self._task is None
 
     async def start(self) -> None:
         """Stands for election from now on, whenever there is no controller."""

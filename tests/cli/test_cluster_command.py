@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from cli.cluster_rows import api_rows
-from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.client.net.client_connection import ClientConnection
 from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from plog.testing import running_broker
 from tests.support.golden import GOLDEN
+from tests.support.requests import SERVED_APIS
 from tests.support.server import Server, call_plog
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample-data" / "partition"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.requests.request_dispatcher import SERVED_APIS
 from tests.support.oracle import requires_kafka
 from tests.support.protocol_document import NOTES, PATH, document, kafka_apis
+from tests.support.requests import SERVED_APIS
 
 pytestmark = [requires_kafka, pytest.mark.java]
 

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException
 from core.client.admin.admin import LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.consumer import READ_COMMITTED
-from core.client.write.partitioner import murmur2
 from core.common.clock import SystemClock
 from core.common.endpoint import parse_bootstrap
 from core.common.topic_partition import TopicPartition
@@ -24,6 +23,7 @@ from tests.support.broker import open_broker
 from tests.support.golden import golden_cases
 from tests.support.kafka_server import KafkaServer
 from tests.support.logs import NOW, append, make_batch, open_log
+from tests.support.murmur2 import murmur2
 from tests.support.oracle import requires_kafka
 from tests.support.server import Server, run_plog
 from tests.support.spark.golden_topics import add_golden_topics, put_records

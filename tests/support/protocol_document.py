@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from core.broker.requests.request_dispatcher import SERVED_APIS, served_apis
+from core.broker.requests.request_dispatcher import served_apis
 from core.protocol.message import VersionRange
 from core.protocol.schema.allocate_producer_ids import ALLOCATE_PRODUCER_IDS
 from core.protocol.schema.alter_partition import ALTER_PARTITION
@@ -22,6 +22,7 @@ from core.protocol.schema.leader_and_isr import LEADER_AND_ISR
 from core.protocol.schema.stop_replica import STOP_REPLICA
 from core.protocol.schema.update_metadata import UPDATE_METADATA
 from tests.support.oracle import KAFKA39_VERSION, KAFKA_VERSION, fetched_libs, without_comments
+from tests.support.requests import SERVED_APIS
 
 PATH = Path(__file__).parents[2] / "docs" / "protocol.md"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.broker.requests.request_dispatcher import served_apis
 from core.protocol.schema.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from core.protocol.schema.incremental_alter_configs import (
     AlterableConfig,
@@ -19,6 +20,9 @@ from core.protocol.schema.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+
+SERVED_APIS = list(served_apis(None))
+"""Those that clients of a lone broker may use."""
 
 
 def commit_of(group: str, offset: int, partition: int = 0) -> OffsetCommitRequest:

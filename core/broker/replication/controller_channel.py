@@ -45,10 +45,6 @@ class ControllerErrand:
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def is_under_way(self) -> bool:
-        return self._task is not None
-
     def begin(self) -> None:
         """Has it run soon, unless it is under way."""
         if self._task is None:

@@ -161,9 +161,6 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
     )
 }
 
-SERVED_APIS: list[AnyApi] = [served.api for served in _SERVED.values() if served.is_advertised(None)]
-"""Those that clients of a lone broker may use."""
-
 
 def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
     """Gives what ApiVersions advertises."""

@@ -40,7 +40,6 @@ _MOST_STUCK = 10
 """Answers in a row from which nothing can be read."""
 
 _FIRST_VERSION_FROM_FOLLOWERS = 11  # KIP-392
-_FIRST_VERSION_WITH_IDS = 13  # KIP-516
 
 
 class Entry(NamedTuple):

@@ -29,7 +29,6 @@ Int64s = npt.NDArray[np.int64]
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
-_MASK = 0xFFFFFFFF
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
@@ -49,23 +48,8 @@ def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitione
 # --- hashes
 
 
-def murmur2(key: bytes) -> int:
-    """Computes the 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2, as an unsigned number."""
-    h = (_SEED ^ len(key)) & _MASK
-    whole = len(key) & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(key[start : start + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    rest = key[whole:]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
 def murmur2_columns(keys: ByteStrings) -> npt.NDArray[np.uint32]:  # without nulls
-    """Computes `murmur2` of every key."""
+    """Computes the 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2 of every key."""
     return _by_length(keys, _murmur2_matrix)
 
 
@@ -94,7 +78,7 @@ def _murmur2_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Hashes a matrix with a key in each row; arithmetic is modulo 2**32 by the type."""
     count, length = keys.shape
     m = np.uint32(_M)
-    h = np.full(count, (_SEED ^ length) & _MASK, np.uint32)
+    h = np.full(count, (_SEED ^ length) & 0xFFFFFFFF, np.uint32)
     whole = length & ~3
     for word in np.ascontiguousarray(keys[:, :whole]).view("<u4").T:
         k = word.astype(np.uint32) * m

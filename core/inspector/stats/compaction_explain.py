@@ -44,9 +44,7 @@ class Reason(Enum):
 
 
 class Explained(NamedTuple):
-    """One record. `goes`: the next cleaning takes it, and that is due; else it stays for now, or for good.
-    `newer_offset`: of the newest record with its key, None if it is that one.
-    """
+    """One record. `goes`: the next cleaning takes it, and that is due; else it stays for now, or for good."""
 
     offset: int
     timestamp: int
@@ -55,7 +53,6 @@ class Explained(NamedTuple):
     goes: bool
     reason: Reason
     detail: str
-    newer_offset: int | None
 
 
 class _Records(NamedTuple):
@@ -150,7 +147,6 @@ class CompactionExplainer:
             else:
                 why = Reason.ABORTED if records.is_aborted[row] else Reason.SUPERSEDED if key else Reason.WITHOUT_KEY
                 goes, reason, detail = self._unneeded_record(offset, why, last, last_cleanable)
-            newer = last if last > offset else None
             timestamp = int(columns.timestamps[row])
             yield Explained(
                 offset=offset,
@@ -160,7 +156,6 @@ class CompactionExplainer:
                 goes=goes,
                 reason=reason,
                 detail=detail,
-                newer_offset=newer,
             )
 
     def _newest_record(self, offset: int, horizon: int | None, *, is_tombstone: bool) -> tuple[bool, Reason, str]:

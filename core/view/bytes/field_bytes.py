@@ -165,10 +165,6 @@ class FieldBytes(FieldSource):
             return item.start, item.end
         return opened.records.find(offset) or (item.start, item.end)
 
-    def has_compressed(self, position: int) -> bool:
-        """Says whether `uncompressed` has something to show of the batch at a position."""
-        return self._compressed_at(position) is not None
-
     def _compressed_at(self, position: int) -> Batch | None:
         if not isinstance(self._groups, LogGroups) or not 0 <= position < self.size_bytes:
             return None

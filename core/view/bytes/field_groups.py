@@ -26,7 +26,6 @@ from core.view.bytes.field_explanations import Part
 
 _MOST_BATCHES = 32
 _MOST_BATCH_BYTES = 8 * 1024 * 1024
-_TIMES = frozenset(("base timestamp", "max timestamp", "timestamp", "timestamp delta"))
 
 
 # --- records

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader, entity_writer
 
-from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.varint import uvarint
@@ -31,6 +30,7 @@ from core.protocol.schema.metadata import METADATA, MetadataRequest
 from core.protocol.schema.produce import PRODUCE
 from tests.support.messages import random_message
 from tests.support.protocol_document import BETWEEN_BROKERS
+from tests.support.requests import SERVED_APIS
 
 APIS = [
     PRODUCE,

@@ -49,7 +49,7 @@ def creation_by(controller: ScriptedController, **settings: str) -> AutoTopicCre
 
 
 async def until_idle(creation: AutoTopicCreation) -> None:
-    while creation._errand.is_under_way:
+    while creation._errand._task is not None:
         await asyncio.sleep(0)
 
 

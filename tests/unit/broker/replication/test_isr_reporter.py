@@ -260,7 +260,7 @@ async def test_one_that_is_closed_asks_no_more(cluster: Cluster) -> None:
         cluster.fetched()
         await controller.was_asked(1)
         await reporter.close()
-        assert not reporter._errand.is_under_way
+        assert reporter._errand._task is None
         reporter._channel.close()
         cluster.replicas.look_at_followers()
 
@@ -274,4 +274,4 @@ async def test_a_closed_channel_ends_it(cluster: Cluster) -> None:
         assert task is not None
         reporter._channel.close()
         await task
-        assert not reporter._errand.is_under_way
+        assert reporter._errand._task is None

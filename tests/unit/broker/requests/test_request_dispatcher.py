@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.broker.requests.request_dispatcher import MAX_SMALL_REQUEST_BYTES, SERVED_APIS
+from core.broker.requests.request_dispatcher import MAX_SMALL_REQUEST_BYTES
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
@@ -14,6 +14,7 @@ from core.protocol.schema.produce import PRODUCE
 from core.protocol.schema.unregister_controller import UNREGISTER_CONTROLLER, UnregisterControllerRequest
 from tests.support.broker import AnyApi, SteeredNode, ask, decode, send
 from tests.support.for_each import for_each
+from tests.support.requests import SERVED_APIS
 
 EVERY_VERSION = [(api, version) for api in SERVED_APIS for version in range(api.versions.first, api.versions.last + 1)]
 

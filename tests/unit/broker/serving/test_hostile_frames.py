@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from core.broker.requests.request_dispatcher import SERVED_APIS
 from core.common.error_code import ErrorCode
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -27,6 +26,7 @@ from core.records.record import Record
 from core.records.record_batch_builder import batch_of
 from tests.support.broker import fetch_request, produce_request
 from tests.support.logs import NOW, make_batch
+from tests.support.requests import SERVED_APIS
 from tests.support.server import Server, call_plog
 from tests.support.waiting import ANSWER_SECONDS
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.client.write.partitioner import PARTITIONERS, murmur2, murmur2_columns
+from core.client.write.partitioner import PARTITIONERS, murmur2_columns
 from core.records.byte_strings import ByteStrings
 from tests.support.for_each import for_each
+from tests.support.murmur2 import murmur2
 
 
 @for_each(

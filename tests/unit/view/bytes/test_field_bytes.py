@@ -167,13 +167,10 @@ def test_an_offset_leads_to_the_record_that_a_consumer_got(case: GoldenCase) -> 
         with FieldBytes(logs[max(base for base in logs if base <= record.offset)]) as shown:
             position = shown.position_of(record.offset)
             assert position is not None
-            source: FieldSource | None = shown
-            if shown.has_compressed(position):
-                source = shown.uncompressed(position)
-                assert source is not None
-                position = source.position_of(record.offset)
+            source: FieldSource = shown
+            if (inside := shown.uncompressed(position)) is not None:
+                source, position = inside, inside.position_of(record.offset)
                 assert position is not None
-            assert source is not None
             assert value_bytes(source, "key", position) == record.key
             assert record.has_value(value_bytes(source, "value", position))
             if record.headers:
