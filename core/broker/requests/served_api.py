@@ -1,10 +1,9 @@
-"""What a handler's module declares: which API it serves, how, and what a request needs to be allowed."""
+"""What a handler's module declares: which API it serves, how, and who knows it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Generic, TypeVar
 
 from core.broker.requests.request_context import RequestContext
@@ -21,12 +20,6 @@ Finalized = Mapping[str, int]
 """The features that a cluster has finalized, by level; where None may stand for it, the broker is in no cluster."""
 
 
-class Needs(Enum):
-    """What an authorizer has to grant before a request is handled. There is no authorizer yet."""
-
-    NOTHING = "nothing"
-
-
 @dataclass(frozen=True, slots=True)
 class ServedApi(Generic[Req, Res]):
     """A row of the dispatcher's table; immutable."""
@@ -35,7 +28,6 @@ class ServedApi(Generic[Req, Res]):
     handle: Callable[[Services, Req, RequestContext], Res | Pending[Res] | Pending[Res | None] | None]
     """Gives the answer, now or later; None if there is none, as to a Produce with acks=0."""
 
-    needs: Needs
     is_between_brokers: bool = False
     """Whether only brokers of a cluster send it, to each other; a lone broker does not know it then."""
     needs_quorum: bool = False

@@ -7,7 +7,7 @@ from functools import partial
 
 from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -42,4 +42,4 @@ def _refuse(answer: AddOffsetsToTxnResponse, _code: ErrorCode) -> None:
     answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-SERVES = ServedApi(ADD_OFFSETS_TO_TXN, handle, Needs.NOTHING)
+SERVES = ServedApi(ADD_OFFSETS_TO_TXN, handle)

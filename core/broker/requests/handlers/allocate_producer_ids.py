@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.controller_request import ensure_between_brokers, find_term
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -32,4 +32,4 @@ def _answer(outcome: range | ErrorCode | KafkaError) -> AllocateProducerIdsRespo
     return AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
 
 
-SERVES = ServedApi(ALLOCATE_PRODUCER_IDS, handle, Needs.NOTHING, is_for_controllers=True)
+SERVES = ServedApi(ALLOCATE_PRODUCER_IDS, handle, is_for_controllers=True)

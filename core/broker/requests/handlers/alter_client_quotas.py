@@ -6,7 +6,7 @@ from collections import Counter
 
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -69,4 +69,4 @@ def _after(
     return add(answer, outcome)
 
 
-SERVES = ServedApi(ALTER_CLIENT_QUOTAS, handle, Needs.NOTHING, is_for_controllers=True)
+SERVES = ServedApi(ALTER_CLIENT_QUOTAS, handle, is_for_controllers=True)

@@ -12,7 +12,7 @@ from core.broker.config.config_resources import (
     when_written,
 )
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -62,4 +62,4 @@ def _alter(
     return changes, configs.alter(changes, validate_only=validate_only)
 
 
-SERVES = ServedApi(ALTER_CONFIGS, handle, Needs.NOTHING)
+SERVES = ServedApi(ALTER_CONFIGS, handle)

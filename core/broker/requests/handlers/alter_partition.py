@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.controller_request import answer_in_office, ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.pending import Pending
 from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse
@@ -24,6 +24,4 @@ def handle(
     )
 
 
-SERVES = ServedApi(
-    ALTER_PARTITION, handle, Needs.NOTHING, is_for_controllers=True, first_of_members=_FIRST_VERSION_WITH_IDS
-)
+SERVES = ServedApi(ALTER_PARTITION, handle, is_for_controllers=True, first_of_members=_FIRST_VERSION_WITH_IDS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from core.broker.requests.handlers.controller_request import answer_in_office
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.cluster.controller.reassignment import Outcomes, Reassignments
@@ -64,7 +64,6 @@ _LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
 SERVES = ServedApi(
     ALTER_PARTITION_REASSIGNMENTS,
     handle,
-    Needs.NOTHING,
     is_for_controllers=True,
     last_of_members=_LAST_VERSION_OF_KAFKA_3,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.describe_groups import GROUP_OPERATIONS
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
@@ -84,4 +84,4 @@ def _assignment(services: Services, partitions: Partitions) -> Assignment:
     )
 
 
-SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, Needs.NOTHING, needs_feature=GROUPS_OF_CONSUMERS)
+SERVES = ServedApi(CONSUMER_GROUP_DESCRIBE, handle, needs_feature=GROUPS_OF_CONSUMERS)

@@ -7,7 +7,7 @@ be able to read their records. The answer waits until what it tells of is commit
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS
 from core.common.error_code import ErrorCode
@@ -38,4 +38,4 @@ def handle(
     return services.group_log.when_committed(request.group_id, answer, refuse)
 
 
-SERVES = ServedApi(CONSUMER_GROUP_HEARTBEAT, handle, Needs.NOTHING, needs_feature=GROUPS_OF_CONSUMERS)
+SERVES = ServedApi(CONSUMER_GROUP_HEARTBEAT, handle, needs_feature=GROUPS_OF_CONSUMERS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.broker.requests.handlers.controller_request import answer_in_office, ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -39,4 +39,4 @@ def _answer(outcome: Sequence[TopicPartition] | ErrorCode) -> ControlledShutdown
     )
 
 
-SERVES = ServedApi(CONTROLLED_SHUTDOWN, handle, Needs.NOTHING, is_for_controllers=True)
+SERVES = ServedApi(CONTROLLED_SHUTDOWN, handle, is_for_controllers=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from core.broker.controller.controller_topics import ControllerTopics, Growth
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -97,4 +97,4 @@ def _log_growth(topic: CreatePartitionsTopic, context: RequestContext) -> None:
     _log.info("added partitions to topic %s, which has %d now, for %s", topic.name, topic.count, context.sender)
 
 
-SERVES = ServedApi(CREATE_PARTITIONS, handle, Needs.NOTHING)
+SERVES = ServedApi(CREATE_PARTITIONS, handle)

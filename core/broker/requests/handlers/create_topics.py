@@ -10,7 +10,7 @@ from core.broker.config.config_sources import describe_topic_configs
 from core.broker.controller.controller_topics import ControllerTopics
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
@@ -111,4 +111,4 @@ def _described(services: Services, topic: TopicImage, overrides: Mapping[str, st
     )
 
 
-SERVES = ServedApi(CREATE_TOPICS, handle, Needs.NOTHING)
+SERVES = ServedApi(CREATE_TOPICS, handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.acl_request import NO_AUTHORIZER, ensure_no_unknowns
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.protocol.schema.delete_acls import (
@@ -22,4 +22,4 @@ def handle(services: Services, request: DeleteAclsRequest, context: RequestConte
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
-SERVES = ServedApi(DELETE_ACLS, handle, Needs.NOTHING, needs_quorum=True)  # a member leaves them to Kafka's brokers
+SERVES = ServedApi(DELETE_ACLS, handle, needs_quorum=True)  # a member leaves them to Kafka's brokers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.delete_groups import (
@@ -32,4 +32,4 @@ def handle(services: Services, request: DeleteGroupsRequest, context: RequestCon
     return DeleteGroupsResponse(results=results)
 
 
-SERVES = ServedApi(DELETE_GROUPS, handle, Needs.NOTHING)
+SERVES = ServedApi(DELETE_GROUPS, handle)

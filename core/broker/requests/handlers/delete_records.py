@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
@@ -129,4 +129,4 @@ class DelayedDeletion(Pending[DeleteRecordsResponse]):
             partition.commit_waits.pop(self, None)
 
 
-SERVES = ServedApi(DELETE_RECORDS, handle, Needs.NOTHING)
+SERVES = ServedApi(DELETE_RECORDS, handle)

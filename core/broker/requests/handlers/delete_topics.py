@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from core.broker.controller.controller_topics import ControllerTopics
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
@@ -134,4 +134,4 @@ def _find(services: Services, state: DeleteTopicState, version: int) -> TopicIma
     return topic
 
 
-SERVES = ServedApi(DELETE_TOPICS, handle, Needs.NOTHING)
+SERVES = ServedApi(DELETE_TOPICS, handle)

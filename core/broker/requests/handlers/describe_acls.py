@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.acl_request import NO_AUTHORIZER, ensure_no_unknowns
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.protocol.schema.describe_acls import (
@@ -21,4 +21,4 @@ def handle(services: Services, request: DescribeAclsRequest, context: RequestCon
     return DescribeAclsResponse(0, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
 
 
-SERVES = ServedApi(DESCRIBE_ACLS, handle, Needs.NOTHING, needs_quorum=True)  # a member leaves them to Kafka's brokers
+SERVES = ServedApi(DESCRIBE_ACLS, handle, needs_quorum=True)  # a member leaves them to Kafka's brokers

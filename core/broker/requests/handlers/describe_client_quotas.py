@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.config.client_quotas import Filter, ensure_filters, find_quotas, quotas_in_image
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.describe_client_quotas import (
@@ -38,4 +38,4 @@ def handle(
     return DescribeClientQuotasResponse(error_message="" if membership is None else None, entries=entries)
 
 
-SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_CLIENT_QUOTAS, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.broker.requests.handlers.metadata import CLUSTER_OPERATIONS
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.protocol.schema.describe_cluster import (
@@ -37,4 +37,4 @@ def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, error_message=message)
 
 
-SERVES = ServedApi(DESCRIBE_CLUSTER, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_CLUSTER, handle)

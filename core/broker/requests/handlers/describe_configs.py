@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.broker.config.config_resources import CONFIG_RESOURCES, find_config_resource
 from core.broker.config.config_sources import DescribedConfig
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -89,4 +89,4 @@ def _result(described: DescribedConfig, request: DescribeConfigsRequest) -> Desc
     )
 
 
-SERVES = ServedApi(DESCRIBE_CONFIGS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_CONFIGS, handle)

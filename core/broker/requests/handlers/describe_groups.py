@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -65,4 +65,4 @@ def _describe(services: Services, group_id: str, version: int) -> DescribedGroup
     )
 
 
-SERVES = ServedApi(DESCRIBE_GROUPS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_GROUPS, handle)

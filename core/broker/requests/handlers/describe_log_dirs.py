@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -41,4 +41,4 @@ def handle(services: Services, request: DescribeLogDirsRequest, context: Request
     return DescribeLogDirsResponse(results=[result])
 
 
-SERVES = ServedApi(DESCRIBE_LOG_DIRS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_LOG_DIRS, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.common.topic_partition import ensure_valid_topic_name
@@ -48,4 +48,4 @@ def _describe(services: Services, topic: str, number: int) -> PartitionResponse:
     )
 
 
-SERVES = ServedApi(DESCRIBE_PRODUCERS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_PRODUCERS, handle)

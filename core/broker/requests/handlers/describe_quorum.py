@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.requests.metadata_brokers import own_endpoint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.metadata_log import METADATA_PARTITION
 from core.common.error_code import ErrorCode
@@ -55,4 +55,4 @@ def _describe(services: Services, topic: str, number: int) -> DescribedPartition
     )
 
 
-SERVES = ServedApi(DESCRIBE_QUORUM, handle, Needs.NOTHING, needs_quorum=True)
+SERVES = ServedApi(DESCRIBE_QUORUM, handle, needs_quorum=True)

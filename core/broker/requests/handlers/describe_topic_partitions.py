@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from core.broker.requests.handlers.metadata import TOPIC_OPERATIONS
 from core.broker.requests.metadata_brokers import MetadataBrokers
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_context import WITNESS, ControllerContext
 from core.cluster.image.metadata_image import NO_LEADER, TopicImage
@@ -135,4 +135,4 @@ def _describe(
     )
 
 
-SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_TOPIC_PARTITIONS, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.describe_transactions import (
@@ -43,4 +43,4 @@ def _describe(services: Services, transactional_id: str) -> TransactionState:
     )
 
 
-SERVES = ServedApi(DESCRIBE_TRANSACTIONS, handle, Needs.NOTHING)
+SERVES = ServedApi(DESCRIBE_TRANSACTIONS, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.protocol.schema.describe_user_scram_credentials import (
@@ -37,4 +37,4 @@ def handle(
     return DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
-SERVES = ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, handle, Needs.NOTHING, needs_quorum=True)
+SERVES = ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, handle, needs_quorum=True)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import find_term
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.controller.cluster_controller import Results
 from core.cluster.controller.controller_writes import Decision
@@ -93,4 +93,4 @@ def _elect(services: Services, partition: TopicPartition, request: ElectLeadersR
     return PartitionResult(partition.partition, code, message)
 
 
-SERVES = ServedApi(ELECT_LEADERS, handle, Needs.NOTHING)
+SERVES = ServedApi(ELECT_LEADERS, handle)

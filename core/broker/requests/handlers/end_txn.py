@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -56,4 +56,4 @@ def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
     )
 
 
-SERVES = ServedApi(END_TXN, handle, Needs.NOTHING)
+SERVES = ServedApi(END_TXN, handle)

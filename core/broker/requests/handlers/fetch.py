@@ -39,7 +39,7 @@ from core.broker.requests.fetch_session import FetchSession
 from core.broker.requests.leader_hints import LeaderHints
 from core.broker.requests.metadata_brokers import find_broker
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.partition.divergence import find_divergence
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -463,4 +463,4 @@ class DelayedFetch(Pending[FetchResponse]):
         return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
 
 
-SERVES = ServedApi(FETCH, handle, Needs.NOTHING)
+SERVES = ServedApi(FETCH, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.protocol.schema.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 
@@ -12,4 +12,4 @@ def handle(services: Services, request: HeartbeatRequest, context: RequestContex
     return HeartbeatResponse(error_code=services.groups.heartbeat(request))
 
 
-SERVES = ServedApi(HEARTBEAT, handle, Needs.NOTHING)
+SERVES = ServedApi(HEARTBEAT, handle)

@@ -13,7 +13,7 @@ from core.broker.config.config_resources import (
     when_written,
 )
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -81,4 +81,4 @@ def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
     return ",".join(part for part in elements if part not in given)
 
 
-SERVES = ServedApi(INCREMENTAL_ALTER_CONFIGS, handle, Needs.NOTHING)
+SERVES = ServedApi(INCREMENTAL_ALTER_CONFIGS, handle)

@@ -6,7 +6,7 @@ from functools import partial
 
 from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -48,4 +48,4 @@ def _refuse(answer: InitProducerIdResponse, _code: ErrorCode) -> None:
     answer.producer_id, answer.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
 
 
-SERVES = ServedApi(INIT_PRODUCER_ID, handle, Needs.NOTHING)
+SERVES = ServedApi(INIT_PRODUCER_ID, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.pending import Pending
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
@@ -20,4 +20,4 @@ def handle(
     return answer
 
 
-SERVES = ServedApi(JOIN_GROUP, handle, Needs.NOTHING)
+SERVES = ServedApi(JOIN_GROUP, handle)

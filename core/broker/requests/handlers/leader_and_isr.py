@@ -8,7 +8,7 @@ from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.leader_and_isr_changes import Errors
 from core.broker.requests.handlers.control_request import answer_controller, member_asked
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -48,4 +48,4 @@ def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Steps[Leade
     return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
 
 
-SERVES = ServedApi(LEADER_AND_ISR, handle, Needs.NOTHING, is_between_brokers=True)
+SERVES = ServedApi(LEADER_AND_ISR, handle, is_between_brokers=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.leave_group import LEAVE_GROUP, LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -21,4 +21,4 @@ def handle(services: Services, request: LeaveGroupRequest, context: RequestConte
     return LeaveGroupResponse(members=left) if has_several else LeaveGroupResponse(error_code=left[0].error_code)
 
 
-SERVES = ServedApi(LEAVE_GROUP, handle, Needs.NOTHING)
+SERVES = ServedApi(LEAVE_GROUP, handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.broker.config.config_resources import CONFIG_RESOURCES
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -37,4 +37,4 @@ def handle(
     )
 
 
-SERVES = ServedApi(LIST_CONFIG_RESOURCES, handle, Needs.NOTHING, needs_quorum=True)
+SERVES = ServedApi(LIST_CONFIG_RESOURCES, handle, needs_quorum=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.coordinator.consumer_group import ConsumerGroup
@@ -25,4 +25,4 @@ def handle(services: Services, request: ListGroupsRequest, context: RequestConte
     return ListGroupsResponse(error_code=code, groups=groups)
 
 
-SERVES = ServedApi(LIST_GROUPS, handle, Needs.NOTHING)
+SERVES = ServedApi(LIST_GROUPS, handle)

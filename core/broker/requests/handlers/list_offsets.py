@@ -12,7 +12,7 @@ from typing import Any
 
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
@@ -115,4 +115,4 @@ def _look_up(
     return response
 
 
-SERVES = ServedApi(LIST_OFFSETS, handle, Needs.NOTHING)
+SERVES = ServedApi(LIST_OFFSETS, handle)

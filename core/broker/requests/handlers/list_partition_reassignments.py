@@ -9,7 +9,7 @@ from collections import defaultdict
 from core.broker.controller.active_controller import ActiveController
 from core.broker.requests.handlers.controller_request import find_term
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -67,4 +67,4 @@ def _answer_of_controller(
     return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
 
 
-SERVES = ServedApi(LIST_PARTITION_REASSIGNMENTS, handle, Needs.NOTHING)
+SERVES = ServedApi(LIST_PARTITION_REASSIGNMENTS, handle)

@@ -8,7 +8,7 @@ from itertools import count
 
 from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.cluster_member_metadata import NotInformedError
@@ -180,4 +180,4 @@ def _leave_out_unreachable(known: MetadataBrokers, described: MetadataResponsePa
         described.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-SERVES = ServedApi(METADATA, handle, Needs.NOTHING)
+SERVES = ServedApi(METADATA, handle)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -86,4 +86,4 @@ def _refuse(responses: dict[TopicPartition, OffsetCommitResponsePartition], code
         response.error_code = code
 
 
-SERVES = ServedApi(OFFSET_COMMIT, handle, Needs.NOTHING)
+SERVES = ServedApi(OFFSET_COMMIT, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -48,4 +48,4 @@ def handle(services: Services, request: OffsetDeleteRequest, context: RequestCon
     )
 
 
-SERVES = ServedApi(OFFSET_DELETE, handle, Needs.NOTHING)
+SERVES = ServedApi(OFFSET_DELETE, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -117,4 +117,4 @@ def _refused(topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> lis
     ]
 
 
-SERVES = ServedApi(OFFSET_FETCH, handle, Needs.NOTHING)
+SERVES = ServedApi(OFFSET_FETCH, handle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.errors import KafkaError
 from core.protocol.schema.offset_for_leader_epoch import (
@@ -39,4 +39,4 @@ def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> Ep
     return EpochEndOffset(0, asked.partition, epoch, end_offset)
 
 
-SERVES = ServedApi(OFFSET_FOR_LEADER_EPOCH, handle, Needs.NOTHING)
+SERVES = ServedApi(OFFSET_FOR_LEADER_EPOCH, handle)

@@ -25,7 +25,7 @@ from core.broker.partitions.buffer_copy import is_large, keep_records
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, when_committed
 from core.broker.requests.leader_hints import LeaderHints, find_leader_hint
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.partition.partition import Partition
@@ -608,4 +608,4 @@ def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionP
     return response
 
 
-SERVES = ServedApi(PRODUCE, handle, Needs.NOTHING)
+SERVES = ServedApi(PRODUCE, handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.handlers.control_request import answer_controller, member_asked
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -41,4 +41,4 @@ def _answer(membership: Membership, request: StopReplicaRequest) -> Steps[StopRe
     )
 
 
-SERVES = ServedApi(STOP_REPLICA, handle, Needs.NOTHING, is_between_brokers=True)
+SERVES = ServedApi(STOP_REPLICA, handle, is_between_brokers=True)

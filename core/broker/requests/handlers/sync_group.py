@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -45,4 +45,4 @@ def _refuse(answer: SyncGroupResponse, code: ErrorCode) -> None:
     answer.error_code, answer.assignment = ErrorCode.REBALANCE_IN_PROGRESS if is_late else code, b""
 
 
-SERVES = ServedApi(SYNC_GROUP, handle, Needs.NOTHING)
+SERVES = ServedApi(SYNC_GROUP, handle)

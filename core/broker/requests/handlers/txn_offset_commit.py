@@ -7,7 +7,7 @@ from functools import partial
 
 from core.broker.coordinators.transaction_guard import ClientCapability, ask_elsewhere, refusals
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -175,4 +175,4 @@ def _refuse(responses: _Responses, code: ErrorCode) -> None:
         response.error_code = code
 
 
-SERVES = ServedApi(TXN_OFFSET_COMMIT, handle, Needs.NOTHING)
+SERVES = ServedApi(TXN_OFFSET_COMMIT, handle)

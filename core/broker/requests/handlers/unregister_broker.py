@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core.broker.requests.handlers.controller_request import answer_in_office
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.pending import Pending
 from core.protocol.schema.unregister_broker import (
@@ -29,4 +29,4 @@ def handle(
     )
 
 
-SERVES = ServedApi(UNREGISTER_BROKER, handle, Needs.NOTHING, is_for_controllers=True)
+SERVES = ServedApi(UNREGISTER_BROKER, handle, is_for_controllers=True)

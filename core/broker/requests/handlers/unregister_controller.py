@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 from core.common.error_code import ErrorCode
@@ -28,4 +28,4 @@ def handle(
     return UnregisterControllerResponse(error_code=code, error_message=text)
 
 
-SERVES = ServedApi(UNREGISTER_CONTROLLER, handle, Needs.NOTHING, needs_quorum=True)
+SERVES = ServedApi(UNREGISTER_CONTROLLER, handle, needs_quorum=True)

@@ -11,7 +11,7 @@ from functools import partial
 from core.broker.controller.controller_features import ControllerFeatures
 from core.broker.requests.handlers.controller_request import find_control
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
@@ -75,4 +75,4 @@ def _answer(request: UpdateFeaturesRequest, error: KafkaError | None) -> UpdateF
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
-SERVES = ServedApi(UPDATE_FEATURES, handle, Needs.NOTHING)
+SERVES = ServedApi(UPDATE_FEATURES, handle)

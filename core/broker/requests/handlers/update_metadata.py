@@ -7,7 +7,7 @@ from functools import partial
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.handlers.control_request import answer_controller, member_asked
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
@@ -33,4 +33,4 @@ def _answer(membership: Membership, request: UpdateMetadataRequest) -> UpdateMet
     return UpdateMetadataResponse(ErrorCode.NONE)
 
 
-SERVES = ServedApi(UPDATE_METADATA, handle, Needs.NOTHING, is_between_brokers=True)
+SERVES = ServedApi(UPDATE_METADATA, handle, is_between_brokers=True)

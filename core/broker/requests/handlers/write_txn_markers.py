@@ -12,7 +12,7 @@ from functools import partial
 
 from core.broker.requests.commit_wait import Uncommitted, error_of_uncommitted, find_uncommitted, when_committed
 from core.broker.requests.request_context import RequestContext
-from core.broker.requests.served_api import Needs, ServedApi
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -90,4 +90,4 @@ def _refuse(result: WritableTxnMarkerPartitionResult, code: ErrorCode) -> None:
     result.error_code = error_of_uncommitted(code)
 
 
-SERVES = ServedApi(WRITE_TXN_MARKERS, handle, Needs.NOTHING)
+SERVES = ServedApi(WRITE_TXN_MARKERS, handle)
