@@ -45,9 +45,6 @@ class VirtualRows(Sequence[Row]):
             raise IndexError(number)
         return self._known.get(number) or {"number": number}
 
-    def is_known(self, number: int) -> bool:
-        return number in self._known
-
     def find_unknown(self, start: int, end: int) -> range | None:
         """Gives the smallest range that holds all rows of [start, end) that are not known; None if all are."""
         numbers = range(max(start, 0), min(end, self._count))

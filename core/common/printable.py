@@ -29,9 +29,9 @@ def printable(text: str, keeps: str = "\n") -> str:
     return "".join(c if c in keeps or _is_harmless(c) else c.encode("unicode_escape").decode() for c in text)
 
 
-def printable_bytes(data: bytes | memoryview, keeps: str = "\n\t") -> bytes:
-    """Does likewise for bytes that should be UTF-8; those that are not are written as `\xff`."""
-    return printable(str(data, "utf-8", "backslashreplace"), keeps).encode()
+def printable_bytes(data: bytes | memoryview) -> bytes:
+    """Does likewise for bytes that should be UTF-8, and leaves tabs; those that are not are written as `\xff`."""
+    return printable(str(data, "utf-8", "backslashreplace"), "\n\t").encode()
 
 
 def _is_harmless(character: str) -> bool:

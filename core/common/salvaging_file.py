@@ -181,11 +181,11 @@ def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> Unreada
     return UnreadableFileError(reason, errno=number, path=str(path), offset=offset)
 
 
-def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES, filesystem: FileSystem | None = None) -> bytes:
+def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> bytes:
     """Reads the whole file. Raises FileNotFoundError if there is none, UnreadableFileError if the system does not give
     all: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
     """
-    file = open_readable(path, filesystem)
+    file = open_readable(path)
     try:
         size = file.size()
         if size > limit_bytes:

@@ -140,10 +140,6 @@ class FileRecords:
         file = self._released() if self._released is not None else None
         return file if file is not None and file.fd >= 0 else None
 
-    @property
-    def is_open(self) -> bool:
-        return self._file is not None
-
     def find_open(self) -> File | None:
         """Gives the file, if it is open."""
         return self._file
@@ -257,15 +253,14 @@ class FileRecords:
                 yield read_batch(memoryview(data), start, position)
             position += size
 
-    def read_header(self, position: int, end: int | None = None) -> Batch:
-        """Reads the header of the batch at `position`, which lies whole below `end`; raises CorruptRecordError if none
-        does, also if the position, as of a damaged index, is none.
+    def read_header(self, position: int) -> Batch:
+        """Reads the header of the batch at `position`, which lies there whole; raises CorruptRecordError if none does,
+        also if the position, as of a damaged index, is none.
         """
         if position < 0:
             raise CorruptRecordError(f"no batch begins at {position}", path=str(self.path))
-        stop = self.size_bytes if end is None else end
-        head = self.file.read_at(max(min(HEADER_SIZE, stop - position), 0), position)
-        self._size_at(memoryview(head), 0, position, stop)
+        head = self.file.read_at(max(min(HEADER_SIZE, self.size_bytes - position), 0), position)
+        self._size_at(memoryview(head), 0, position, self.size_bytes)
         return read_header(head, position)
 
     def read_batch(self, position: int) -> Batch:

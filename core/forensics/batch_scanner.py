@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.filesystem import File, FileSystem, access_error
+from core.common.filesystem import File, access_error
 from core.common.java_numbers import LONG_MAX
 from core.common.salvaging_file import SalvagingFile, open_salvaging
 from core.forensics.bit_flip import (
@@ -84,7 +84,6 @@ class BatchScanner:
         *,
         read_bytes: int = _READ_BYTES,
         file: File | None = None,
-        filesystem: FileSystem | None = None,
     ) -> None:
         """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
         latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
@@ -103,7 +102,7 @@ class BatchScanner:
         self._data, self._data_position = memoryview(b""), 0
         self._is_own = file is None
         try:
-            self._file = file or open_salvaging(path, filesystem)
+            self._file = file or open_salvaging(path)
             self.size_bytes = self._file.size()
         except OSError as error:
             raise access_error(error, path, "read") from error

@@ -36,7 +36,6 @@ _HINT = "name a partition's folder, a data directory (an entry of log.dirs), or 
 class LogPlace:
     """Holds the partitions that one place names, and how they are read; `offset` is None if it names none."""
 
-    text: str
     reader: DirectoryReader
     partitions: Sequence[TopicPartition]
     offset: int | None = None
@@ -109,12 +108,12 @@ class LogPlaces:
             if self._session.is_default and not self._session.directory.exists():
                 ensure_there(Path(place))  # it is not
             reader = DirectoryReader(self._session.directory)
-            return LogPlace(text, reader, _named(place, reader.partitions, f"in {reader.directory}"), offset)
+            return LogPlace(reader, _named(place, reader.partitions, f"in {reader.directory}"), offset)
         ensure_there(Path(place))
         reader = DirectoryReader(Path(place), hint=_HINT)
         if not reader.partitions:
             raise nothing_there(Path(place))
-        return LogPlace(text, reader, sorted(reader.partitions), offset)
+        return LogPlace(reader, sorted(reader.partitions), offset)
 
     def _remote(self, text: str, client: KafkaClient, copy: ServerCopy) -> LogPlace:
         place, offset = split_offset(text)
@@ -132,7 +131,7 @@ class LogPlaces:
             progress.done()
         settings = copy.settings_of(partitions[0].topic)
         reader = DirectoryReader(copy.root)
-        return LogPlace(text, reader, partitions, offset=offset, client=client, settings=settings)
+        return LogPlace(reader, partitions, offset=offset, client=client, settings=settings)
 
 
 def split_offset(text: str) -> tuple[str, int | None]:

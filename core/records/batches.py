@@ -141,16 +141,18 @@ def read_header(header: bytes, position: int) -> Batch:
     return LegacyRecordBatch(padded, 0, position)
 
 
-def iter_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
-    """Gives every batch from `start` to the end; raises CorruptRecordError at the first bytes that are none."""
+def iter_batches(buffer: memoryview) -> Iterator[Batch]:
+    """Gives every batch; raises CorruptRecordError at the first bytes that are none."""
+    start = 0
     while start < len(buffer):
         batch = read_batch(buffer, start)
         yield batch
         start += batch.size_bytes
 
 
-def iter_whole_batches(buffer: memoryview, start: int = 0) -> Iterator[Batch]:
+def iter_whole_batches(buffer: memoryview) -> Iterator[Batch]:
     """Does as `iter_batches`, but ends quietly where the buffer cuts a batch short, as a fetch's byte limit does."""
+    start = 0
     while len(buffer) - start >= ENTRY_HEADER_SIZE:
         if entry_size(buffer, start) > len(buffer) - start:
             return

@@ -101,15 +101,13 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
     return b"".join(_pieces(_AT_ONCE[codec], codec, data, limit, magic))
 
 
-def decompressed_pieces(
-    codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2
-) -> Iterator[bytes]:
+def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2) -> Iterator[bytes]:
     """Gives the same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a few
     dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
     """
     if codec is CompressionType.NONE:
         return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
-    return _pieces(_DECOMPRESSORS[codec], codec, data, limit, magic)
+    return _pieces(_DECOMPRESSORS[codec], codec, data, None, magic)
 
 
 def _pieces(

@@ -215,20 +215,20 @@ class RecordBatch:
         except CorruptRecordError as error:
             raise self.corrupt(error.cause) from error
 
-    def section_pieces(self, *, limit: int | None = None) -> Iterator[bytes]:
+    def section_pieces(self) -> Iterator[bytes]:
         """Gives the same in pieces, as `decompressed_pieces` does."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if self.count == 0 and not len(section):
             return
         try:
-            yield from decompressed_pieces(codec, section, limit=limit)
+            yield from decompressed_pieces(codec, section)
         except CorruptRecordError as error:
             raise self.corrupt(error.cause) from error
 
-    def records(self, *, limit: int | None = None) -> list[Record]:
+    def records(self) -> list[Record]:
         """Gives every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
-        return self.records_in(bytes(self.records_section(limit=limit)))
+        return self.records_in(bytes(self.records_section()))
 
     def records_in(self, section: bytes) -> list[Record]:
         """Does likewise, if its section was uncompressed already."""

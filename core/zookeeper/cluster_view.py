@@ -71,14 +71,12 @@ class ClusterView:
         session: ZooKeeperSession,
         *,
         security_protocol: str = "PLAINTEXT",
-        on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        """Names the brokers by their first listener of that protocol. `on_news` is called in the loop when brokers,
-        topics or partitions come or go.
-        """
+        """Names the brokers by their first listener of that protocol."""
         self._session = session
         self._security_protocol = security_protocol
-        self.on_news = on_news
+        self.on_news: Callable[[], None] = lambda: None
+        """Called in the loop when brokers, topics or partitions come or go."""
         self._brokers: dict[int, BrokerNode] = {}
         self._reading_brokers = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -127,12 +127,6 @@ class BrokerConfig(BrokerSettings):
         served = self.served_listeners
         return served[0].name if served else PLAINTEXT
 
-    @property
-    def listener(self) -> Endpoint | None:
-        """Gives where the broker listens first; None if that is not configured."""
-        served = self.served_listeners
-        return served[0].endpoint if served else None
-
     def listeners_or(self, address: Endpoint) -> list[Listener]:
         """Gives the listeners that are configured, or else a single one at that address. Raises UsageError if they do
         not fit together.

@@ -71,10 +71,6 @@ class ConnectionMemory:
         self.most_unsent_bytes = _MOST_UNSENT_BYTES
         """With more than that unsent a connection handles no further request."""
 
-    @property
-    def total_bytes(self) -> int:
-        return self._total
-
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """Notes what it holds now, whether or not there is room."""
         before = self._held.pop(holder, 0)

@@ -80,7 +80,6 @@ class GroupDescription:
     group_id: str
     type: str
     state: str
-    protocol_type: str
     protocol: str
     coordinator: int
     epoch: int
@@ -96,7 +95,6 @@ advertises the API all the same.
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     offset: int
-    leader_epoch: int
     metadata: str
 
 
@@ -159,7 +157,6 @@ class GroupAdmin:
             group_id=group_id,
             type="classic",
             state=group.group_state,
-            protocol_type=group.protocol_type,
             protocol=group.protocol_data,
             coordinator=self._coordinator_id,
             epoch=-1,
@@ -187,7 +184,6 @@ class GroupAdmin:
             group_id=group_id,
             type="consumer",
             state=group.group_state,
-            protocol_type="consumer",
             protocol=group.assignor_name,
             coordinator=self._coordinator_id,
             epoch=group.group_epoch,
@@ -320,7 +316,7 @@ def _fetch_offsets(
                 raise _unstable(group_id, partition)
             ensure_success(p.error_code, f"group {group_id}: {partition}")
             if p.committed_offset >= 0:
-                offsets[partition] = GroupOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+                offsets[partition] = GroupOffset(p.committed_offset, p.metadata or "")
     return offsets
 
 

@@ -62,7 +62,6 @@ class ReassignmentWatch:
         moves: Iterable[PlannedMove],
         *,
         note: Callable[[str], None] = lambda _text: None,
-        stall_seconds: float = STALL_SECONDS,
         is_throttled: bool = False,
     ) -> None:
         """`note` is called with what the user should know: a broker that is away, or that nothing moves."""
@@ -70,7 +69,6 @@ class ReassignmentWatch:
         self._admin = ClusterAdmin(client)
         self._moves = {move.partition: move for move in moves}
         self._note = note
-        self._stall_seconds = stall_seconds
         self._is_throttled = is_throttled
         self._least_left: tuple[int, int] | None = None
         self._progress_s = time.monotonic()
@@ -138,7 +136,7 @@ class ReassignmentWatch:
         now_s = time.monotonic()
         if self._least_left is None or measure < self._least_left:
             self._least_left, self._progress_s = measure, now_s
-        elif now_s - self._progress_s > self._stall_seconds:
+        elif now_s - self._progress_s > STALL_SECONDS:
             self._progress_s = now_s
             why = (
                 "with a throttle below what is produced to these partitions it never ends: --status --throttle RATE "
@@ -146,4 +144,4 @@ class ReassignmentWatch:
                 if self._is_throttled
                 else "plog cluster describe says how far each replica is"
             )
-            self._note(f"warning: there is not less left than {self._stall_seconds:.0f} s ago; {why}")
+            self._note(f"warning: there is not less left than {STALL_SECONDS:.0f} s ago; {why}")

@@ -11,6 +11,8 @@ from core.client.net.tls_socket import TlsPeer, TlsSocket
 from core.common.errors import AuthenticationError, ConnectionFailedError
 from core.security.client_security import Tls
 
+_TIMEOUT_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificates:
@@ -21,26 +23,26 @@ class ServerCertificates:
     refusal: AuthenticationError | None
 
 
-def ask_server(host: str, port: int, tls: Tls, *, timeout_s: float = 10.0) -> ServerCertificates:
+def ask_server(host: str, port: int, tls: Tls) -> ServerCertificates:
     """Connects twice: trusting everything, to see what there is, and as `tls` says. Only TLS's handshake is sent.
     Raises ConnectionFailedError if nobody answers or it is no TLS; AuthenticationError if the server ends the
     handshake; raises UsageError for files of `tls` that can't be read.
     """
     peer = TlsPeer(host, port, tls.key_store is not None)
     trusting = replace(tls, checks_certificates=False, checks_host_names=False)
-    with contextlib.closing(_connect(peer, trusting, timeout_s)) as connection:
+    with contextlib.closing(_connect(peer, trusting)) as connection:
         chain, version = connection.shown_chain(), connection.version
     try:
-        _connect(peer, tls, timeout_s).close()
+        _connect(peer, tls).close()
     except AuthenticationError as error:
         return ServerCertificates(chain, version, error)
     return ServerCertificates(chain, version, None)
 
 
-def _connect(peer: TlsPeer, tls: Tls, timeout_s: float) -> TlsSocket:
+def _connect(peer: TlsPeer, tls: Tls) -> TlsSocket:
     context = make_context(tls)
     try:
-        plain = open_socket((peer.host, peer.port), timeout_s)
+        plain = open_socket((peer.host, peer.port), _TIMEOUT_SECONDS)
     except OSError as error:
         reason = (error.strerror or str(error) or type(error).__name__).lower()
         raise ConnectionFailedError(f"could not connect to {peer.where}: {reason}", where=peer.where) from error

@@ -37,10 +37,6 @@ class PlannedMove:
         return tuple(broker for broker in self.target if broker not in self.replicas)
 
     @property
-    def removing(self) -> tuple[int, ...]:
-        return tuple(broker for broker in self.replicas if broker not in self.target)
-
-    @property
     def moved_bytes(self) -> int:
         """What is copied to those that are added, as far as it is known."""
         return (self.size_bytes or 0) * len(self.adding)

@@ -31,10 +31,10 @@ _TYPES = {
 }
 
 
-def encode_metadata_record(record: MetadataRecord, version: int | None = None) -> bytes:
-    """Encodes it at the newest version of the record's type, unless `version` is given."""
+def encode_metadata_record(record: MetadataRecord) -> bytes:
+    """Encodes it at the newest version of the record's type."""
     schema = schema_of(type(record))
-    version = schema.valid.last if version is None else version
+    version = schema.valid.last
     head = uvarint(_FRAME_VERSION) + uvarint(schema.api_key) + uvarint(version)
     return head + codec(type(record), version).encode(record)
 

@@ -75,7 +75,6 @@ class CompactionPlan:
     it is clean then.
     """
 
-    directory: Path
     partition: TopicPartition
     config: LogConfig
     part: CleanablePart | None = None
@@ -163,10 +162,10 @@ class OfflineCompaction:
 
     def _refused(self, partition: TopicPartition, error: PlogError) -> CompactionPlan:
         config = self.config_of(partition.topic)
-        return CompactionPlan(self._reader.partitions[partition], partition, config, refusal=str(error))
+        return CompactionPlan(partition, config, refusal=str(error))
 
     def _plan(self, opened: OpenedLog) -> CompactionPlan:
-        plan = CompactionPlan(opened.directory, opened.log.partition, opened.log.config)
+        plan = CompactionPlan(opened.log.partition, opened.log.config)
         plan = replace(plan, refusal=self._refusal(opened))
         if plan.refusal is not None:
             return plan
@@ -329,7 +328,7 @@ class OfflineCompaction:
 
     def _apply_once(self, opened: OpenedLog, *, is_begun: bool) -> CompactionPlan:
         log, directory = opened.log, opened.directory
-        plan = CompactionPlan(directory, log.partition, log.config, refusal=self._refusal(opened))
+        plan = CompactionPlan(log.partition, log.config, refusal=self._refusal(opened))
         if plan.refusal is not None:
             return plan
         try:

@@ -219,7 +219,7 @@ class _Sample(NamedTuple):
 class TopicFigures:
     """Owned by one task, with files and connections of its own."""
 
-    def __init__(self, inspected: InspectTarget, clock: Clock | None = None, *, with_groups: bool = True) -> None:
+    def __init__(self, inspected: InspectTarget, clock: Clock | None = None) -> None:
         """Raises AccessError if the directory can't be read."""
         self._clock = clock or SystemClock()
         self._inspected = inspected
@@ -230,7 +230,6 @@ class TopicFigures:
             self._source = _FileFigures(self._logs, inspected)
         else:
             self._source = ServerFigures(inspected)
-        self._with_groups = with_groups
         self._groups: KnownGroups | None = None
         self._rows: dict[str, TopicRow] = {}
         self._samples: dict[str, _Sample] = {}
@@ -305,7 +304,7 @@ class TopicFigures:
 
     def _look_at_groups(self) -> Iterator[TopicListing]:
         """Says of each topic how many groups have not read all of it; of none, and why, if that can't be had."""
-        if not self._with_groups or "__consumer_offsets" not in self._source.topics:
+        if "__consumer_offsets" not in self._source.topics:
             yield self._listing(is_whole=True)
             return
         if self._groups is None:

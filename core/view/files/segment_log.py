@@ -82,10 +82,10 @@ class SegmentLog:
                 end_offset = batch.next_offset
         return end_offset
 
-    def headers(self, position: int, most: int = _MOST_HEADERS) -> Iterator[Batch]:
-        """Gives headers from there on, and no more than so many. Raises CorruptRecordError for what is no batch."""
+    def headers(self, position: int) -> Iterator[Batch]:
+        """Gives headers from there on, at most `_MOST_HEADERS`. Raises CorruptRecordError for what is no batch."""
         for number, batch in enumerate(self.records.iter_headers(position)):
-            if number == most:
+            if number == _MOST_HEADERS:
                 return
             yield batch
 

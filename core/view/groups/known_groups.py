@@ -241,7 +241,7 @@ class FileGroups:
         if coordinator is None:
             return {}
         return {
-            partition: GroupOffset(committed.offset, committed.leader_epoch, committed.metadata)
+            partition: GroupOffset(committed.offset, committed.metadata)
             for partition, committed in coordinator.offsets(group_id).items()
         }
 
@@ -279,7 +279,6 @@ class FileGroups:
             group_id=group.group_id,
             type="consumer",
             state=group.state,
-            protocol_type="consumer",
             protocol=group.assignor,
             coordinator=node_id,
             epoch=group.epoch,
@@ -375,7 +374,6 @@ def _classic(group: ClassicGroup, node_id: int) -> GroupDescription:
         group_id=group.group_id,
         type="classic",
         state=str(group.state),
-        protocol_type=group.protocol_type,
         protocol=(group.protocol_name or "") if group.state == GroupState.STABLE else "",
         coordinator=node_id,
         epoch=-1,

@@ -172,7 +172,7 @@ def test_a_closed_segment_that_was_deleted_is_not_made_again(directory: Path) ->
     log = load(directory, 1)
     segment = log.segments.first
     read_all(log)
-    assert not segment.records.is_open
+    assert segment.records.find_open() is None
     segment.records.path.unlink()
     with pytest.raises(FileNotFoundError):
         log.read(0, 100, 20)
@@ -185,7 +185,7 @@ def test_a_closed_log_is_cut(tmp_path: Path) -> None:
         append(log, make_batch(b"a"))
         append(log, make_batch(b"b"))
         log.flush()
-    assert not logs[0].segments.active.records.is_open
+    assert logs[0].segments.active.records.find_open() is None
     logs[0].truncate_to(1)
     append(logs[0], make_batch(b"c"))
     assert [r.value for r in read_all(logs[0])] == [b"a", b"c"]

@@ -96,7 +96,8 @@ async def test_news_come_by_watches(zookeeper: FakeZooKeeper) -> None:
         nonlocal news
         news += 1
 
-    view = view_of(zookeeper, on_news=note)
+    view = view_of(zookeeper)
+    view.on_news = note
     await view.follow_brokers()
     addresses = view.addresses
     await view.metadata(["t", "later"])

@@ -75,12 +75,13 @@ def test_a_value_that_is_not_allowed_names_its_key(name: str, text: str) -> None
     ],
 )
 def test_the_plaintext_listener(properties: dict[str, str], listener: Endpoint | None) -> None:
-    assert BrokerConfig.parse(properties).listener == listener
+    served = BrokerConfig.parse(properties).served_listeners
+    assert (served[0].endpoint if served else None) == listener
 
 
 def test_listeners_without_a_plaintext_one() -> None:
     with pytest.raises(UsageError, match="has no PLAINTEXT listener"):
-        assert BrokerConfig.parse({"listeners": "SSL://host:1"}).listener
+        assert BrokerConfig.parse({"listeners": "SSL://host:1"}).served_listeners
 
 
 @for_each(

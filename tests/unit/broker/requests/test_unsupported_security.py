@@ -20,7 +20,7 @@ def asked(text: str) -> list[str]:
 def test_kafkas_stock_file_asks_for_none() -> None:
     config = BrokerConfig.parse(parse_properties(STOCK))
     assert find_unsupported_security(config) == {}
-    assert config.listener == Endpoint("", 9092)
+    assert config.served_listeners[0].endpoint == Endpoint("", 9092)
     assert config.find_advertised(config.main_listener) == Endpoint("localhost", 9092)
 
 
@@ -101,7 +101,7 @@ def test_a_map_of_protocols_that_is_none() -> None:
 def test_security_that_is_ignored_is_served_in_the_open(text: str, endpoint: Endpoint) -> None:
     config = BrokerConfig.parse(parse_properties(text))
     config = BrokerConfig(config.settings, config.unknown, config.static, ignores_security=True)
-    assert config.listener == endpoint
+    assert config.served_listeners[0].endpoint == endpoint
 
 
 def test_the_address_that_clients_are_told_is_of_the_listener_that_is_served() -> None:

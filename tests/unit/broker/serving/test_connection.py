@@ -163,7 +163,7 @@ async def test_what_waits_for_its_turn_is_held(broker: SteeredNode, monkeypatch:
     wait = FairScheduler.wait
 
     def note(turns: FairScheduler, take_turn: Callable[[], None]) -> None:
-        held.append(memory.total_bytes)
+        held.append(memory._total)
         wait(turns, take_turn)
 
     monkeypatch.setattr(FairScheduler, "wait", note)
@@ -173,7 +173,7 @@ async def test_what_waits_for_its_turn_is_held(broker: SteeredNode, monkeypatch:
         await read_frame(reader)
         answer = await read_frame(reader)
         assert min(held[1:]) > len(answer)
-        assert memory.total_bytes == 0
+        assert memory._total == 0
 
 
 async def test_a_client_that_goes_on_sending_gets_no_turn_out_of_turn(
@@ -625,7 +625,7 @@ async def test_who_is_gone_before_his_answer_holds_no_memory(
     monkeypatch.setattr(RequestDispatcher, "handle", reset_and_handle)
     client.sendall(versions_frame(1) + produce_frame(2, bytes(50_000))[:30_000])
     await until(lambda: server.accepted_connections == 1 and not server.open_connections)
-    assert server._memory.total_bytes == 0
+    assert server._memory._total == 0
 
 
 @pytest.mark.parametrize(

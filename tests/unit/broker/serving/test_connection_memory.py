@@ -69,7 +69,7 @@ def test_who_does_not_fit_waits_until_somebody_gives_back(memory: ConnectionMemo
     assert second.wanted == 100
     first.hold(8 * MB - 100)
     assert second.held == 100
-    assert memory.total_bytes == 8 * MB
+    assert memory._total == 8 * MB
 
 
 def test_those_who_need_least_are_served_first(memory: ConnectionMemory) -> None:
@@ -167,7 +167,7 @@ def test_unsent_answers_are_counted_though_they_can_not_wait(memory: ConnectionM
     assert memory.most_unsent_bytes == 0
     for _ in range(3):
         memory.step()
-    assert memory.total_bytes <= 8 * MB
+    assert memory._total <= 8 * MB
     assert sum(holder.is_closed for holder in unread) == 2
 
 

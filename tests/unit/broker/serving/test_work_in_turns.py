@@ -436,7 +436,7 @@ async def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, m
                 next(steps)
             except StopIteration as end:
                 return end.value
-            held.append(memory.total_bytes)
+            held.append(memory._total)
             yield
 
     log.validate = watch  # type: ignore[method-assign]
@@ -446,7 +446,7 @@ async def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, m
         await read_frame(reader)
         writer.write(versions_frame(2))
         await read_frame(reader)
-        assert memory.total_bytes == 0
+        assert memory._total == 0
     assert 200_000 < held[-1] < 300_000
 
 
@@ -467,14 +467,14 @@ async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
         reader, writer = await connect(server)
         writer.write(frame(PRODUCE, 1, request, PRODUCE_BY_NAME))
         await until(lambda: bool(disk.waiting))
-        assert 200_000 < memory.total_bytes < 210_000
+        assert 200_000 < memory._total < 210_000
         memory.step()
         memory.step()
         (holder,) = memory._held
         assert holder.is_at_work, "it can but wait: it is not slow"
         disk.run()
         await read_frame(reader)
-        assert memory.total_bytes == 0
+        assert memory._total == 0
     assert log_of(broker).log_end_offset == 1
 
 
