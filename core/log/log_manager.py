@@ -605,24 +605,12 @@ class LogManager:
 
     # --- cut
 
-    def truncate(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Cuts the logs of followers where their leaders have other records. The checkpoints on the disk say so before
-        the logs do: what comes in the place of those records is not safe yet, and a start must not take it for damage,
-        nor miss records below a high watermark of before. Raises the disk's OSError.
-        """
-        self._forget_safety({tp: offset for tp, offset in offsets.items() if offset < self.logs[tp].log_end_offset})
-        for partition, offset in offsets.items():
-            self.logs[partition].truncate_to(offset)
-        self._forget_safety({tp: self.logs[tp].log_end_offset for tp in offsets})  # lower, if a batch's middle was cut
-
-    def _forget_safety(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for write in self.forget_safety(offsets):
-            write()
-
     def forget_safety(self, offsets: Mapping[TopicPartition, int]) -> list[Write]:
         """Takes nothing from those offsets on for safe any more, and gives what must be written of it, which any thread
-        may do. Whoever did so asks again, as others may have written meanwhile; if there is nothing, the logs may be
-        cut. The writing raises the disk's OSError.
+        may do, before followers' logs are cut: what comes in the place of those records is not safe yet, and a start
+        must not take it for damage, nor miss records below a high watermark of before. Whoever wrote asks again, as
+        others may have written meanwhile; if there is nothing, the logs may be cut. The writing raises the disk's
+        OSError.
         """
         checkpoints = self.checkpoints
         unsafe = {tp: offset for tp, offset in offsets.items() if checkpoints.says_safe(tp, offset)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from core.broker.config.broker_config import BrokerConfig
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.delete_records import DELETE_RECORDS
-from tests.support.broker import SteeredNode, Timers, add_topic, ask, fetch, produce
+from tests.support.broker import SteeredNode, Timers, add_topic, ask, delete_topic, fetch, produce
 from tests.support.disk import RecordingFileSystem
 from tests.support.logs import NOW, make_batch, read_all
 from tests.support.manual_clock import ManualClock
@@ -111,7 +111,7 @@ class Scenario:
 
     def delete(self, name: str) -> None:
         self.topics[name].delete_begun = self.now
-        self._broker.services.topics.delete(name)
+        delete_topic(self._broker, name)
         self.topics[name].deleted = self.now
 
     def take_producer_id(self) -> int:

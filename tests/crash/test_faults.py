@@ -24,7 +24,7 @@ from core.protocol.primitives import Piece
 from core.protocol.schema.produce import PRODUCE, PartitionProduceResponse
 from core.records.record_batch import RecordBatch
 from tests.support.asking_disk import NEVER, WINDOW, AskingFile, FailingDisk
-from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, fetch, produce_request, send
+from tests.support.broker import PRODUCE_BY_NAME, SteeredNode, decode, delete_topic, fetch, produce_request, send
 from tests.support.logs import NOW, make_batch, read_all
 from tests.support.manual_clock import ManualClock
 
@@ -129,7 +129,7 @@ def live(life: Life) -> None:
     life.produce("b", 3)
     try:
         life.broker.services.topics.create(NewTopic("c", 1))
-        life.broker.services.topics.delete("c")
+        delete_topic(life.broker, "c")
     except KafkaError:
         life.refused += 1
     life.restart()

@@ -18,7 +18,7 @@ from tests.support.asking_disk import FailingDisk
 from tests.support.broker import fetch, produce, values_of
 from tests.support.fake_entry import FakeEntry
 from tests.support.fetched import as_leader, joined
-from tests.support.logs import make_batch
+from tests.support.logs import cut_as_follower, make_batch
 from tests.support.member import OTHER, US, Member
 
 LED, FOLLOWED, DELETED = range(3)
@@ -69,7 +69,7 @@ class Life:
             for value, offset in ((b"x", 0), (b"y", 1)):
                 fetched = joined([as_leader(make_batch(value), offset, 0)])
                 replicas.append_as_follower(partition, fetched, 0, high_watermark=1, log_start_offset=0)
-            log_manager.truncate({partition.log.partition: 1})
+            cut_as_follower(log_manager, partition.log.partition, 1)
             fetched = joined([as_leader(make_batch(b"z"), 1, 0)])
             replicas.append_as_follower(partition, fetched, 0, high_watermark=2, log_start_offset=0)
         except OSError as error:

@@ -32,7 +32,7 @@ from core.protocol.schema.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.support.logs import NOW, content, make_batch, make_marker
+from tests.support.logs import NOW, content, cut_as_follower, make_batch, make_marker
 from tests.support.manual_clock import ManualClock
 from tests.support.scripted_leader import read_as_leader
 
@@ -100,7 +100,7 @@ class Node:
             log.increment_log_start_offset(min(start, log.high_watermark))
         elif isinstance(action, Truncate):
             offset = truncation_offset(log.leader_epochs, log_end=log.log_end_offset, diverging=action.diverging)
-            self.manager.truncate({partition: offset})
+            cut_as_follower(self.manager, partition, offset)
         elif isinstance(action, Reset):
             other = leader.log(partition)
             offset = offset_in_range(
@@ -110,7 +110,7 @@ class Node:
                 leader_end=other.log_end_offset,
             )
             if log.log_start_offset <= offset <= log.log_end_offset:
-                self.manager.truncate({partition: offset})
+                cut_as_follower(self.manager, partition, offset)
             else:
                 log.truncate_fully_and_start_at(offset)
 

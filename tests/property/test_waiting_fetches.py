@@ -27,6 +27,7 @@ from tests.support.broker import (
     add_topic,
     ask,
     decode,
+    delete_topic,
     open_broker,
     send,
 )
@@ -264,7 +265,7 @@ class World:
 
     def delete_topic(self) -> None:
         if self.random.random() < 0.1 and len(self.broker.services.image.topics) > 1:
-            self.broker.services.topics.delete(self.random.choice(sorted(self.broker.services.image.topics)))
+            delete_topic(self.broker, self.random.choice(sorted(self.broker.services.image.topics)))
 
     def go_offline(self) -> None:
         if self.random.random() < 0.1 and len(self.broker.services.replicas.partitions) > 1:

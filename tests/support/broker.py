@@ -16,10 +16,12 @@ from core.broker.requests.runtime import ImmediateRuntime
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import TopicImage
 from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
+from core.common.steps import finish
 from core.files.file_records import FileRegion
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message import Api
@@ -212,6 +214,12 @@ def add_topic(broker: SteeredNode, name: str = "t", partitions: int = 1, **confi
     """Gives the topic's id."""
     settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
     return broker.services.topics.create(NewTopic(name, partitions, configs=settings)).topic_id
+
+
+def delete_topic(broker: BrokerServer, name: str) -> TopicImage:
+    """Deletes it at once, its folders too."""
+    (topic,) = finish(broker.services.topics.delete_all([name]))
+    return topic
 
 
 def send(broker: SteeredNode, api: Api[Req, Res], request: Req, version: int) -> Any:  # pieces, Pending or None

@@ -11,6 +11,7 @@ from core.common.filesystem import Buffer, File, FileSystem
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
+from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
@@ -34,6 +35,16 @@ def make_marker(producer_id: int, *, is_commit: bool, producer_epoch: int = 0) -
         EndTransactionMarker(is_commit, 0), producer_id=producer_id, producer_epoch=producer_epoch, timestamp=NOW
     )
     return RecordBatch(memoryview(bytearray(data)))
+
+
+def cut_as_follower(manager: LogManager, partition: TopicPartition, offset: int) -> None:
+    """Cuts the log as a fetcher does whose leader has other records from there on."""
+    log = manager.logs[partition]
+    for write in manager.forget_safety({partition: offset} if offset < log.log_end_offset else {}):
+        write()
+    log.truncate_to(offset)
+    for write in manager.forget_safety({partition: log.log_end_offset}):  # lower, if a batch's middle was cut
+        write()
 
 
 def open_log(

@@ -83,11 +83,6 @@ class Topics:
         yield
         yield from _one_after_the_other(effects)
 
-    def delete(self, name: str) -> TopicImage:
-        """Deletes one topic, at once. Raises what `delete_all` raises."""
-        (topic,) = finish(self.delete_all([name]))
-        return topic
-
     def delete_all(self, names: Sequence[str]) -> Steps[list[TopicImage]]:
         """Deletes the topics, all of them or none. They are gone after the first step, their folders are renamed when
         the last one is done, and deleted after `file.delete.delay.ms`.

@@ -10,6 +10,8 @@ from core.inspector.check.findings import Finding
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.check.verify import find_unchecked, verify
 from core.inspector.recover.recovery import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
+
+from core.inspector.recover.plan_text import link_lines, summary_lines, unchanged_lines, unfinished_lines
 from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
 from core.inspector.recover.recovery_planner import plan_recovery
 from core.view.files.checking import Checking, CheckRun
@@ -59,11 +61,6 @@ class RecoveryPlan(Checking):
         """What the steps cost, by folder if there are several, and in all; known in the end."""
         self.notes: list[str] = []
         """What else the command says of the plan."""
-
-    @property
-    def rows(self) -> list[str]:
-        """Says each step as the command prints it, in lines."""
-        return list(map(step_text, self.steps))
 
     def _begin(self) -> None:
         self.steps, self.summary, self.notes = [], [], []

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from cli.findings_out import finding_text
 from cli.inspect.plan_screen import PlanScreen
 from cli.inspect.verify_screen import FindingScreen, VerifyScreen
+from core.inspector.recover.plan_text import step_text
 from core.view.files.checking import CheckRun, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
@@ -97,10 +98,10 @@ async def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_r
         assert (str(places[3][0]), places[3][1]) == ("c_bitflip_length-0", 22)
         plan = pilot.app.screen
         assert isinstance(plan, PlanScreen)
-        assert "".join(f"{row}\n" for row in plan.plan.rows) == done.stdout.decode()
+        assert "".join(f"{step_text(step)}\n" for step in plan.plan.steps) == done.stdout.decode()
         assert plan.command_line() == f"plog recover {DAMAGED} --fix-bits"
         await press(pilot, "f")
-        assert "".join(f"{row}\n" for row in plan.plan.rows) == without.stdout.decode()
+        assert "".join(f"{step_text(step)}\n" for step in plan.plan.steps) == without.stdout.decode()
         assert plan.command_line() == f"plog recover {DAMAGED}"
         await press(pilot, "f")
         for size in SIZES:
@@ -108,7 +109,7 @@ async def test_the_plan_is_what_recover_prints_and_all_lead_to_their_bytes_and_r
             await settled(pilot)
             text = squeezed(screen_text(pilot.app))
             assert squeezed("9 steps, 2 records lost") in text
-            assert squeezed(plan.plan.rows[0]) in text
+            assert squeezed(step_text(plan.plan.steps[0])) in text
             assert squeezed(f"to carry it out: plog recover {DAMAGED} --fix-bits --apply") in text
     assert fingerprint(DAMAGED) == before
 

@@ -23,6 +23,7 @@ from tests.support.broker import (
     SteeredNode,
     add_topic,
     ask,
+    delete_topic,
     fetch,
     open_broker,
     produce,
@@ -69,7 +70,7 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     produce_values(first, b"old")
     saved = tmp_path / "saved"
     shutil.copytree(tmp_path / "t-0", saved)
-    first.services.topics.delete("t")
+    delete_topic(first, "t")
     crash(first)
     shutil.move(saved, tmp_path / "t-0")
     second = open_broker(tmp_path)

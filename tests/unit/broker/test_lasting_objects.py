@@ -10,7 +10,7 @@ import pytest
 
 from core.broker.broker_server import LastingObjects, without_collector
 from core.common.errors import AccessError
-from tests.support.broker import SteeredNode, add_topic, produce
+from tests.support.broker import SteeredNode, add_topic, delete_topic, produce
 from tests.support.logs import make_batch
 
 
@@ -54,7 +54,7 @@ def test_what_was_set_aside_goes_with_its_topic(broker: SteeredNode) -> None:
     assert produce(broker, make_batch(b"v")).error_code == 0
     LastingObjects(broker.services.replicas).step()
     log = weakref.ref(broker.services.replicas.find("t", 0).log)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     add_topic(broker, "u")
     assert produce(broker, make_batch(b"v"), "u").error_code == 0  # the short way knows the last topics until then
     assert log() is None

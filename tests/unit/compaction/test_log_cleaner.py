@@ -33,7 +33,16 @@ from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, drop_swaps, settle_swap
 from core.records.record_batch import RecordBatch
 from tests.support import crafted
-from tests.support.broker import Background, SteeredNode, add_topic, fetch, open_broker, produce, records_of
+from tests.support.broker import (
+    Background,
+    SteeredNode,
+    add_topic,
+    delete_topic,
+    fetch,
+    open_broker,
+    produce,
+    records_of,
+)
 from tests.support.logs import NOW, make_batch
 from tests.support.manual_clock import ManualClock
 from tests.support.server import call_plog
@@ -346,7 +355,7 @@ def test_a_cleaner_that_is_closed_meanwhile(
 def test_a_topic_deleted_meanwhile(broker: SteeredNode, process: InlineProcess) -> None:
     background = begun(broker)
     background.waiting[0][0]()  # the process is done with the first segment
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     then = background.waiting[0][1]
     assert then is not None
     then()
@@ -368,7 +377,7 @@ def test_a_topic_deleted_and_made_anew_while_a_segment_is_swapped_in(broker: Ste
     tick(broker)
     background.run()  # a segment has its place, and `.swap` besides
     assert list((tmp_path / "data" / "t-0").glob("*.swap"))
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert started[0].is_closed
     assert started[0]._process is None
     add_compacted(broker)

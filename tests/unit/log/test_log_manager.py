@@ -18,7 +18,7 @@ from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
 from tests.support.disk import RecordingFileSystem
 from tests.support.for_each import for_each
-from tests.support.logs import NOW, FullDisk, append, make_batch
+from tests.support.logs import NOW, FullDisk, append, cut_as_follower, make_batch
 from tests.support.manual_clock import ManualClock
 
 A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
@@ -388,22 +388,14 @@ def test_a_start_knows_the_high_watermark_of_before(manager: LogManager, tmp_pat
     assert (log.high_watermark, log.log_end_offset) == (4, 6)
 
 
-def test_a_truncation_is_in_the_checkpoints_before_it_is_in_the_log(
-    manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncation_is_in_the_checkpoints_before_it_is_in_the_log(manager: LogManager, tmp_path: Path) -> None:
     log = half_committed(manager)
-    name = str(log.partition.topic)
-    seen = []
-
-    def truncate_to(self: PartitionLog, offset: int) -> int:
-        lines = [(tmp_path / file).read_text().splitlines() for file in CHECKPOINTS]
-        seen.append([line for found in lines for line in found if line.startswith(f"{name} ")])
-        return truncated(self, offset)
-
-    truncated = PartitionLog.truncate_to
-    monkeypatch.setattr(PartitionLog, "truncate_to", truncate_to)
-    manager.truncate({log.partition: 2, A: 99})
-    assert seen[0] == ["c 0 2", "c 0 2"]
+    for write in manager.forget_safety({log.partition: 2, A: 99}):
+        write()
+    lines = [line for file in CHECKPOINTS for line in (tmp_path / file).read_text().splitlines()]
+    assert [line for line in lines if line.startswith(f"{log.partition.topic} ")] == ["c 0 2", "c 0 2"]
+    assert log.log_end_offset == 6
+    log.truncate_to(2)
     assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (2, 2, 2)
     assert manager.logs[A].log_end_offset == 3
 
@@ -429,7 +421,7 @@ def test_nothing_is_cut_before_what_others_write_meanwhile_is_overruled(manager:
 def test_a_truncation_within_a_batch_takes_it_whole(manager: LogManager, tmp_path: Path) -> None:
     manager.logs[A].flush()
     manager.checkpoints.write_recovery_points()
-    manager.truncate({A: 2})
+    cut_as_follower(manager, A, 2)
     assert manager.logs[A].log_end_offset == 0
     for file in CHECKPOINTS:
         assert "a 0 0" in (tmp_path / file).read_text()
@@ -439,7 +431,7 @@ def test_what_came_after_a_truncation_is_cut_and_not_damaged_if_a_power_cut_tear
     manager: LogManager, tmp_path: Path
 ) -> None:
     log = half_committed(manager)
-    manager.truncate({log.partition: 2})
+    cut_as_follower(manager, log.partition, 2)
     for value in range(4):
         log.append_as_leader(make_batch(b"new %d" % value), 1)
     path = log.segments.active.records.path

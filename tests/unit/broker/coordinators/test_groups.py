@@ -38,7 +38,17 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from core.protocol.schema.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.broker import Background, SteeredNode, Timers, add_topic, ask, ask_later, open_broker, produce
+from tests.support.broker import (
+    Background,
+    SteeredNode,
+    Timers,
+    add_topic,
+    ask,
+    ask_later,
+    delete_topic,
+    open_broker,
+    produce,
+)
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, make_batch
 from tests.support.manual_clock import ManualClock
@@ -316,7 +326,7 @@ def test_a_topic_that_is_deleted_while_its_groups_are_taken_up(tmp_path: Path, b
     again.runtime.turns = turns = Steps()  # type: ignore[assignment]  # of it this is used
     again.services.group_log.load_all()
     next(turns.work[0])
-    again.services.topics.delete("__consumer_offsets")
+    delete_topic(again, "__consumer_offsets")
     for work in turns.work:
         assert len(list(work)) < 2, "it notices at its next step"
     assert again.services.groups.groups == {}
@@ -421,7 +431,7 @@ def test_members_that_wait_are_answered_when_the_topic_of_groups_is_deleted(
 ) -> None:
     commit(broker)
     answers = waiting_join(broker)
-    broker.services.topics.delete("__consumer_offsets")
+    delete_topic(broker, "__consumer_offsets")
     assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
     assert commit(broker) == 0, "the topic is made again"
     timers.fire(within_ms=0)
@@ -491,7 +501,7 @@ def test_reading_only_forgets_nothing(tmp_path: Path, broker: SteeredNode) -> No
 def test_groups_go_with_the_topic_that_keeps_them(broker: SteeredNode, timers: Timers) -> None:
     join(broker, timers, 5)
     commit(broker, "other")
-    broker.services.topics.delete("__consumer_offsets")
+    delete_topic(broker, "__consumer_offsets")
     assert broker.services.groups.groups == {}
     assert committed(broker, "other") == (0, -1)
     assert commit(broker, "other", offset=9) == 0
@@ -511,7 +521,7 @@ def test_a_topic_made_again_begins_again(broker: SteeredNode) -> None:
     """By the id of the topic, where only the name is the same."""
     commit(broker)
     old = broker.services.groups.offsets("g")[TopicPartition("t", 0)]
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert broker.services.groups.offsets("g") == {}
     add_topic(broker, partitions=2)
     broker.services.groups._take_up("g", TopicPartition("t", 0), old)

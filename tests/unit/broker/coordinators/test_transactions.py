@@ -42,6 +42,7 @@ from tests.support.broker import (
     add_topic,
     ask,
     ask_later,
+    delete_topic,
     fetch,
     open_broker,
     produce,
@@ -351,7 +352,7 @@ def test_a_topic_that_is_deleted_holds_up_no_transaction(broker: SteeredNode) ->
     client = Client(broker)
     client.produce(b"a")
     client.add(1)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert client.end() == ErrorCode.NONE
     assert state_of(broker) == "CompleteCommit"
 
@@ -376,7 +377,7 @@ def test_a_partition_that_is_offline_gets_its_marker_later(broker: SteeredNode, 
 def test_ids_go_with_the_topic_that_keeps_them(broker: SteeredNode) -> None:
     client = Client(broker)
     client.produce(b"a")
-    broker.services.topics.delete("__transaction_state")
+    delete_topic(broker, "__transaction_state")
     assert client.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert Client(broker).producer[1] == 0
     assert Client(broker).producer[0] > client.producer[0]

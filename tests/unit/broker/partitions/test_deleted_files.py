@@ -17,7 +17,7 @@ from core.log.log_segment import LogSegment
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from core.protocol.schema.fetch import FETCH
-from tests.support.broker import SteeredNode, add_topic, fetch, fetch_request, open_broker, produce, send
+from tests.support.broker import SteeredNode, add_topic, delete_topic, fetch, fetch_request, open_broker, produce, send
 from tests.support.logs import NOW, make_batch, read_all
 
 SEGMENTS = 20
@@ -104,7 +104,7 @@ def test_after_a_topic_is_deleted(tmp_path: Path) -> None:
     log = filled(broker, file_delete_delay_ms="0")
     before = len(opened_below(tmp_path))
     held = broker.services.replicas.find("t", 0)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert len(opened_below(tmp_path)) <= before - SEGMENTS
     assert not [name for name in opened_below(tmp_path) if "(deleted)" in name]
     assert held.log is log

@@ -26,6 +26,7 @@ from tests.support.broker import (
     ask,
     ask_later,
     decode,
+    delete_topic,
     fetch,
     fetch_request,
     produce,
@@ -274,7 +275,7 @@ def test_a_flush_that_takes_too_long(broker: SteeredNode, flusher: Disk, timers:
 def test_a_topic_deleted_under_a_waiting_producer(broker: SteeredNode, flusher: Disk) -> None:
     add_topic(broker, flush_messages="1")
     waiting = Waiting(broker, b"a")
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert waiting.answer == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     flusher.run()
 

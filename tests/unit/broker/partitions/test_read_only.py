@@ -24,7 +24,17 @@ from core.inspector.recover.recovery_plan import RecoveryOptions
 from core.inspector.recover.recovery_planner import plan_recovery
 from core.log.log_manager import LogManager
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce, produce_values, values_of
+from tests.support.broker import (
+    SteeredNode,
+    add_topic,
+    ask,
+    delete_topic,
+    fetch,
+    open_broker,
+    produce,
+    produce_values,
+    values_of,
+)
 from tests.support.logs import NOW, fingerprint, make_batch
 from tests.support.manual_clock import ManualClock
 
@@ -114,7 +124,7 @@ def test_what_would_change_it_is_refused(directory: Path) -> None:
     assert refused.error_message == f"this broker was started with --read-only: {directory} is not written to"
     for change in (
         lambda: broker.services.topics.create(NewTopic("new", 1)),
-        lambda: broker.services.topics.delete("t"),
+        lambda: delete_topic(broker, "t"),
         lambda: finish(broker.services.topics.create_partitions("t", 4, None, validate_only=False)),
         lambda: broker.services.configs.set(ConfigResourceType.TOPIC, "t", {"retention.ms": "1"}),
     ):

@@ -33,7 +33,7 @@ from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from core.protocol.schema.list_offsets import ListOffsetsPartitionResponse
 from core.protocol.schema.metadata_records import ConfigRecord, PartitionChangeRecord
-from tests.support.broker import Background, SteeredNode, add_topic, open_broker
+from tests.support.broker import Background, SteeredNode, add_topic, delete_topic, open_broker
 from tests.support.fetched import as_leader
 from tests.support.logs import content, make_batch, read_all
 from tests.support.replication import KnownPeers
@@ -411,7 +411,7 @@ async def test_a_topic_that_is_made_again_gets_nothing_of_the_old_one(at: Follow
     asked, may_answer = hold(at.leader)
     at.leader.write(b"older")
     await asked.wait()
-    at.broker.services.topics.delete("t")
+    delete_topic(at.broker, "t")
     at.topic_id = at.leader.topic_id = add_topic(at.broker, partitions=2)
     for log in at.leader.logs:
         log.truncate_fully_and_start_at(0)

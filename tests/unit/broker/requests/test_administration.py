@@ -37,7 +37,16 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from tests.support.broker import SteeredNode, add_topic, ask, fetch, open_broker, produce_values, values_of
+from tests.support.broker import (
+    SteeredNode,
+    add_topic,
+    ask,
+    delete_topic,
+    fetch,
+    open_broker,
+    produce_values,
+    values_of,
+)
 from tests.support.for_each import for_each
 from tests.support.requests import changes_of
 
@@ -287,7 +296,7 @@ def test_topics_and_their_settings_are_there_after_a_restart(tmp_path: Path) -> 
     broker = open_broker(tmp_path)
     topic_id = add_topic(broker, "t", 2, retention_ms="77")
     add_topic(broker, "gone")
-    broker.services.topics.delete("gone")
+    delete_topic(broker, "gone")
     produce_values(broker, b"a", partition=1)
     cluster = broker.services.node.cluster_id
     broker.close()

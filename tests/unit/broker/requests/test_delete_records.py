@@ -19,6 +19,7 @@ from tests.support.broker import (
     add_topic,
     ask,
     decode,
+    delete_topic,
     fetch,
     open_broker,
     produce,
@@ -207,7 +208,7 @@ def test_who_waits_for_followers_hears_that_another_leads_or_the_topic_is_gone(
 ) -> None:
     deleting = Deleting(three, 2)
     if is_deleted:
-        three.broker.services.topics.delete("t")
+        delete_topic(three.broker, "t")
     else:
         three.decide(leader=OTHER)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER

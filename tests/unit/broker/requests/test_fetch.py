@@ -19,6 +19,7 @@ from tests.support.broker import (
     ask,
     ask_later,
     decode,
+    delete_topic,
     fetch,
     fetch_request,
     produce,
@@ -257,7 +258,7 @@ def test_a_fetch_ends_with_its_time(broker: SteeredNode, timers: Timers) -> None
 def test_a_topic_that_is_deleted_under_a_waiting_fetch(broker: SteeredNode) -> None:
     add_topic(broker)
     answers = waiting(broker)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert [data.error_code for data in answered(answers)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
@@ -281,7 +282,7 @@ def test_a_segment_that_is_deleted_under_an_answer(broker: SteeredNode, tmp_path
     add_topic(broker)
     produce_values(broker, b"a")
     pieces = send(broker, FETCH, fetch_request(0), PRODUCE_BY_NAME)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert values_of(decode(FETCH, pieces, PRODUCE_BY_NAME).responses[0].partitions[0]) == [b"a"]
 
 

@@ -18,6 +18,7 @@ from tests.support.broker import (
     add_topic,
     ask,
     decode,
+    delete_topic,
     open_broker,
     produce,
     produce_values,
@@ -169,7 +170,7 @@ def test_by_topic_id(broker: SteeredNode) -> None:
     produce_values(broker, b"a")
     second = ask(broker, FETCH, FetchRequest(min_bytes=1, session_id=first.session_id, session_epoch=1))
     assert [(t.topic_id, [values_of(p) for p in t.partitions]) for t in second.responses] == [(topic_id, [[b"a"]])]
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     third = ask(broker, FETCH, FetchRequest(min_bytes=1, session_id=first.session_id, session_epoch=2))
     assert [p.error_code for t in third.responses for p in t.partitions] == [ErrorCode.UNKNOWN_TOPIC_ID]
 

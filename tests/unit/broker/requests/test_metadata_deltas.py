@@ -25,7 +25,7 @@ from core.protocol.schema.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from tests.support.broker import SteeredNode, add_topic, produce
+from tests.support.broker import SteeredNode, add_topic, delete_topic, produce
 from tests.support.logs import make_batch
 from tests.unit.broker.serving.test_work_in_turns import Loop
 
@@ -108,7 +108,7 @@ def test_whoever_subscribes_gets_each_change_when_it_is_in_the_image(broker: Ste
 
     broker.services.controller.subscribe(on_delta)
     add_topic(broker)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     assert seen == [(["t"], []), ([], ["t"])]
     assert image.topics == {}, "an image stays as it is"
 

@@ -16,6 +16,7 @@ from tests.support.broker import (
     SteeredNode,
     add_topic,
     ask,
+    delete_topic,
     fetch,
     open_broker,
     produce,
@@ -192,7 +193,7 @@ def test_nothing_but_a_first_batch_begins_an_empty_log(broker: SteeredNode) -> N
     producer = new_producer(broker)
     assert write(b"5", 5) == 0
     assert values_of(fetch(broker, 0)) == [b"0", b"1", b"5"]
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     add_topic(broker)
     assert write(b"6", 6) == 0, "a producer of librdkafka goes on in the next topic of that name"
 

@@ -38,6 +38,7 @@ from tests.support.broker import (
     SteeredNode,
     Timers,
     add_topic,
+    delete_topic,
     fetch_request,
     open_broker,
     send,
@@ -167,7 +168,7 @@ def test_requests_of_every_kind(sides: tuple[Side, Side], seed: int) -> None:
         hold_beside(sides, frame_of(random, sequences, number))
         if random.random() < 0.01:
             for side in sides:
-                side.broker.services.topics.delete("plain")
+                delete_topic(side.broker, "plain")
                 add_topic(side.broker, "plain", partitions=2)
     hold_logs_beside(sides)
     assert sides[0].taken > 50
@@ -235,7 +236,7 @@ def test_an_answer_that_waits_for_the_disk(sides: tuple[Side, Side], end: str) -
         if end == "too late":
             timers.fire()
         elif end == "deleted":
-            side.broker.services.topics.delete("synced")
+            delete_topic(side.broker, "synced")
         elif end == "refused by the disk":
             log = side.broker.services.replicas.find("synced", 0).log
             side.broker.services.replicas.on_flush_failed(log, OSError(EIO, "input/output error"))
@@ -305,7 +306,7 @@ def test_a_topic_that_went_and_came_is_another(sides: tuple[Side, Side]) -> None
     for number in range(3):
         hold_beside(sides, usual_frame(number))
     for side in sides:
-        side.broker.services.topics.delete("plain")
+        delete_topic(side.broker, "plain")
     hold_beside(sides, usual_frame(3))
     for side in sides:
         add_topic(side.broker, "plain", partitions=2)

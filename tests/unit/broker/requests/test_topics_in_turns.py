@@ -28,7 +28,16 @@ from core.protocol.schema.delete_topics import DELETE_TOPICS, DeleteTopicsReques
 from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from core.protocol.schema.offset_commit import OFFSET_COMMIT
-from tests.support.broker import Background, SteeredNode, add_topic, ask, open_broker, produce, produce_values
+from tests.support.broker import (
+    Background,
+    SteeredNode,
+    add_topic,
+    ask,
+    delete_topic,
+    open_broker,
+    produce,
+    produce_values,
+)
 from tests.support.logs import make_batch
 from tests.support.requests import commit_of
 from tests.unit.broker.serving.test_connection import connect, frame, is_served, read_frame
@@ -168,7 +177,7 @@ def test_what_was_begun_is_done(broker: SteeredNode, loop: Loop, who_ends: str) 
         assert folders(broker, "gone") == ([] if api is DELETE_TOPICS else all_folders("gone"))
         assert not list(broker.directory.glob("*-stray"))
         if api is CREATE_TOPICS:
-            broker.services.topics.delete("gone")
+            delete_topic(broker, "gone")
 
 
 def test_a_topic_that_is_deleted_while_it_is_made(broker: SteeredNode, loop: Loop) -> None:
@@ -256,7 +265,7 @@ def test_checkpoints_are_written_once_a_topic(broker: SteeredNode, monkeypatch: 
         broker.services.replicas.find("t", number).log.flush()
     broker.services.log_manager.checkpoints.write_recovery_points()
     broker.services.log_manager.checkpoints.write_high_watermarks()
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     written: list[Path] = []
     write = log_manager.write_offset_checkpoint
 
@@ -278,7 +287,7 @@ def test_a_disk_that_refuses_to_forget_what_it_knew(broker: SteeredNode, monkeyp
     add_topic(broker)
     produce_values(broker, b"v")
     broker.services.log_manager.checkpoints.write_high_watermarks()
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
 
     def refuse(path: Path, *_rest: Any) -> None:
         raise OSError(28, "No space left on device", str(path))
@@ -355,7 +364,7 @@ def test_a_start_waits_for_no_folder_that_is_to_be_deleted(tmp_path: Path) -> No
     """Nor does what else is done in the background wait for all of them."""
     broker = open_broker(tmp_path)
     add_topic(broker, "going", 50)
-    broker.services.topics.delete("going")
+    delete_topic(broker, "going")
     broker.close()
     assert len(list(tmp_path.glob("*-delete"))) == 50
     again = open_broker(tmp_path)
@@ -380,7 +389,7 @@ def test_a_deletion_holds_nobody_until_the_disk_has_the_new_names_of_its_folders
     monkeypatch.setattr(FileSystem, "sync_directory", lambda _, path: synced.append(path))
     background = Background()
     broker.runtime.use(run_in_background=background)
-    broker.services.topics.delete("going")
+    delete_topic(broker, "going")
     assert len(list(tmp_path.glob("*-delete"))) == 5
     assert tmp_path not in synced
     background.run_all()

@@ -46,6 +46,7 @@ from tests.support.broker import (
     add_topic,
     ask,
     decode,
+    delete_topic,
     fetch,
     open_broker,
     produce,
@@ -200,7 +201,7 @@ def test_topics_that_come_and_go_while_all_are_described(
         add_topic(broker, f"t{number}")
     asked = Asked(broker, METADATA, MetadataRequest(None))
     loop.step()
-    broker.services.topics.delete("t19")
+    delete_topic(broker, "t19")
     add_topic(broker, "late")
     loop.run()
     assert {topic.name for topic in asked.answer.topics} - {"late"} >= {f"t{number}" for number in range(19)}
@@ -276,7 +277,7 @@ def test_a_large_batch_that_comes_to_nothing_leaves_nothing(broker: SteeredNode,
     if what == "goes":
         asked.pending.cancel()
     elif what == "deleted":
-        broker.services.topics.delete("t")
+        delete_topic(broker, "t")
         loop.run()
         assert asked.partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return
@@ -663,7 +664,7 @@ def test_a_topic_that_goes_meanwhile(broker: SteeredNode, loop: Loop, is_made_ag
     written, asked = Asked(broker, PRODUCE, produce_request(many())), Asked(broker, LIST_OFFSETS, lookup(topics="u"))
     loop.step()
     for name in "tu":
-        broker.services.topics.delete(name)
+        delete_topic(broker, name)
         if is_made_again:
             add_topic(broker, name, cleanup_policy="delete,compact")
     loop.run()

@@ -22,7 +22,7 @@ from core.log.log_segment import LogSegment
 from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.frame import Endpoint, decode_response, read_request_start
 from core.protocol.schema.fetch import FETCH, FetchResponse, PartitionData
-from tests.support.broker import SteeredNode, add_topic, produce_values
+from tests.support.broker import SteeredNode, add_topic, delete_topic, produce_values
 from tests.support.logs import append, append_marker, make_batch
 from tests.support.refusals import refused
 
@@ -318,12 +318,12 @@ def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode, monkeypatch:
     produce_values(broker, b"old")
     reader = consumer(broker).follow({A: 0})
     assert next(reader)[0] == A
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     add_topic(broker, partitions=2)
     produce_values(broker, b"n0", b"n1")
     _, batches = next(found for found in reader if found is not None)
     assert [r.value for r in batches[0].records()] == [b"n1"]
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     with pytest.raises(KafkaError, match="no topic 't'"):
         next(found for found in reader if found is not None)
 

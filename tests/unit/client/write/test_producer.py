@@ -35,7 +35,7 @@ from core.protocol.schema.produce import PRODUCE, ProduceRequest
 from core.records.byte_strings import ByteStrings
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
-from tests.support.broker import SteeredNode, add_topic, open_broker
+from tests.support.broker import SteeredNode, add_topic, delete_topic, open_broker
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
 from tests.support.manual_clock import ManualClock
@@ -447,11 +447,11 @@ def test_a_topic_that_was_made_anew_in_between(broker: SteeredNode, monkeypatch:
     monkeypatch.setattr(kafka_client, "_LEADER_TIMEOUT_SECONDS", 0.0)
     producer = Producer(client_of(broker), "t")
     write(producer, 1)
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     add_topic(broker, partitions=2)
     write(producer, 2)
     assert stored(broker) == [2]
-    broker.services.topics.delete("t")
+    delete_topic(broker, "t")
     producer.send(rows_of(0, 3))
     with pytest.raises(KafkaError, match="no topic 't'"):
         producer.flush()

@@ -11,6 +11,7 @@ import pytest
 
 from cli.findings_out import checked_text, finding_text, unchecked_text
 from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.recover.plan_text import step_text
 from core.view.files.checking import Checking, CheckRun, CheckState
 from core.view.files.verification import RecoveryPlan, Verification
 from tests.support.for_each import for_each
@@ -66,7 +67,7 @@ def test_the_plan_is_that_of_the_command(path: Path) -> None:
     plan = RecoveryPlan(path)
     finish(plan)
     done = call_plog("recover", str(path))
-    assert "".join(f"{row}\n" for row in plan.rows) == done.stdout.decode()
+    assert "".join(f"{step_text(step)}\n" for step in plan.steps) == done.stdout.decode()
     assert "".join(f"{note}\n" for note in (*plan.summary, *plan.notes)) == done.stderr.decode()
 
 
@@ -132,7 +133,7 @@ def test_a_plan_that_was_stopped_has_no_steps(monkeypatch: pytest.MonkeyPatch) -
     plan = RecoveryPlan(DAMAGED)
     at_each_call(monkeypatch, lambda call: plan.stop() if call == 1 else None)
     plan.start()()
-    assert (plan.state, plan.rows, plan.notes) == (CheckState.STOPPED, [], [])
+    assert (plan.state, plan.steps, plan.notes) == (CheckState.STOPPED, [], [])
 
 
 def test_a_run_that_was_stopped_adds_nothing_to_the_next() -> None:
