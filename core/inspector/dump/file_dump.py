@@ -132,7 +132,9 @@ def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
     if path.is_dir():
         yield from _find_in_directory(path, options)
         return
-    kind = FileKind.LOG if is_set_aside_log(path.name) else kind_of(path)
+    kind = kind_of(path)
+    if kind is None and is_set_aside_log(path.name):
+        kind = FileKind.LOG
     ensure_regular(path)
     if kind is None:
         raise foreign_file_error(path)

@@ -100,11 +100,11 @@ def parse_value_format(
     """Makes it, for `key` or `value`; None is `registry` if there is one, else utf8. Raises UsageError if the text
     names none.
     """
-    account = account or ValueAccount(lambda _: None)
     if text is None:
         text = "utf8" if registry is None else SideFormat.registry
     if text in ("utf8", SideFormat.none):
         return as_utf8
+    account = account or ValueAccount(lambda _: None)
     if text == SideFormat.registry and registry is None:
         raise UsageError("the format registry goes with --schema-registry URL")
     if text in _SIDE_FORMATS:
