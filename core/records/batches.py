@@ -141,17 +141,10 @@ def read_header(header: bytes, position: int) -> Batch:
     return LegacyRecordBatch(padded, 0, position)
 
 
-def iter_batches(buffer: memoryview) -> Iterator[Batch]:
-    """Gives every batch; raises CorruptRecordError at the first bytes that are none."""
-    start = 0
-    while start < len(buffer):
-        batch = read_batch(buffer, start)
-        yield batch
-        start += batch.size_bytes
-
-
 def iter_whole_batches(buffer: memoryview) -> Iterator[Batch]:
-    """Does as `iter_batches`, but ends quietly where the buffer cuts a batch short, as a fetch's byte limit does."""
+    """Gives every batch, and ends quietly where the buffer cuts one short, as a fetch's byte limit does; raises
+    CorruptRecordError at bytes that are none.
+    """
     start = 0
     while len(buffer) - start >= ENTRY_HEADER_SIZE:
         if entry_size(buffer, start) > len(buffer) - start:

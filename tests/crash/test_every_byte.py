@@ -17,9 +17,9 @@ from core.common.filesystem import FileSystem
 from core.files.log_config import LogConfig
 from core.inspector.check.verify import verify
 from core.log.log_loader import LogSettings, load_log
-from core.records.batches import iter_batches, iter_whole_batches
+from core.records.batches import iter_whole_batches
 from core.records.record import Record
-from tests.support.logs import NOW, PARTITION, append, make_batch, open_log
+from tests.support.logs import NOW, PARTITION, append, iter_batches, make_batch, open_log
 from tests.support.manual_clock import ManualClock
 
 STEP = int(os.environ.get("PLOG_EVERY_BYTE_STEP", "7"))

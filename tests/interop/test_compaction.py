@@ -18,12 +18,13 @@ from core.files.file_names import CLEANER_CHECKPOINT
 from core.files.log_config import LogConfig
 from core.forensics.directory_reader import DirectoryReader
 from core.log.log_loader import LogSettings, load_log
-from core.records.batches import Batch, iter_batches
+from core.records.batches import Batch
 from core.records.compression import CompressionType
 from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic, open_broker
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.kafka_server import KafkaServer
+from tests.support.logs import iter_batches
 from tests.support.oracle import requires_kafka, run_tool
 from tests.support.topic_reader import read_partitions
 from tests.support.waiting import wait_until

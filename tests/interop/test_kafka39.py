@@ -69,10 +69,9 @@ from core.protocol.schema.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from core.records.batches import iter_batches
 from tests.interop.clients import confluent_consume
 from tests.support.kafka39 import Kafka39Broker, Kafka39Cluster
-from tests.support.logs import open_log
+from tests.support.logs import iter_batches, open_log
 from tests.support.oracle import requires_kafka39
 from tests.support.replication import KnownPeers
 from tests.support.server import call_plog

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from core.client.read.consumer import AbortedFilter
 from core.log.partition_log import PartitionLog
-from core.records.batches import iter_batches
 from core.records.record import Record
 from tests.support.compaction import Latest, RandomWriter, compact, log_files
-from tests.support.logs import NOW, open_log
+from tests.support.logs import NOW, iter_batches, open_log
 
 LIMITS = {"segment_bytes": 2500, "index_interval_bytes": 300, "delete_retention_ms": 1000}
 

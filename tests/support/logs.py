@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from core.common.clock import Clock
@@ -13,7 +14,7 @@ from core.files.log_config import LogConfig
 from core.log.log_loader import LogSettings, load_log
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
-from core.records.batches import iter_whole_batches
+from core.records.batches import Batch, iter_whole_batches, read_batch
 from core.records.control_record import EndTransactionMarker, end_transaction_batch
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
@@ -35,6 +36,15 @@ def make_marker(producer_id: int, *, is_commit: bool, producer_epoch: int = 0) -
         EndTransactionMarker(is_commit, 0), producer_id=producer_id, producer_epoch=producer_epoch, timestamp=NOW
     )
     return RecordBatch(memoryview(bytearray(data)))
+
+
+def iter_batches(buffer: memoryview) -> Iterator[Batch]:
+    """Gives every batch; raises CorruptRecordError at the first bytes that are none, cut short or not."""
+    start = 0
+    while start < len(buffer):
+        batch = read_batch(buffer, start)
+        yield batch
+        start += batch.size_bytes
 
 
 def cut_as_follower(manager: LogManager, partition: TopicPartition, offset: int) -> None:

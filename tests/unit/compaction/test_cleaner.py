@@ -19,7 +19,7 @@ from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from core.log.partition_log import PartitionLog
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import Batch, iter_batches
+from core.records.batches import Batch
 from core.records.compression import CompressionType
 from core.records.record import Record
 from core.records.record_batch import RecordBatch
@@ -28,7 +28,7 @@ from tests.support import crafted
 from tests.support.compaction import RandomWriter, compact, log_files
 from tests.support.for_each import for_each
 from tests.support.golden import case
-from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, fingerprint, iter_batches, make_batch, open_log
 
 Wanted = list[tuple[int, bytes | None, bytes | None]]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.common.errors import CorruptRecordError
 from core.records import columns
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import Batch, group_batches, iter_batches
+from core.records.batches import Batch, group_batches
 from core.records.byte_strings import ByteStrings
 from core.records.column_encoder import encode_columns
 from core.records.columns import _WORTH_ABREAST, RecordColumns, decode_columns, decode_keys, locate_records
@@ -23,6 +23,7 @@ from core.records.record import Headers, Record, decode_records, encode_headers,
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of, build_batch
 from tests.support.for_each import for_each
+from tests.support.logs import iter_batches
 
 Found = TypeVar("Found")
 maybe_bytes = st.none() | st.binary(max_size=150)

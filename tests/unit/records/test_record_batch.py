@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from core.common.errors import CorruptRecordError
-from core.records.batches import entry_size, iter_batches, iter_whole_batches, read_batch, read_header
+from core.records.batches import entry_size, iter_whole_batches, read_batch, read_header
 from core.records.checksum import crc32c, crc32c_by_table
 from core.records.compression import CompressionType
 from core.records.record import Record
@@ -16,6 +16,7 @@ from core.records.record_batch import (
 )
 from core.records.record_batch_builder import RecordBatchBuilder, batch_of, build_batch
 from tests.support.for_each import for_each
+from tests.support.logs import iter_batches
 
 RECORDS = [Record(n, 1_700_000_000_000 + n, b"k%d" % n, b"v" * n) for n in range(5)]
 
