@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from core.broker.observe.request_metrics import RequestMetrics
 from core.broker.requests.handlers import produce
 from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest, UnacknowledgedError
-
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
