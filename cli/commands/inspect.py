@@ -71,6 +71,8 @@ def inspect(
         )
     if not _is_there("textual"):
         raise AccessError("plog inspect needs the package textual", hint="pip install 'plog-kafka[ui]'")
+    if web and not _is_there("textual_serve"):
+        raise UsageError("--web needs the package textual-serve", hint="pip install 'plog-kafka[ui]'")
     from core.view.target.inspect_target import open_places
 
     session = _for_threads(session, has_registry=schema_registry is not None)

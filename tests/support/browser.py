@@ -57,15 +57,7 @@ _TEXT = """
 _KEYS = {
     "enter": ("Enter", "Enter", 13, "\r"),
     "escape": ("Escape", "Escape", 27, ""),
-    "tab": ("Tab", "Tab", 9, ""),
-    "up": ("ArrowUp", "ArrowUp", 38, ""),
     "down": ("ArrowDown", "ArrowDown", 40, ""),
-    "left": ("ArrowLeft", "ArrowLeft", 37, ""),
-    "right": ("ArrowRight", "ArrowRight", 39, ""),
-    "pageup": ("PageUp", "PageUp", 33, ""),
-    "pagedown": ("PageDown", "PageDown", 34, ""),
-    "home": ("Home", "Home", 36, ""),
-    "end": ("End", "End", 35, ""),
 }
 """Textual's name -> what the DevTools call it: key, code, number, text."""
 

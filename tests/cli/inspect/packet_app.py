@@ -50,7 +50,8 @@ def obey(word: str) -> None:
 def main() -> None:
     os.write(1, b"__GANGLION__\n")
     names = ("COLUMNS", "ROWS", "TERM", "TEXTUAL_DRIVER")
-    send(b"D", json.dumps({"pid": os.getpid()} | {name: os.environ.get(name) for name in names}).encode())
+    greeting = {"pid": os.getpid(), "arguments": sys.argv[1:]} | {name: os.environ.get(name) for name in names}
+    send(b"D", json.dumps(greeting).encode())
     while True:
         kind = read(1)
         text = read(int.from_bytes(read(4), "big")).decode()

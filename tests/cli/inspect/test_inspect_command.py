@@ -91,6 +91,13 @@ def test_without_textual_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
     assert b"pip install 'plog-kafka[ui]'" in done.stderr
 
 
+def test_without_textual_serve_the_browser_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textual_serve", None)
+    done = call_plog("inspect", str(PARTITION), "--web")
+    assert done.returncode == 2
+    assert b"error: --web needs the package textual-serve\nhint: pip install 'plog-kafka[ui]'" in done.stderr
+
+
 @for_each(
     "arguments, code, said",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -14,12 +15,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from cli.inspect import web_doorman, web_server, web_session
-from cli.inspect.web import serve_inspect
-from cli.inspect.web_doorman import MOST_STRANGERS
-from cli.inspect.web_guard import WebGuard
-from cli.inspect.web_server import MOST_SESSIONS, InspectServer
-from cli.inspect.web_session import LONGEST_MESSAGE
+from cli.inspect import web
+from cli.inspect.web import LONGEST_MESSAGE, MOST_SESSIONS, MOST_STRANGERS, InspectServer, is_for_server, serve_inspect
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, UsageError
 from tests.cli.inspect.support import with_loop
@@ -28,7 +25,7 @@ from tests.support.processes import children_of, is_running
 from tests.support.server import PLOG
 
 LOG = ROOT / "sample-data" / "partition" / "txn_multisegment-0"
-PATHS = ("/", "/ws", "/static/textual.js", "/static/page.js", "/favicon.ico", "/static/none", "/none")
+PATHS = ("/", "/ws", "/static/js/textual.js", "/page/page.js", "/favicon.ico", "/static/none", "/none")
 
 
 @with_loop
@@ -118,11 +115,11 @@ async def test_all_that_the_page_loads_comes_from_this_server() -> None:
     async with serving(title='<b>"plog"') as visit:
         async with visit.browser.get(visit.address) as answer:
             page = await answer.text()
-        assert "<title>&lt;b&gt;&quot;plog&quot;</title>" in page
+        assert "<title>&lt;b&gt;&#34;plog&#34;</title>" in page
         addresses = _Addresses()
         addresses.feed(page)
         assert all(address.startswith("/") and not address.startswith("//") for address in addresses.found)
-        for path in {*addresses.found, "/static/upright.ttf", "/static/italic.ttf"}:
+        for path in {*addresses.found, *re.findall(r'url\("(.*?)"\)', page)}:
             async with visit.browser.get(visit.address.rstrip("/") + path) as answer:
                 assert answer.status == 200, path
                 body = await answer.read()
@@ -158,11 +155,21 @@ async def _headers(browser: aiohttp.ClientSession, address: str) -> Mapping[str,
 @with_loop
 async def test_an_address_names_no_file() -> None:
     async with serving() as visit:
-        static = ("/static/", "/static/js/textual.js", "/static/..%2fweb.py", "/static/%2e%2e")
+        static = (
+            "/static/",
+            "/static/images/background.png",
+            "/page/",
+            "/page/app_index.html",
+            "/page/..%2fweb.py",
+            "/static/%2e%2e",
+        )
         for path in (*static, "/download/1", "/etc/passwd"):
             address = URL(visit.address.rstrip("/") + path, encoded=True)
             async with visit.browser.get(address) as answer:
                 assert answer.status == 404, path
+        for method in ("HEAD", "POST", "PUT"):
+            async with visit.browser.request(method, visit.address) as answer:
+                assert answer.status == 404, method
 
 
 @with_loop
@@ -174,10 +181,32 @@ async def test_the_websocket_is_the_apps_terminal() -> None:
         await tab.type("draw naïve \x1b[1m")
         assert await tab.read() == "naïve \x1b[1m".encode()
         await tab.socket.send_json(["ping", "1"])
+        assert await tab.socket.receive_json() == ["pong", "1"]
         await tab.socket.send_json(["focus"])
         assert await tab.read() == b'{"type": "focus"}'
         await tab.socket.send_json(["resize", {"width": 60, "height": 20}])
         assert json.loads(await tab.read() or b"") == {"type": "resize", "width": 60, "height": 20}
+
+
+@with_loop
+async def test_the_command_gets_its_arguments_as_they_are_and_no_shell_sees_them(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    arguments = [
+        "a b",
+        "",
+        "'",
+        '"',
+        "\\",
+        "-n\n$(touch made)",
+        f"; touch {made} #",
+        f"`touch {made}`",
+        "*",
+        "naïve",
+        "\udcff",
+    ]
+    async with serving([*PACKET_APP, *arguments]) as visit:
+        assert (await visit.open_tab()).greeting["arguments"] == arguments
+    assert not made.exists()
 
 
 @with_loop
@@ -192,19 +221,25 @@ async def test_a_screen_is_never_of_a_size_that_takes_all_memory() -> None:
 
 
 MESSAGES = [
-    b"bytes", "", "{", "[", "[]", "{}", "[1]", '["stdin"]', '["stdin", 1]', '["resize", 1]', '["open", "/"]',
-    "[" * 99999, '["resize", {"width": "1", "height": 1}]',
+    "", "{", "[", "[]", "{}", '["stdin"]', '["stdin", 1]', '["resize", 1]', "[" * 99999,
+    '["resize", {"width": "1", "height": 1}]',
 ]  # fmt: skip
 
 
 @with_loop
-async def test_what_the_page_does_not_send_ends_the_session() -> None:
+async def test_what_the_page_does_not_send_ends_the_session_or_goes_nowhere() -> None:
     async with serving() as visit:
         for message in MESSAGES:
             tab = await visit.open_tab()
-            await (tab.socket.send_bytes(message) if isinstance(message, bytes) else tab.socket.send_str(message))
+            await tab.socket.send_str(message)
             assert await tab.rest() == b"", message
             await gone(tab.pid)
+        tab = await visit.open_tab()
+        await tab.socket.send_bytes(b'["stdin", "draw bytes"]')
+        for message in ([1], ["quit"], ["open_url", {"url": "http://evil.example"}]):
+            await tab.socket.send_json(message)
+        await tab.type("draw only this")
+        assert await tab.read() == b"only this"
 
 
 @with_loop
@@ -249,7 +284,7 @@ async def test_the_process_ends_with_its_socket() -> None:
 
 @with_loop
 async def test_a_process_that_hears_nothing_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_session, "_ENDING_SECONDS", 0.2)
+    monkeypatch.setattr(web, "_ENDING_SECONDS", 0.2)
     async with serving() as visit:
         tab = await visit.open_tab()
         await tab.type("stay")
@@ -306,11 +341,11 @@ async def test_so_many_sessions_are_open_at_once_and_one_more_when_one_has_ended
 ) -> None:
     async with serving() as visit:
         tabs = [await visit.open_tab() for _ in range(MOST_SESSIONS)]
-        monkeypatch.setattr(web_server, "_SLOT_SECONDS", 0.01)
+        monkeypatch.setattr(web, "_SLOT_SECONDS", 0.01)
         with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
             await visit.open_socket()
         assert refusal.value.status == 503
-        monkeypatch.setattr(web_server, "_SLOT_SECONDS", 3600)
+        monkeypatch.setattr(web, "_SLOT_SECONDS", 3600)
         await tabs[0].socket.close()
         assert (await visit.open_tab()).pid not in [tab.pid for tab in tabs]
 
@@ -347,7 +382,7 @@ async def test_strangers_that_hold_on_keep_nobody_out() -> None:
 
 @with_loop
 async def test_a_stranger_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_doorman, "_ROUND_SECONDS", 0.05)
+    monkeypatch.setattr(web, "_ROUND_SECONDS", 0.05)
     async with serving() as visit:
         tab = await visit.open_tab()
         reader, writer = await asyncio.open_connection("127.0.0.1", visit.port)
@@ -399,7 +434,7 @@ async def test_a_port_that_is_taken_is_told_of() -> None:
         ) as e:
             await InspectServer(PACKET_APP, Endpoint("127.0.0.1", visit.port), "").run(print)
     assert e.value.exit_code == 3
-    assert e.value.hint == "another server listens there; --listen 127.0.0.1:0 takes a free port"
+    assert e.value.hint == f"another server listens there; another port: --listen 127.0.0.1:{visit.port + 1}"
 
 
 def test_an_address_that_is_not_ours_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -410,24 +445,11 @@ def test_an_address_that_is_not_ours_is_told_of(capsys: pytest.CaptureFixture[st
         serve_inspect(PACKET_APP, "x/y")
 
 
-@pytest.mark.parametrize("package", ["aiohttp", "textual_serve"])
-def test_a_package_that_is_missing_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "cli.inspect.web_server")
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError) as error:
-        serve_inspect(PACKET_APP, "127.0.0.1:0")
-    assert (error.value.message, error.value.hint) == (
-        "--web needs the package textual-serve",
-        "pip install 'plog-kafka[ui]'",
-    )
-
-
 def test_listening_everywhere_takes_names_that_cannot_be_made_to_lead_here() -> None:
-    guard = WebGuard(Endpoint("0.0.0.0", 8000), "myself")
-    assert guard.address == "http://myself:8000/"
+    everywhere = Endpoint("0.0.0.0", 8000)
     good = ("myself:8000", "MYSELF", "localhost:1", "192.0.2.7:8000", "[2001:db8::1]:8000")
-    evil = ("evil.example", "myself.evil.example", "192.0.2.7.evil.example")
+    evil = ("evil.example", "myself.evil.example", "192.0.2.7.evil.example", "abc", "0x7f000001")
     bad = (None, "", *evil, "a b", "myself:", "[x]", "1.2.3.4/")
-    assert [host for host in good if not guard.is_for_us(host)] == []
-    assert [host for host in bad if guard.is_for_us(host)] == []
-    assert not WebGuard(Endpoint("192.0.2.7", 8000), "myself").is_for_us("myself:8000")
+    assert [host for host in good if not is_for_server(host, everywhere, "myself")] == []
+    assert [host for host in bad if is_for_server(host, everywhere, "myself")] == []
+    assert not is_for_server("myself:8000", Endpoint("192.0.2.7", 8000), "myself")

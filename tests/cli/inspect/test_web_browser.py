@@ -54,7 +54,9 @@ async def test_the_browser_shows_what_a_terminal_would_and_asks_nobody_else(tmp_
                 await page.save_picture(tmp_path / f"{key}.png")
         assert await page.evaluate("location.href") == visit.address
         assert {urlsplit(address).netloc for address in page.requests} == {f"127.0.0.1:{visit.port}"}
-        assert {"/static/textual.js", "/static/upright.ttf"} <= {urlsplit(address).path for address in page.requests}
+        assert {"/static/js/textual.js", "/static/fonts/RobotoMono-VariableFont_wght.ttf"} <= {
+            urlsplit(address).path for address in page.requests
+        }
 
 
 @with_loop

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from cli.inspect.web_server import InspectServer
+from cli.inspect.web import InspectServer
 from core.common.endpoint import Endpoint
 
 ROOT = Path(__file__).resolve().parents[3]
