@@ -53,6 +53,8 @@ _SLOT_SECONDS = 3.0
 """How long a new tab waits for one that is just being closed: that is what loading a page again does."""
 _ENDING_SECONDS = 2.0
 """How long the app has from SIGTERM to SIGKILL."""
+_SHUTDOWN_SECONDS = 8.0
+"""Longer than a session takes to end."""
 
 _PAGE = Path(__file__).with_name("web_page")
 _STATIC = (
@@ -139,7 +141,7 @@ class InspectServer(Server):
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serves until a signal stops it. Calls `on_ready` with the first address to open, once clients may connect."""
         app = await self._make_app()
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=8.0, lingering_time=0.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, lingering_time=0.0)
         await runner.setup()
         assert runner.server is not None
         loop = asyncio.get_running_loop()
@@ -285,7 +287,7 @@ class AppSession(AppService):
         )
         assert process.stdin is not None
         self._stdin = process.stdin
-        process.stdin.transport.set_write_buffer_limits(_LONGEST_PACKET)  # more than ever waits, see _has_room
+        process.stdin.transport.set_write_buffer_limits(_LONGEST_PACKET)  # more than ever waits, see send_bytes
         self._hearing = asyncio.create_task(self._hear(process.stderr))
         return process
 
@@ -294,18 +296,12 @@ class AppSession(AppService):
         own = {"TEXTUAL_DRIVER": driver, "TERM": "xterm-256color", "LINES": str(height)}
         return super()._build_environment(width, height) | own
 
-    @property
-    def _has_room(self) -> bool:
-        """False for an app that takes no more input. What the browser sends is dropped then: if we waited for the app,
-        we would not notice that the browser is gone.
-        """
-        return self.stdin.transport.get_write_buffer_size() <= LONGEST_MESSAGE
-
     async def send_bytes(self, data: bytes) -> bool:
-        return self._has_room and await super().send_bytes(data)
-
-    async def send_meta(self, data: dict[str, str | int | bool | None]) -> bool:
-        return self._has_room and await super().send_meta(data)
+        """Drops what an app leaves waiting that takes no more input: if we waited for the app, we would not notice that
+        the browser is gone.
+        """
+        has_room = self.stdin.transport.get_write_buffer_size() <= LONGEST_MESSAGE
+        return has_room and await super().send_bytes(data)
 
     async def set_terminal_size(self, width: int, height: int) -> None:
         await super().set_terminal_size(*_fitting(width, height))

@@ -289,7 +289,7 @@ async def test_a_process_that_hears_nothing_ends_too(monkeypatch: pytest.MonkeyP
         tab = await visit.open_tab()
         await tab.type("stay")
         assert await tab.read() == b"staying"
-        for _ in range(4):
+        for _ in range(80):
             await tab.type("x" * (LONGEST_MESSAGE - 100))  # more than waits for it
         await tab.socket.close()
         await gone(tab.pid)
@@ -363,7 +363,8 @@ async def test_a_message_that_is_too_long_ends_only_its_own_session() -> None:
 
 
 @with_loop
-async def test_strangers_that_hold_on_keep_nobody_out() -> None:
+async def test_strangers_that_hold_on_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_ROUND_SECONDS", 3600)
     async with serving(enters=False) as visit:
         half_open = []
         for _ in range(2 * MOST_STRANGERS):
@@ -406,7 +407,10 @@ async def test_sessions_end_with_the_server() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @with_loop
 async def test_a_signal_ends_the_server_and_its_sessions(number: signal.Signals) -> None:
-    code = f"from cli.inspect.web import serve_inspect; serve_inspect({PACKET_APP!r}, '127.0.0.1:0')"
+    code = (
+        "from cli.inspect import web; web._SHUTDOWN_SECONDS = 3600\n"  # what aiohttp would wait for a session to end
+        f"web.serve_inspect({PACKET_APP!r}, '127.0.0.1:0')"
+    )
     async with started(sys.executable, "-c", code) as (process, visit):
         tab = await visit.open_tab()
         process.send_signal(number)
