@@ -76,6 +76,23 @@ async def test_every_row_is_met_on_the_way_down_and_up(size: tuple[int, int]) ->
 
 
 @with_loop
+async def test_rows_are_read_on_where_somebody_comes_near_their_end() -> None:
+    async with inspecting(PARTITION, size=(80, 50)) as pilot:
+        screen = records_screen(pilot)
+        assert not screen.view.is_last
+        read = len(screen.view.items)
+        screen.loader.read_on()
+        screen.loader.read_on()  # while the first is at it
+        await settled(pilot)
+        assert read < len(screen.view.items) < 2 * read + 2
+        while not screen.view.is_last:
+            await press(pilot, "pagedown")
+        offsets = [item.row.offset for item in screen.view.items]
+        assert (offsets[0], offsets[-1]) == (0, 225)
+        assert offsets == sorted(set(offsets))
+
+
+@with_loop
 async def test_gaps_are_rows_with_the_reason_that_gaps_gives() -> None:
     async with inspecting(f"{DAMAGED}@21", size=(400, 24)) as pilot:
         screen = records_screen(pilot)

@@ -234,6 +234,7 @@ async def test_behind_a_long_poll_is_read_once(server: SocketServer, broker: Ste
     assert one._is_reading
     writer.write(versions_frame(3))
     await until(lambda: not one._is_reading)
+    one.look_for_end()
     assert moved_bytes(server) == len(first + second)
 
 

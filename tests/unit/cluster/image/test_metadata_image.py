@@ -186,3 +186,11 @@ def test_a_snapshot_holds_what_was_stated_and_changed(
     assert delta.apply() == one_by_one
     assert {topic.topic_id for topic in delta.deleted_topics()} == removed
     assert counted(image.to_records()) == stated_records, "the image before stays as it was"
+
+
+def test_a_broker_is_fenced_and_comes_back() -> None:
+    image = image_of([RegisterBrokerRecord(broker_id=1, fenced=True)])
+    unfenced = MetadataDelta(image).replay([UnfenceBrokerRecord(1, 5), UnfenceBrokerRecord(2, 5)]).apply()
+    fenced = MetadataDelta(unfenced).replay([FenceBrokerRecord(1, 5)]).apply()
+    assert [one.brokers[1].fenced for one in (image, unfenced, fenced)] == [True, False, True]
+    assert set(unfenced.brokers) == {1}
