@@ -34,7 +34,7 @@ from core.broker.requests.handlers.fetch import DelayedFetch
 from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
 from core.broker.serving import connection as connection_module
 from core.broker.serving.connection import Connection
-from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.partition.partition import Partition
@@ -186,7 +186,7 @@ class Bench:
             dispatcher=self.broker.dispatcher,
             buffers=ReceiveBuffers(),
             turns=FairScheduler(loop),
-            memory=ConnectionMemory(self.broker.services.config.queued_max_request_bytes),
+            memory=ConnectionsMemory(self.broker.services.config.queued_max_request_bytes),
             max_request_bytes=100 << 20,
             on_close=lambda _: None,
             on_unreadable=lambda *_: None,

@@ -748,7 +748,7 @@ def _resolved(name: str, value: str) -> str:
     """Takes the value from where a reference says, as ${env:NAME}."""
     if "${" not in value:
         return value
-    from core.client.net.client_config import replace_references
+    from core.client.net.client_config_files import replace_references
 
     return replace_references({name: value}, "-X")[name]
 

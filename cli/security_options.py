@@ -172,7 +172,7 @@ def _read(given: _Given) -> ClientSettings:
 
 def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
     """Reads those of the file, and puts the single ones over them; gives warnings too."""
-    from core.client.net.client_config import read_settings_file, reference_warnings, replace_references
+    from core.client.net.client_config_files import read_settings_file, reference_warnings, replace_references
 
     settings: dict[str, str] = {}
     warnings: list[str] = []
@@ -184,7 +184,7 @@ def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
 
 
 def _properties(given: list[str]) -> dict[str, str]:
-    from core.client.net.client_config import is_reference
+    from core.client.net.client_config_files import is_reference
     from core.security.client_settings import SECRET_SETTINGS
 
     properties = {}
@@ -205,7 +205,7 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 def resolve_reference(option: str, value: str) -> str:
     """Reads the secret that an option's value refers to; raises UsageError for one that is the secret itself."""
-    from core.client.net.client_config import is_reference, replace_references
+    from core.client.net.client_config_files import is_reference, replace_references
 
     if not is_reference(value):
         raise UsageError(

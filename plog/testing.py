@@ -295,7 +295,7 @@ def _create_topic(
     client_settings: Mapping[str, str] | None = None,
 ) -> None:
     from core.client.admin.admin import Admin
-    from core.client.net.client_config import replace_references
+    from core.client.net.client_config_files import replace_references
     from core.client.net.kafka_client import KafkaClient
     from core.common.endpoint import parse_bootstrap
     from core.security.client_settings import parse_client_settings
@@ -346,7 +346,7 @@ def ensure_obeyed(settings: Mapping[str, object], *, is_cluster: bool = False, s
 def _config_of(settings: Mapping[str, str]) -> BrokerConfig:
     """Parses the settings of a broker for a test; raises as `running_broker` says."""
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-    from core.broker.requests.unsupported_security import ensure_asks_for_none
+    from core.broker.config.security_requirements import ensure_asks_for_none
 
     config = BrokerConfig.parse({**EPHEMERAL_SETTINGS, **_named(settings)})
     ensure_asks_for_none(config)

@@ -108,7 +108,7 @@ def describe(
       plog group describe etl --output json
     """
     from core.client.admin.group_admin import GroupAdmin
-    from core.client.read.offset_reset import offset_rows
+    from core.client.read.group_offset_reset import offset_rows
 
     committed: set[str] = set()
 
@@ -270,7 +270,7 @@ def reset_offsets(
       plog group reset-offsets etl --topic flights --to-datetime 2013-01-15T00:00:00Z
     """
     from core.client.admin.group_admin import GroupAdmin
-    from core.client.read.offset_reset import Reset, find_partitions, new_offsets, read_offsets_file
+    from core.client.read.group_offset_reset import Reset, find_partitions, new_offsets, read_offsets_file
 
     reset = Reset.of(
         to_earliest=to_earliest or None,
@@ -377,7 +377,7 @@ def delete_offsets(
       plog group delete-offsets etl --topic flights:0,1
     """
     from core.client.admin.group_admin import GroupAdmin
-    from core.client.read.offset_reset import parse_topics
+    from core.client.read.group_offset_reset import parse_topics
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from core.broker.broker_server import BrokerServer
     from core.broker.config.broker_config import BrokerConfig
     from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
-    from core.broker.serving.listener import Listener
+    from core.broker.serving.listener_endpoints import Listener
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
     from core.cluster.image.metadata_image import MetadataImage
@@ -188,7 +188,7 @@ def serve(
 
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
     """Gives the listeners; `listen` is the address of a single one, in place of those that are configured."""
-    from core.broker.serving.listener import Listener
+    from core.broker.serving.listener_endpoints import Listener
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
     if listen is None:
@@ -241,7 +241,7 @@ def _broker_config(
     zookeeper: str | None,
 ) -> BrokerConfig:
     from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
-    from core.broker.serving.listener import DEFAULT_PROTOCOL_MAP, listener_properties
+    from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP, listener_properties
     from core.common.errors import AccessError
     from core.common.properties_file import parse_properties
 
@@ -289,18 +289,18 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
     """Raises UsageError for a configuration that asks for security, unless that is to be ignored: then it warns."""
-    from core.broker.requests.unsupported_security import ensure_asks_for_none, find_unsupported_security
+    from core.broker.config.security_requirements import ensure_asks_for_none, find_security_requirements
 
     ensure_asks_for_none(config)
-    for name, why in find_unsupported_security(config).items():
+    for name, why in find_security_requirements(config).items():
         say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
 
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
     from cli.known_settings import say_unknown
-    from core.broker.requests.unsupported_security import find_unsupported_security
+    from core.broker.config.security_requirements import find_security_requirements
 
-    asked = find_unsupported_security(config)
+    asked = find_security_requirements(config)
     for name, text in config.unknown.items():
         if name == _ZOOKEEPER_CONNECT:
             _say_whether_it_joins(text.strip(), zookeeper)
@@ -330,7 +330,7 @@ def _serve(
     may_begin: bool,
 ) -> None:
     from core.broker.broker_server import BrokerServer, without_collector
-    from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
+    from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.loop_tasks import new_runner
 

@@ -23,8 +23,8 @@ from core.common.filesystem import access_error
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
-    from core.pipeline.replay_request import ReplayRequest
     from core.pipeline.session import Session
+    from core.pipeline.spark_replay_request import ReplayRequest
     from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
@@ -150,7 +150,7 @@ def spark_replay(
             raise typer.Exit(_verify(Replay(verify), output))
     if not topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    from core.pipeline.replay_request import ReplayRequest, find_target, make_plan
+    from core.pipeline.spark_replay_request import ReplayRequest, find_target, make_plan
     from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
@@ -288,7 +288,7 @@ def _commit(
     save: Callable[[Notes], None],
 ) -> None:
     """Commits, once for a replay, what it replayed, and nothing if an earlier run did it."""
-    from core.pipeline.replay_request import all_group_offsets, commit_to_group
+    from core.pipeline.spark_replay_request import all_group_offsets, commit_to_group
     from core.spark.group_commit import commit_replayed
 
     find_offsets = partial(all_group_offsets, group, session)

@@ -19,7 +19,7 @@ from core.view.target.inspect_target import InspectTarget, Opened
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
-    from core.pipeline.schemas import Schemas
+    from core.pipeline.key_value_text import Schemas
 
 _CSS = """
 Screen { layout: vertical; }

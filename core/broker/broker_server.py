@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.configs import Configs
+from core.broker.config.effective_configs import Configs
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from core.broker.coordinators.producer_ids import ProducerIds
@@ -49,14 +49,14 @@ from core.broker.requests.request_dispatcher import RequestDispatcher, served_ap
 from core.broker.requests.runtime import ImmediateRuntime, Runtime
 from core.broker.requests.services import Services
 from core.broker.requests.stepped_answer import SteppedAnswers
-from core.broker.serving.listener import Listener
+from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
-from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.lone_broker_startup import find_node_id
 from core.cluster.image.metadata_image import MetadataImage
 from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
-from core.cluster.image.single_broker import find_node_id
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, PlogError
 from core.common.filesystem import FileSystem, access_error
@@ -372,7 +372,7 @@ class BrokerServer:
             follower=make(lambda: configs.broker.follower_replication_throttled_rate),
         )
 
-    def _make_controller(self, meta: MetaProperties) -> tuple[BrokerMetadata, DirectoryMetadata | None]:
+    def _make_controller(self, meta: MetaProperties) -> tuple[BrokerMetadata, SingleNodeController | None]:
         """Gives who decides on the metadata; the second is it, too, if the broker is alone, and None in a cluster."""
         if self._entry is not None:
             member = ClusterMemberMetadata(meta.directory_id)
@@ -381,7 +381,7 @@ class BrokerServer:
         metadata_log = self._open_metadata_log(meta.node_id)
         if self._check_metadata is not None:
             self._check_metadata(metadata_log.image, meta.node_id)
-        alone = DirectoryMetadata(metadata_log, meta.node_id, meta.directory_id)
+        alone = SingleNodeController(metadata_log, meta.node_id, meta.directory_id)
         return alone, alone
 
     def _make_membership(

@@ -33,7 +33,7 @@ from core.compaction.cleaner_stats import CleanerStats
 from core.compaction.key_digest import KeyDigest
 from core.compaction.log_to_clean import LogToClean, group_by_size
 from core.compaction.offset_map import LatestOffsets, OffsetMap
-from core.compaction.retained_records import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
+from core.compaction.rebuilt_batches import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
 from core.forensics.batch_location import offsets_text
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, stated_offset

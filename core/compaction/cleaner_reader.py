@@ -14,7 +14,7 @@ import numpy as np
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.compaction.log_to_clean import LogToClean
-from core.compaction.retained_records import Rows
+from core.compaction.rebuilt_batches import Rows
 from core.files.file_names import LOG_SUFFIX, offset_file_name
 from core.files.file_records import FileRecords
 from core.log.log_segment import LogSegment

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
 from core.index.abstract_index import MAX_RELATIVE_OFFSET

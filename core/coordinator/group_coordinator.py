@@ -27,8 +27,8 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
-from core.coordinator.classic_members import ClassicMembers, classic_members, consumer_members
 from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
+from core.coordinator.consumer_group_migration import ConsumerGroupMigration, classic_members, consumer_members
 from core.coordinator.consumer_member import JOIN_EPOCH
 from core.coordinator.group_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_record_values import (
@@ -314,7 +314,7 @@ class GroupCoordinator:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             group = self._group_to_join(request)
             if isinstance(group, ConsumerGroup):
-                door = ClassicMembers(group, self._environment)
+                door = ConsumerGroupMigration(group, self._environment)
                 return door.join(request, client, requires_known_member_id=requires_known_member_id)
             group.join(
                 request,
@@ -342,7 +342,7 @@ class GroupCoordinator:
             return self._classic_group(group.group_id)
         replaced = group.static_member(request.group_instance_id)
         if replaced is not None and not replaced.is_classic and not request.member_id:
-            ClassicMembers(group, self._environment).ensure_supports(request)
+            ConsumerGroupMigration(group, self._environment).ensure_supports(request)
             self._downgrade(group, replaced.member_id)
         return self.groups[request.group_id]
 
@@ -372,7 +372,7 @@ class GroupCoordinator:
         try:
             group = self._member_group(request.group_id)
             if isinstance(group, ConsumerGroup):
-                return ClassicMembers(group, self._environment).sync(request)
+                return ConsumerGroupMigration(group, self._environment).sync(request)
             group.sync(request, answer)
         except KafkaError as error:
             return SyncGroupResponse(error_code=error.code)
@@ -381,7 +381,7 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         try:
             group = self._member_group(request.group_id)
-            door = ClassicMembers(group, self._environment) if isinstance(group, ConsumerGroup) else group
+            door = ConsumerGroupMigration(group, self._environment) if isinstance(group, ConsumerGroup) else group
             door.heartbeat(request.member_id, request.group_instance_id, request.generation_id)
         except KafkaError as error:
             return error.code

@@ -26,7 +26,7 @@ from core.common.config_def import (
 )
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.records.compression import CompressionType
 
 _log = logging.getLogger("plog.config")

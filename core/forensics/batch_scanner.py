@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File, access_error
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import SalvagingFile, open_salvaging
 from core.forensics.bit_flip import (
     CRC32_POLYNOMIAL,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.files.transaction_marker import FateKind
+from core.files.end_transaction_marker import FateKind
 from core.forensics.batch_location import find_file
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.partition_reader import PartitionReader

@@ -54,8 +54,8 @@ from core.files.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
+from core.files.interrupted_deletion import was_replaced
 from core.files.leader_epoch_cache import parse_leader_epochs
-from core.files.segment_deletion import was_replaced
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.orphan_index import find_traces, indexed_end
 from core.forensics.recovery_journal import gave_up_end, read_lost_offsets

@@ -26,6 +26,7 @@ from core.common.errors import AccessError, CorruptRecordError, UnreadableFileEr
 from core.common.filesystem import FileSystem, access_error
 from core.common.salvaging_file import is_of_the_file, unreadable_error
 from core.common.steps import finish
+from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     CLEANED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -36,7 +37,6 @@ from core.files.file_names import (
     locate_partition,
     parse_offset_file_name,
 )
-from core.files.transaction_marker import FateKind, Marker
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner

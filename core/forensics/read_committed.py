@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
+from core.files.end_transaction_marker import FateKind, Marker, read_marker
 from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
 from core.files.file_records import FileRecords
 from core.files.producer_snapshot import read_producer_snapshot
-from core.files.transaction_marker import FateKind, Marker, read_marker
 from core.forensics.missing_offsets import Hole, HoleReason, Tail
 from core.forensics.segment_reader import SegmentReader
 from core.records.batches import CURRENT_MAGIC, Batch

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.steps import Steps
 from core.files.file_records import FileRecords
 from core.forensics.bit_flip import is_odd_end, one_bit_apart

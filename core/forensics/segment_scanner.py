@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import AccessError
 from core.common.filesystem import File
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.files.file_records import FileRecords
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamagedRange

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.files.transaction_marker import read_marker
+from core.files.end_transaction_marker import read_marker
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import Batch
 from core.records.record_batch import RecordBatch

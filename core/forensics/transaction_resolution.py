@@ -51,9 +51,9 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.salvaging_file import open_salvaging
+from core.files.end_transaction_marker import FateKind, Marker, read_marker
 from core.files.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
 from core.files.producer_snapshot import read_producer_snapshot
-from core.files.transaction_marker import FateKind, Marker, read_marker
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.recovery_journal import read_rebuilt

@@ -12,7 +12,7 @@ Source: org.apache.kafka.storage.internals.log.LogLoader.
 
 Leader epochs are made to fit the log: again, by its batches, if the file lacks them. `LogTruncation` cuts a log at the
 bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is kept beside the log,
-under the names of `core/forensics/truncated_tails.py`.
+under the names of `core/forensics/cut_off_tails.py`.
 
 `FolderListing` shows at one look which files of segments are in a folder, without opening any of them. A folder may
 hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
@@ -31,7 +31,7 @@ from pathlib import Path
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import (
     CLEANED_SUFFIX,
@@ -49,9 +49,10 @@ from core.files.file_names import (
     is_file,
     offset_file_name,
 )
+from core.files.interrupted_deletion import finish_deletions
 from core.files.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.files.log_config import LogConfig
-from core.files.segment_deletion import finish_deletions
+from core.forensics.cut_off_tails import cut_off_path, lost_end_path
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
@@ -61,7 +62,6 @@ from core.forensics.recovered_layout import copy_bytes
 from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
-from core.forensics.truncated_tails import cut_off_path, lost_end_path
 from core.index.offset_index import OffsetPosition
 from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes

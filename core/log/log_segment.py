@@ -26,7 +26,7 @@ from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import Buffer, File, FileSystem
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.steps import Steps
 from core.files.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
 from core.files.file_records import CopiedRegion, FileRecords, LogRegion

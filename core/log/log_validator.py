@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from core.common.decompression_limit import expansion_limit
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.steps import MUCH_FOLLOWS, Steps, finish
 from core.common.varint import read_varint
 from core.files.log_config import MOST_DECOMPRESSED_BYTES, LogConfig

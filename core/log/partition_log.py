@@ -34,7 +34,7 @@ from core.forensics.segment_lookup import FoundTimestamp
 from core.index.offset_index import OffsetPosition
 from core.index.transaction_index import AbortedTransaction
 from core.log.damaged_ranges import DamagedRanges
-from core.log.follower_append import out_of_order, read_fetched, run_from
+from core.log.fetched_batches import out_of_order, read_fetched, run_from
 from core.log.log_segment import LogSegment, LogSegments
 from core.log.log_validator import CheckedBatch, validate_batch, validate_header, validate_in_steps
 from core.log.open_files import OpenFiles
@@ -52,7 +52,7 @@ from core.records.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from core.forensics.resolved_transactions import ResolvedTransactions
+    from core.forensics.served_transactions import ServedTransactions
     from core.log.lazy_index_check import LazyIndexCheck
 
 _log = logging.getLogger("plog.log")
@@ -124,7 +124,7 @@ class PartitionLog:
         self.on_cut: Callable[[PartitionLog, int], None] | None = None
         """Called when records from that offset on are about to go from its end: whoever works on the files elsewhere is
         to leave them alone. May raise the disk's OSError."""
-        self.judged: ResolvedTransactions | None = None
+        self.judged: ServedTransactions | None = None
         """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
         self.cuts = 0
         """How often records went from its end: what was synced before may not be what is there now."""

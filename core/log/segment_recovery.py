@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from core.common.errors import CorruptRecordError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.forensics.damage import DamagedRange
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner

@@ -22,7 +22,7 @@ from core.pipeline.record_sink import Int64s, PartitionRows
 from core.records.batches import timestamp_type
 from core.records.byte_strings import ends_of
 from core.records.columns import RecordColumns
-from core.records.envelope import encode_bytes
+from core.records.json_envelope import encode_bytes
 
 _HEADERS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())

@@ -169,7 +169,7 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
 
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
     if not request.formats.are_plain:
-        from core.pipeline.schemas import Schemas
+        from core.pipeline.key_value_text import Schemas
 
         schemas = Schemas(request.formats, run.session.find_settings(), run.say)
         steps.append(partial(schemas.decoded, is_typed=bool(request.filters)))

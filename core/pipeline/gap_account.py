@@ -12,8 +12,8 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapLedger
 from core.forensics.missing_offsets import TailKind
+from core.inspector.check.cut_off_tail_check import cut_off_findings
 from core.inspector.check.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding
-from core.inspector.check.truncated_tail_check import cut_off_findings
 from core.pipeline.log_places import Copy, LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import access_error
-from core.pipeline.pipes import widen
+from core.pipeline.pipe_capacity import widen
 from core.records.byte_strings import ByteStrings
 
 Input = Path | BinaryIO

@@ -176,7 +176,7 @@ class InputOptions:
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
         if not self.formats.are_plain:
-            from core.pipeline.schemas import Schemas
+            from core.pipeline.key_value_text import Schemas
 
             schemas = Schemas(self.formats, session.find_settings())
             steps.append(schemas.encoder(topic, self.value_schema, self.key_schema))

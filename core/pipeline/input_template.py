@@ -36,7 +36,7 @@ from core.pipeline.format_pattern import PatternPiece, split_pattern
 from core.pipeline.input_lines import BadLineError, Input, Lines, read_chunks, read_lines
 from core.pipeline.line_parsers import Batch, Parser, Rows, parse_lines, rows_of
 from core.records.byte_strings import ByteStrings
-from core.records.envelope import InputRecord
+from core.records.json_envelope import InputRecord
 from core.records.record import Headers
 
 _PACKED = re.compile(r"(big|little)(64|32|16|8)")

@@ -20,7 +20,7 @@ from core.common.lenient_json import describe_error, member_text, read_json
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings
-from core.records.envelope import InputRecord, decode_envelope, decode_headers
+from core.records.json_envelope import InputRecord, decode_envelope, decode_headers
 from core.records.record import encode_headers
 
 OPEN = -(1 << 62)
@@ -190,7 +190,7 @@ _EXACT_BITS = 64  # the text of longer numbers takes long to make
 
 
 def envelope_parser() -> Parser:
-    """Reads a line as an envelope (core.records.envelope)."""
+    """Reads a line as an envelope (core.records.json_envelope)."""
 
     def parse(lines: Lines) -> Rows:
         found = _find_plain_envelopes(lines)

@@ -98,9 +98,9 @@ def read_latest(
     """Gives, of the records of [start, end) of each partition, the last of each key, in order of offsets; no
     tombstones. `done` is that of `read_bounded`.
     """
-    from core.compaction.latest_per_key import LatestPerKey
+    from core.compaction.compacted_view import CompactedView
 
-    latest = LatestPerKey()
+    latest = CompactedView()
     for partition, start in starts.items():
         bounds = {partition: start}, {partition: ends[partition]}
         for columns in latest.read(lambda: (chunk.columns for chunk in read_bounded(source, *bounds))):  # noqa: B023

@@ -15,7 +15,7 @@ from core.pipeline.format_pattern import Formatter, pattern_formatter
 from core.pipeline.record_sink import ENVELOPE, ByteSink, Int64s, PartitionRows, with_control_text
 from core.records.batches import timestamp_type
 from core.records.columns import RecordColumns
-from core.records.envelope import encode_bytes, encode_headers_json
+from core.records.json_envelope import encode_bytes, encode_headers_json
 
 if TYPE_CHECKING:
     from core.client.read.watermarks import Watermarks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.offset_reset import outside_text
+from core.client.read.group_offset_reset import outside_text
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.skip_unreadable import skip_unreadable
 from core.common.time_text import time_text
@@ -21,7 +21,7 @@ from core.inspector.stats.trace import Trace, Tracer, is_settled_by, server_grou
 from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file
 from core.pipeline.session import Session
 from core.records.batches import Batch
-from core.records.envelope import encode_bytes, encode_headers_json
+from core.records.json_envelope import encode_bytes, encode_headers_json
 
 if TYPE_CHECKING:
     from core.inspector.stats.server_copy import ServerCopy

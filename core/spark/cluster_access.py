@@ -29,7 +29,7 @@ def access_of(options: Mapping[str, str]) -> str:
     settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
     if not config and not settings:
         return ""
-    from core.client.net.client_config import is_reference
+    from core.client.net.client_config_files import is_reference
     from core.security.client_settings import SECRET_SETTINGS
 
     for name, value in settings.items():
@@ -48,7 +48,7 @@ def servers_of(options: Mapping[str, str]) -> str:
     named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
     if named or not config:
         return named
-    from core.client.net.client_config import read_settings_file
+    from core.client.net.client_config_files import read_settings_file
 
     settings, _ = read_settings_file(Path(config))
     return settings.get("bootstrap.servers") or settings.get("metadata.broker.list", "")
@@ -58,7 +58,7 @@ def connect(servers: str, access: str) -> KafkaClient:
     """Makes a client of the servers. Raises UsageError if settings are wrong, and what `KafkaClient` raises."""
     if not access:
         return KafkaClient(parse_bootstrap(servers, "PLAINTEXT"))
-    from core.client.net.client_config import read_settings_file, replace_references
+    from core.client.net.client_config_files import read_settings_file, replace_references
     from core.security.client_settings import parse_client_settings
 
     stored = json.loads(access)

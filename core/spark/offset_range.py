@@ -104,9 +104,9 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
         FAILOVER_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
     )
     if range_.latest_per_key:
-        from core.compaction.latest_per_key import LatestPerKey
+        from core.compaction.compacted_view import CompactedView
 
-        found = LatestPerKey().read(lambda: _read_all(range_, patience))
+        found = CompactedView().read(lambda: _read_all(range_, patience))
     else:
         found = _read_all(range_, patience)
     yield from each_limited_to(range_.max_expansion, found)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from core.client.net.client_config import read_settings_file
+from core.client.net.client_config_files import read_settings_file
 from core.security.client_settings import parse_client_settings
 from tests.support.certificates import make_ca, sign
 from tests.support.for_each import for_each

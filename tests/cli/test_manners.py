@@ -286,7 +286,7 @@ def test_plain_lines_are_written_with_what_lines_need(tmp_path: Path) -> None:
     assert "pyarrow" in imported
     assert not imported & {
         "pyarrow.compute", "numpy.ma", "asyncio", "rich", "hashlib", "core.client.admin.admin", "core.records.columns",
-        "core.pipeline.input_template", "core.pipeline.large_values", "core.pipeline.schemas",
+        "core.pipeline.input_template", "core.pipeline.large_values", "core.pipeline.key_value_text",
     }  # fmt: skip
 
 
@@ -321,7 +321,7 @@ def test_spark_reads_files_without_what_talks_to_servers() -> None:
     )
     imported = imported_by(["-c", reading], program=())
     assert "core.forensics.partition_reader" in imported
-    assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyspark", "hashlib", "core.compaction.latest_per_key"}
+    assert not imported & {*TO_TALK, *FOR_DAMAGE, "pyspark", "hashlib", "core.compaction.compacted_view"}
 
 
 def imported_by(command: list[str], stdin: bytes = b"", *, program: tuple[str, ...] = ("-m", "plog")) -> set[str]:

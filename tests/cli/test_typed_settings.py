@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from cli.main import _load, app
-from core.client.net.client_config import read_settings_file
+from core.client.net.client_config_files import read_settings_file
 from core.common.errors import UsageError
 from core.security.client_settings import ensure_known, is_heeded, parse_client_settings
 from core.security.other_settings import OTHER_SETTINGS

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from core.cluster.image.broker_metadata import NewTopic
-from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_log import MetadataLog, read_metadata_image
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.filesystem import FileSystem
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW
@@ -109,7 +109,7 @@ def test_plog_goes_on_where_kafka_stopped(tmp_path: Path, image: MetadataImage) 
     shutil.copytree(GOLDEN / FOLDER, tmp_path / FOLDER)
     log = MetadataLog(tmp_path, 1, ManualClock(NOW), FileSystem())
     end, epoch = log.end_offset, log.epoch
-    controller = DirectoryMetadata(log, 1, bytes(15) + b"\x09")
+    controller = SingleNodeController(log, 1, bytes(15) + b"\x09")
     controller.register_broker([], None)
     created = controller.create_topics([NewTopic("added")], default_partitions=2, default_replication=1)["added"]
     assert isinstance(created, TopicImage)

@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.files.file_names import OFFSET_CHECKPOINTS
 from core.forensics.gap_ledger import LOSING_REASONS, GapReason
 from core.forensics.recovery_journal import gave_up_end

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from core.files.transaction_marker import FateKind, Marker
+from core.files.end_transaction_marker import FateKind, Marker
 from core.forensics.transaction_resolution import (
     MissingRange,
     ProducerSnapshotAt,

@@ -13,12 +13,12 @@ import pytest
 
 from core.cluster.controller.cluster_controller import ClusterController
 from core.cluster.controller.controller_context import ControllerContext, LiveBroker
+from core.cluster.controller.controller_decisions import ControllerDecisions, next_epoch
 from core.cluster.controller.controller_writes import Decision
 from core.cluster.controller.elections import Election
 from core.cluster.controller.isr_alterations import IsrAlterations
-from core.cluster.controller.leader_recovery import LeaderRecovery, LogEnd
-from core.cluster.controller.partition_state_machine import PartitionStateMachine, next_epoch
 from core.cluster.controller.reassignment import Reassignments, is_moving, target_of
+from core.cluster.controller.unclean_recovery import LogEnd, UncleanRecovery
 from core.cluster.partition.in_sync_replicas import InSyncReplicas, IsrProposal
 from core.cluster.partition.leadership import Leadership, RemoteReplica
 from core.cluster.partition.partition import Partition
@@ -117,8 +117,8 @@ def _compare_ends_alone(patch: pytest.MonkeyPatch) -> None:
 
 def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
     """What plog did once: a controller that is in office takes any replica in sync whose broker is there."""
-    choose, take_office = PartitionStateMachine._choose, ClusterController.take_office
-    beginning: set[PartitionStateMachine] = set()
+    choose, take_office = ControllerDecisions._choose, ClusterController.take_office
+    beginning: set[ControllerDecisions] = set()
 
     def begin(self: ClusterController, *arguments: Any) -> Decision[None]:
         beginning.add(self._office)
@@ -126,7 +126,7 @@ def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
         beginning.discard(self._office)
 
     def any_in_sync(
-        self: PartitionStateMachine, partition: TopicPartition, state: PartitionState, online: list[int]
+        self: ControllerDecisions, partition: TopicPartition, state: PartitionState, online: list[int]
     ) -> Election | None:
         if self in beginning:
             return choose(self, partition, state, online)
@@ -134,15 +134,15 @@ def _look_at_lives_in_the_beginning_alone(patch: pytest.MonkeyPatch) -> None:
         return Election(isr[0], isr) if isr else None
 
     patch.setattr(ClusterController, "take_office", begin)
-    patch.setattr(PartitionStateMachine, "_choose", any_in_sync)
+    patch.setattr(ControllerDecisions, "_choose", any_in_sync)
 
 
 def _wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
-    furthest = LeaderRecovery.furthest
+    furthest = UncleanRecovery.furthest
     patch.setattr(
-        LeaderRecovery, "furthest", lambda self, partition, of_all=True: furthest(self, partition, of_all=False)
+        UncleanRecovery, "furthest", lambda self, partition, of_all=True: furthest(self, partition, of_all=False)
     )
-    patch.setattr(LeaderRecovery, "missing", lambda self, partition: [] if self.ends(partition) else [0])
+    patch.setattr(UncleanRecovery, "missing", lambda self, partition: [] if self.ends(partition) else [0])
 
 
 def _alter_in_any_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from core.cluster.controller.cluster_controller import ClusterController
 from core.cluster.controller.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import AssignmentWrite, Decision, StateWrite, Write
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
@@ -416,7 +416,7 @@ class Term:
         self.node = self._node = node
         self._on_over = on_over
         policy = ElectionPolicy(min_isr=lambda _topic: zookeeper.min_isr)
-        self.office = PartitionStateMachine(node.node_id, epoch, send=self._send, policy=policy)
+        self.office = ControllerDecisions(node.node_id, epoch, send=self._send, policy=policy)
         self._controller = ClusterController(self.office)
         self._events: deque[Callable[[], None]] = deque()
         self._is_busy = True

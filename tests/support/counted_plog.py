@@ -24,7 +24,7 @@ import numpy as np
 from cli.main import run
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.authenticator import Authenticator
-from core.client.net.client_config import read_settings_file
+from core.client.net.client_config_files import read_settings_file
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.consumer import Consumer

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.image.metadata_record import MetadataRecord
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.partition.in_sync_replicas import IsrProposal
 from core.cluster.partition.partition import Partition
 from core.common.topic_partition import TopicPartition
@@ -35,7 +35,7 @@ class ReplicatedTopic:
         self.submit(PartitionChangeRecord(0, self.topic_id, isr=isr, leader=leader, replicas=replicas))
 
     def submit(self, record: MetadataRecord) -> None:
-        cast(DirectoryMetadata, self.broker.services.controller)._submit([record])
+        cast(SingleNodeController, self.broker.services.controller)._submit([record])
 
     def register(self, node_id: int, rack: str | None = None) -> None:
         """Another broker is there, and listens; so this one is a member of a cluster."""

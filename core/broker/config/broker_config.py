@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from core.broker.config.broker_settings import BROKER_CONFIG, BrokerSettings, Setting
-from core.broker.serving.listener import PLAINTEXT, Listener, parse_client_listeners
+from core.broker.serving.listener_endpoints import PLAINTEXT, Listener, parse_client_listeners
 from core.common.config_def import Value
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode

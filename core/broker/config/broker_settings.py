@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar, overload
 
-from core.broker.serving.listener import DEFAULT_PROTOCOL_MAP
+from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP
 from core.common.config_def import (
     ConfigDef,
     ConfigKey,
@@ -21,7 +21,7 @@ from core.common.config_def import (
     between,
     one_of,
 )
-from core.common.java_numbers import INT_MAX, LONG_MAX
+from core.common.java_limits import INT_MAX, LONG_MAX
 from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
 
 _T = ConfigType

@@ -25,8 +25,8 @@ from core.broker.config.config_sources import (
     describe_topic_configs,
 )
 from core.broker.config.group_configs import GROUP_CONFIG, GROUP_DEFAULTS, broker_key, ensure_valid_group_configs
+from core.broker.config.security_requirements import find_guards
 from core.broker.requests.services import Services
-from core.broker.requests.unsupported_security import find_guards
 from core.common.config_def import ConfigDef, ConfigKey, ConfigResourceType, ConfigSource, ConfigType, value_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

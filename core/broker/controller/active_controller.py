@@ -17,10 +17,10 @@ from core.broker.controller.controller_sender import ControllerSender
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.controller.cluster_controller import ClusterController
 from core.cluster.controller.controller_context import LiveBroker
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import Decision, Write
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.cluster.image.feature_levels import FeatureUpdate
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
@@ -81,7 +81,7 @@ class ActiveController:
         self._clock = clock
         self._read_settings = read_settings
         self._on_over = on_over
-        self._office = PartitionStateMachine(node_id, epoch, send=self._send, policy=policy)
+        self._office = ControllerDecisions(node_id, epoch, send=self._send, policy=policy)
         self.context = self._office.context
         self.controller = ClusterController(self._office)
         self._queues: dict[int, tuple[LiveBroker, ControllerSender]] = {}

@@ -10,8 +10,8 @@ from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
 from core.broker.partitions.storage_services import StorageServices
 from core.broker.partitions.suspected_loss import Doubts, SuspectedLoss
-from core.cluster.image.directory_metadata import DirectoryMetadata
 from core.cluster.image.metadata_log import METADATA_PARTITION
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.image.topics_from_folders import find_topics
 from core.common.errors import KafkaError, PlogError
 from core.common.filesystem import FileSystem
@@ -31,7 +31,7 @@ class LogStartup:
     def __init__(
         self,
         services: StorageServices,
-        controller: DirectoryMetadata | None,
+        controller: SingleNodeController | None,
         *,
         late_checks: LazyIndexChecks,
         doubts: SuspectedLoss,
@@ -103,7 +103,7 @@ class LogStartup:
         if (directory / partition_directory_name(METADATA_PARTITION)).is_dir() and not self._was_member:
             self._services.filesystem.write_atomic(self._member_file, b"")
 
-    def _adopt(self, controller: DirectoryMetadata, folders: Mapping[TopicPartition, Path]) -> None:
+    def _adopt(self, controller: SingleNodeController, folders: Mapping[TopicPartition, Path]) -> None:
         """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
 
         What their configuration was is not known: nothing is deleted or compacted until somebody says so.

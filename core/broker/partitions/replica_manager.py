@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from core.broker.config.configs import Configs
+from core.broker.config.effective_configs import Configs
 from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.flusher import Flusher
 from core.broker.requests.runtime import Runtime
@@ -28,7 +28,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.configs import Configs
+from core.broker.config.effective_configs import Configs
 from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.file_deletion import FileDeletion
 from core.broker.partitions.replica_manager import ReplicaManager

@@ -17,13 +17,13 @@ from core.broker.partitions.replica_manager import ReplicaManager
 from core.common.background import RunInBackground
 from core.common.errors import CorruptRecordError, PlogError
 from core.files.directory_lock import find_lock_holder
+from core.files.end_transaction_marker import FateKind
 from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
-from core.files.transaction_marker import FateKind
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovery_journal import read_lost_offsets
-from core.forensics.resolved_transactions import ResolvedTransactions
+from core.forensics.served_transactions import ServedTransactions
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
@@ -132,7 +132,7 @@ class SuspectedLoss:
             reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
             with contextlib.closing(reader):
                 fates = reader.transaction_fates
-                log.judged = ResolvedTransactions(fates, reader.last_stable_offset)
+                log.judged = ServedTransactions(fates, reader.last_stable_offset)
             undecided = [fate for fate in fates if fate.fate is FateKind.UNKNOWN]
             for fate in undecided:
                 why = "aborted or not can't be told; readers of committed records do not get them"

@@ -31,8 +31,8 @@ from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.cluster_member_metadata import NO_CONTROLLER, ClusterMemberMetadata
+from core.cluster.image.controller_request_records import ControlFence
 from core.cluster.image.metadata_delta import MetadataDelta
-from core.cluster.image.zookeeper_metadata import ControlFence
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError

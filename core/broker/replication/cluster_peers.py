@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.serving.listener import PLAINTEXT
+from core.broker.serving.listener_endpoints import PLAINTEXT
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import Endpoint
 from core.protocol.schema.metadata_records import BrokerEndpoint, RegisterBrokerRecord

@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 from core.broker.partitions.log_services import LogServices
+from core.cluster.image.controller_request_records import MIGRATING_DIRECTORY
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.zookeeper_metadata import MIGRATING_DIRECTORY
 from core.cluster.partition.partition_state import LeaderRecoveryState
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError

@@ -56,7 +56,7 @@ from core.common.errors import AccessError, ConnectionFailedError, CorruptRecord
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
 from core.common.topic_partition import TopicPartition
-from core.log.follower_append import pieces_of
+from core.log.fetched_batches import pieces_of
 from core.log.log_manager import LogManager, Write
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import FETCH

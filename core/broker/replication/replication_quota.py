@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.common.clock import Clock
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.files.log_config import ALL_REPLICAS, LogConfig
 
 NO_LIMIT = LONG_MAX

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
 from core.broker.controller.active_controller import ActiveController, Ask, MakeQueue
-from core.broker.replication.cluster_security import ClusterSecurity
+from core.broker.replication.unenforced_security import UnenforcedSecurity
 from core.broker.requests.unannounced_topics import UnannouncedTopics
-from core.broker.serving.listener import PLAINTEXT
+from core.broker.serving.listener_endpoints import PLAINTEXT
 from core.broker.serving.loop_tasks import LoopTasks
 from core.cluster.controller.elections import ElectionPolicy
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
@@ -211,7 +211,7 @@ class ZooKeeperRegistration:
         listens: Sequence[Endpoint] = (),
     ) -> None:
         """`broker_config` is what the broker was started with, `listens` where it is going to listen: see
-        `ClusterSecurity`.
+        `UnenforcedSecurity`.
         """
         self.cluster_id = ""
         """Of the cluster, once `open` has returned."""
@@ -219,7 +219,7 @@ class ZooKeeperRegistration:
         self._clock = clock
         self._session = ZooKeeperSession(config)
         self.quotas = ClientQuotas(self._write_settings)
-        self.security = ClusterSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens)
+        self.security = UnenforcedSecurity(self._session, self.quotas, broker_config or BrokerConfig(), listens)
         self._changes = ConfigChanges(
             self._session, self._on_config, clock=clock, on_unreadable=self.security.note_unreadable
         )

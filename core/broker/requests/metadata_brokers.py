@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
+from core.cluster.image.controller_request_records import LOST_DIRECTORY
 from core.cluster.image.metadata_image import NO_LEADER
-from core.cluster.image.zookeeper_metadata import LOST_DIRECTORY
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

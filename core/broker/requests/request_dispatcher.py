@@ -77,7 +77,7 @@ from core.broker.requests.handlers.produce import ProduceFastPath, RememberedReq
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import Finalized, ServedApi
 from core.broker.requests.services import Services
-from core.broker.serving.connection_memory import LARGE_BYTES
+from core.broker.serving.connections_memory import LARGE_BYTES
 from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError

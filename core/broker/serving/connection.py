@@ -3,7 +3,7 @@
 Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
 connection with a frame that is not complete gets one of its own: the shared one, if much of the frame came and the rest
 has room after it, else another, from a small pool or growing with what arrives, never with what is claimed, and as far
-as there is memory for it (core.broker.serving.connection_memory).
+as there is memory for it (core.broker.serving.connections_memory).
 
 Answers go out as they are: bytes by send, file regions by sendfile.
 
@@ -26,7 +26,7 @@ from time import monotonic  # noqa: TID251  how long a turn takes
 from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.handlers.produce import UnacknowledgedError
 from core.broker.requests.request_dispatcher import RequestDispatcher
-from core.broker.serving.connection_memory import LARGE_BYTES, ConnectionMemory
+from core.broker.serving.connections_memory import LARGE_BYTES, ConnectionsMemory
 from core.broker.serving.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers, buffer_size, new_buffer
 from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.common.errors import MalformedMessageError
@@ -59,7 +59,7 @@ class Connection:
         dispatcher: RequestDispatcher,
         buffers: ReceiveBuffers,
         turns: FairScheduler,
-        memory: ConnectionMemory,
+        memory: ConnectionsMemory,
         max_request_bytes: int,
         on_close: Callable[[Connection], None],
         on_unreadable: Callable[[Path, OSError], None],

@@ -12,14 +12,14 @@ from typing import NamedTuple
 from core.broker.broker_server import BrokerServer
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.connection import Connection
-from core.broker.serving.connection_memory import ConnectionMemory
-from core.broker.serving.listener import Listener
+from core.broker.serving.connections_memory import ConnectionsMemory
+from core.broker.serving.listener_endpoints import Listener
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS, share
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 
 
 class BoundListener(NamedTuple):
@@ -121,7 +121,7 @@ class SocketServer:
         self._connections: set[Connection] = set()
         self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
-        self._memory = ConnectionMemory(_most_bytes(node.services.config))
+        self._memory = ConnectionsMemory(_most_bytes(node.services.config))
         self._idle_since: dict[Connection, tuple[int, float]] = {}  # what each had moved, and since when no more
         self._is_full = False
         self._room = share().connections

@@ -11,8 +11,8 @@ from core.client.admin.admin import Admin
 from core.client.cluster_admin.cluster_admin import ClusterAdmin
 from core.client.cluster_admin.log_dirs_query import LogDirsQuery, Offsets, survey_brokers
 from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
-from core.cluster.controller.leader_recovery import LogEnd
 from core.cluster.controller.leaderless_partition import LeaderlessPartition
+from core.cluster.controller.unclean_recovery import LogEnd
 from core.cluster.description.cluster_description import ClusterDescription
 from core.cluster.description.replicated_partition import PartitionReport, ReplicaReport, ReplicatedPartition
 from core.common.error_code import ErrorCode

@@ -1,7 +1,7 @@
 """The controller of a cluster with ZooKeeper: what happens goes in, what is written down and told comes out.
 
 No sockets, no clock, no ZooKeeper: each event is a method, which gives a `Decision`. One decision is driven at a time,
-to its end, before the next one begins. What is told leaves through the `send` of the `PartitionStateMachine`, after
+to its end, before the next one begins. What is told leaves through the `send` of the `ControllerDecisions`, after
 what it says is written down. A controller that may have been followed by another one is dropped with all it knows; who
 takes office begins with what is written down.
 
@@ -16,6 +16,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from core.cluster.controller.controller_context import ControlledTopic, LiveBroker
+from core.cluster.controller.controller_decisions import ControllerDecisions, elected
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
 from core.cluster.controller.elections import (
@@ -27,7 +28,6 @@ from core.cluster.controller.elections import (
 )
 from core.cluster.controller.feature_control import FeatureControl
 from core.cluster.controller.isr_alterations import UNKNOWN_EPOCH, IsrAlterations
-from core.cluster.controller.partition_state_machine import PartitionStateMachine, elected
 from core.cluster.controller.reassignment import Reassignments
 from core.cluster.controller.topic_deletion import TopicDeletions
 from core.cluster.partition.partition_state import PartitionState
@@ -52,7 +52,7 @@ Results = dict[TopicPartition, ErrorCode]
 class ClusterController:
     """Owned by one task, which drives one decision after the other; in office from `take_office` on."""
 
-    def __init__(self, office: PartitionStateMachine) -> None:
+    def __init__(self, office: ControllerDecisions) -> None:
         self._office = office
         self._context = office.context
         self.names: dict[bytes, str] = {}  # of topics, by their ids
@@ -390,7 +390,7 @@ class ClusterController:
         yield from self._office.send_all()
 
     def settle_holders(self) -> Decision[None]:
-        """Called when settings have changed: see `PartitionStateMachine.settle_holders`."""
+        """Called when settings have changed: see `ControllerDecisions.settle_holders`."""
         yield from self._office.settle_holders([partition for partition, _ in self._context.partitions()])
         yield from self._office.send_all()
 

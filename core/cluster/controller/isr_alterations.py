@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_writes import Decision, slices
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -28,7 +28,7 @@ UNKNOWN_EPOCH = -1
 class IsrAlterations:
     """Owned by the controller's task."""
 
-    def __init__(self, office: PartitionStateMachine) -> None:
+    def __init__(self, office: ControllerDecisions) -> None:
         self._office = office
         self._context = office.context
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.cluster.controller.leader_recovery import LogEnd
+from core.cluster.controller.unclean_recovery import LogEnd
 from core.common.topic_partition import TopicPartition
 
 
@@ -29,7 +29,7 @@ class LeaderlessPartition:
         return [one for one in self.candidates if one not in self.ends]
 
     def without(self, broker_id: int) -> LeaderlessPartition:
-        """Gives it as it is once that broker is not waited for any more: see `PartitionStateMachine.forget`."""
+        """Gives it as it is once that broker is not waited for any more: see `ControllerDecisions.forget`."""
         others = tuple(one for one in self.candidates if one != broker_id)
         others = others or tuple(one for one in self.replicas if one != broker_id)
         return LeaderlessPartition(self.partition, self.replicas, others, self.ends, self.needs_all)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from core.cluster.controller.controller_decisions import ControllerDecisions, elected, next_epoch
 from core.cluster.controller.controller_writes import GIVE_WAY, AssignmentWrite, Decision, slices
 from core.cluster.controller.elections import elect_for_reassignment
-from core.cluster.controller.partition_state_machine import PartitionStateMachine, elected, next_epoch
 from core.cluster.image.metadata_image import NO_LEADER
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
@@ -64,7 +64,7 @@ def _with_replicas_of(before: PartitionState, state: PartitionState) -> Partitio
 class Reassignments:
     """Owned by the controller's task."""
 
-    def __init__(self, office: PartitionStateMachine) -> None:
+    def __init__(self, office: ControllerDecisions) -> None:
         self._office = office
 
     def listed(self, wanted: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_writes import Decision, TopicRemoval, slices
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("plog.controller")
 class TopicDeletions:
     """Owned by the controller's task."""
 
-    def __init__(self, office: PartitionStateMachine) -> None:
+    def __init__(self, office: ControllerDecisions) -> None:
         self._office = office
         self._left: dict[str, set[tuple[TopicPartition, int]]] = {}
         """By topic, the replicas that are to be deleted still, with their brokers."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
+from core.cluster.image.lone_broker_startup import adoption_records, election_records, find_node_id, led_by_others
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.image.metadata_log import read_metadata_image
-from core.cluster.image.single_broker import adoption_records, election_records, find_node_id, led_by_others
 from core.cluster.image.topics_from_folders import find_latest_epoch, find_topics
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError

@@ -1,6 +1,6 @@
 """The metadata of a broker: topics, partitions, brokers and configurations, as KRaft's records have them.
 
-In: records and deltas, from the metadata log of a lone broker (`DirectoryMetadata`) or from the controller of a cluster
-(`ClusterMemberMetadata`). Out: a `MetadataImage`, which never changes, and the `MetadataDelta` between two of them.
-Whoever has a `BrokerMetadata` owns the newest image; everybody else gets it as it was at one moment.
+In: records and deltas, from the metadata log of a lone broker (`SingleNodeController`) or from the controller of a
+cluster (`ClusterMemberMetadata`). Out: a `MetadataImage`, which never changes, and the `MetadataDelta` between two of
+them. Whoever has a `BrokerMetadata` owns the newest image; everybody else gets it as it was at one moment.
 """

@@ -36,7 +36,7 @@ class NewTopic:
 
 
 class BrokerMetadata(Protocol):
-    """Owned by one task. `DirectoryMetadata` completes a change at once: it is kept, in the image, and those who
+    """Owned by one task. `SingleNodeController` completes a change at once: it is kept, in the image, and those who
     subscribed have taken it up when the method returns. A method that raises has changed nothing.
     """
 

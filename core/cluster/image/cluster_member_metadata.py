@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.controller_request_records import records_of_update
 from core.cluster.image.feature_levels import FeatureUpdate
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.zookeeper_metadata import records_of_update
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending

@@ -25,7 +25,7 @@ from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, MalformedMessageError
 from core.common.filesystem import FileSystem, access_error
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC, LOG_SUFFIX, find_offset_files

@@ -48,10 +48,10 @@ from core.files.leader_epoch_cache import parse_leader_epochs
 from core.files.meta_properties import parse_meta_properties
 from core.files.partition_metadata_file import parse_partition_metadata, read_partition_metadata
 from core.files.producer_snapshot import iter_producer_snapshot
+from core.forensics.cut_off_tails import find_cut_off_tails, find_lost_ends
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import FULL_SIZE_UNIT, TailKind
 from core.forensics.recovery_journal import read_lost_offsets
-from core.forensics.truncated_tails import find_lost_ends, find_truncated_tails
 from core.index.transaction_index import read_transaction_index
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import (
@@ -339,10 +339,10 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
     """Reports what starts cut off the log's end; most logs have nothing of it."""
-    if not path.exists() or not (find_truncated_tails(path) or find_lost_ends(path)):
+    if not path.exists() or not (find_cut_off_tails(path) or find_lost_ends(path)):
         return
     from core.forensics.partition_reader import PartitionReader
-    from core.inspector.check.truncated_tail_check import cut_off_findings
+    from core.inspector.check.cut_off_tail_check import cut_off_findings
 
     with contextlib.closing(PartitionReader(path, is_locked=options.is_locked)) as reader:
         yield from cut_off_findings(reader)

@@ -19,7 +19,7 @@ from core.files.file_names import (
     is_folder,
     parse_offset_file_name,
 )
-from core.forensics.truncated_tails import is_set_aside_log
+from core.forensics.cut_off_tails import is_set_aside_log
 from core.inspector.check.file_kind import (
     FileKind,
     ensure_regular,
@@ -30,9 +30,9 @@ from core.inspector.check.file_kind import (
 )
 from core.inspector.check.findings import Finding, corrupt_code, corrupt_finding, unreadable_finding
 from core.inspector.dump.dump_options import DumpOptions
-from core.inspector.dump.index_dump import Row, dump_rows, kafka_text
 from core.inspector.dump.segment_dump import SegmentDump
 from core.inspector.dump.segment_text import SegmentText
+from core.inspector.dump.side_file_dump import Row, dump_rows, kafka_text
 from core.inspector.dump.write_all import write_all
 
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)

@@ -10,9 +10,9 @@ from core.common.errors import CorruptRecordError
 from core.forensics.batch_scanner import is_valid
 from core.inspector.check.findings import Finding
 from core.inspector.dump.dump_options import DumpOptions
-from core.inspector.dump.index_dump import Row
 from core.inspector.dump.kafka_text import control_text
 from core.inspector.dump.segment_batches import SegmentBatches
+from core.inspector.dump.side_file_dump import Row
 from core.inspector.dump.value_format import as_utf8
 from core.records.batches import Batch, timestamp_type
 from core.records.compression import CompressionType

@@ -26,7 +26,7 @@ from core.client.schemas.undecoded import SchemaError, UndecodedAccount, describ
 from core.common.errors import UsageError
 from core.common.lenient_json import compact, describe_error, read_json
 from core.common.user_function import load_function
-from core.records.envelope import encode_bytes
+from core.records.json_envelope import encode_bytes
 from core.records.side_format import SideFormat
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def parse_value_format(
 
 def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str, account: ValueAccount) -> ValueFormat:
     """Shows what `plog consume` shows, as JSON where it is some."""
-    from core.client.schemas.side_decoder import side_decoder
+    from core.client.schemas.key_value_decoder import side_decoder
 
     decode = side_decoder(format_, registry, is_key=side == "key")
 

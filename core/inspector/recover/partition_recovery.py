@@ -23,10 +23,11 @@ from pathlib import Path
 from core.common.clock import SystemClock
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import is_of_the_file, open_salvaging
 from core.common.topic_partition import TopicPartition
+from core.files.end_transaction_marker import Marker
 from core.files.file_names import (
     DAMAGED_RANGES,
     INDEX_SUFFIXES,
@@ -47,7 +48,7 @@ from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
 from core.files.partition_metadata_file import write_partition_metadata
 from core.files.segment_indexes import SPARSE_INDEXES
-from core.files.transaction_marker import Marker
+from core.forensics.cut_off_tails import is_proof_of_lost_end, is_set_aside_log
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.recovered_layout import Stretch, copy_bytes
@@ -58,7 +59,6 @@ from core.forensics.recovery_journal import (
     clear_unfinished,
     forget_empty_run,
 )
-from core.forensics.truncated_tails import is_proof_of_lost_end, is_set_aside_log
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.check.findings import Code
 from core.inspector.check.segment_check import VerifyOptions

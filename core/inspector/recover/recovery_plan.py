@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from core.common.topic_partition import TopicPartition
+from core.files.end_transaction_marker import Marker
 from core.files.file_names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_offset_file_name
-from core.files.transaction_marker import Marker
 from core.forensics.bit_flip import ByteFix
 from core.forensics.recovered_layout import Stretch
 from core.forensics.recovery_journal import OffsetRange

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import open_salvaging
 from core.common.topic_partition import TopicPartition, uuid_text
+from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -39,23 +40,22 @@ from core.files.file_names import (
 from core.files.file_records import FileRecords
 from core.files.partition_metadata_file import read_partition_metadata
 from core.files.segment_indexes import SPARSE_INDEXES
-from core.files.transaction_marker import FateKind, Marker
 from core.forensics.batch_order import Fate
+from core.forensics.cut_off_tails import is_proof_of_lost_end
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS
 from core.forensics.missing_offsets import offsets_text
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovered_layout import Stretch, lay_out
 from core.forensics.recovery_journal import OffsetRange
 from core.forensics.transaction_resolution import TransactionEvidence, TransactionFate
-from core.forensics.truncated_tails import is_proof_of_lost_end
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.segment_check import OnBytes, VerifyOptions
 from core.inspector.check.verify import verify
+from core.inspector.recover.cut_off_tail_restore import BY_HAND, RestorePlan, plan_restore
 from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
-from core.inspector.recover.restore_plan import BY_HAND, RestorePlan, plan_restore
 from core.records.batches import count_records
 
 

@@ -1,6 +1,6 @@
 """Reads what can still be read of the bytes that a plan of `plog recover` takes out of logs. Reads only.
 
-Each record becomes an envelope (core.records.envelope) with two fields more; what is not known of it is null:
+Each record becomes an envelope (core.records.json_envelope) with two fields more; what is not known of it is null:
 
     {"topic": "t", "partition": 0, "offset": 17, "timestamp": 1357017300000, "timestamp_type": "CreateTime",
      "key": "N14228", "value": "...", "headers": [], "leader_epoch": 0, "unproven": true,
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.varint import read_varint, read_varlong
 from core.files.file_names import locate_partition
 from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind
@@ -43,7 +43,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.inspector.recover.recovery_plan import FolderPlan, Step
 from core.records.batches import CURRENT_MAGIC, Batch, read_batch, timestamp_type
 from core.records.compression import CompressionType, decompress_what_can_be
-from core.records.envelope import encode_bytes, encode_headers_json
+from core.records.json_envelope import encode_bytes, encode_headers_json
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import SMALLEST_RECORD_BYTES, Headers, read_headers
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, MAGIC_POSITION, RecordBatch, is_thinned

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from core.common.errors import CorruptRecordError, KafkaError, UnreadableFileError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
+from core.files.end_transaction_marker import Marker
 from core.files.log_config import LogConfig, stored_topic_values
-from core.files.transaction_marker import Marker
 from core.forensics.batch_location import find_file, undecodable
 from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import Gap, GapLedger, GapReason

@@ -22,7 +22,7 @@ from core.files.file_names import (
     SWAP_SUFFIX,
     base_offset_of,
 )
-from core.forensics.truncated_tails import is_set_aside_log
+from core.forensics.cut_off_tails import is_set_aside_log
 from core.inspector.check.file_kind import FileKind, ensure_regular, kind_of
 from core.inspector.dump.byte_fields import uncompressed_section
 from core.inspector.dump.dump_options import DumpOptions

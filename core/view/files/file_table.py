@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.inspector.check.file_kind import FileKind
-from core.inspector.dump.index_dump import dump_rows
+from core.inspector.dump.side_file_dump import dump_rows
 
 
 class Fit(Enum):

@@ -16,8 +16,8 @@ from core.inspector.check.segment_check import IndexEntries, OffsetIndexCheck, T
 from core.records.batches import Batch, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import RecordBatch
+from core.view.files.batches_near_entry import AFTER_ALL, NoBatch, SegmentLog, open_log
 from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
-from core.view.files.segment_log import AFTER_ALL, NoBatch, SegmentLog, open_log
 
 _PAGE_ENTRIES = 64
 _MOST_TRIES = 8

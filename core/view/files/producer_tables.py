@@ -26,12 +26,12 @@ from core.inspector.check.findings import Finding
 from core.inspector.check.producer_check import ProducerCheck, ProducerFacts
 from core.inspector.check.segment_check import OddLogError, SegmentCheck, VerifyOptions
 from core.inspector.check.verify import verify
-from core.inspector.dump.index_dump import producer_row, transaction_row
+from core.inspector.dump.side_file_dump import producer_row, transaction_row
 from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
+from core.view.files.batches_near_entry import NoBatch, SegmentLog, open_log
 from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
-from core.view.files.segment_log import NoBatch, SegmentLog, open_log
 
 MOST_BYTES = 16 * 1024 * 1024
 """The most bytes of logs that are read: a tenth of a second, if the batches are small."""

@@ -23,7 +23,7 @@ from core.client.admin.group_admin import (
     assigned_partitions,
 )
 from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.client.read.offset_reset import offset_rows
+from core.client.read.group_offset_reset import offset_rows
 from core.common.clock import Clock, SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
@@ -193,7 +193,7 @@ class ServerGroups:
 
 
 _BATCHES_LOOKED_AT = 3
-"""The most batches in which a record is looked for, as in `core.client.read.offset_reset`."""
+"""The most batches in which a record is looked for, as in `core.client.read.group_offset_reset`."""
 
 
 class FileGroups:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
-from core.files.transaction_marker import FateKind
+from core.files.end_transaction_marker import FateKind
 from core.forensics.batch_location import find_file
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, gap_of_hole
 from core.forensics.missing_offsets import Hole

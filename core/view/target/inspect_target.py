@@ -34,7 +34,7 @@ from core.view.records.log_rows import DirectoryRows, LogRows, ServerRows
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.pipeline.schemas import Schemas
+    from core.pipeline.key_value_text import Schemas
 
 
 EXPECTED = "TOPIC[:P][@OFFSET or @TIME], or an offset, a time, -N, beginning or end"
@@ -205,7 +205,7 @@ class InspectTarget:
 
     def schemas(self, url: str) -> Schemas:
         """Opens the Schema Registry there."""
-        from core.pipeline.schemas import Schemas
+        from core.pipeline.key_value_text import Schemas
         from core.records.side_format import SideFormats
 
         return Schemas(SideFormats(url), self.session.find_settings())

@@ -7,8 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from core.compaction import latest_per_key
-from core.compaction.latest_per_key import OffsetSet
+from core.compaction import compacted_view
+from core.compaction.compacted_view import OffsetSet
 from tests.support.for_each import for_each
 
 
@@ -19,7 +19,7 @@ def column(offsets: set[int]) -> np.ndarray:
 @for_each("seed", range(30))
 def test_random_offsets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    monkeypatch.setattr(latest_per_key, "_MOST_IN_COLUMN", random.choice([0, 5, 40, 1 << 15]))
+    monkeypatch.setattr(compacted_view, "_MOST_IN_COLUMN", random.choice([0, 5, 40, 1 << 15]))
     top = random.choice([50, 1 << 21, 1 << 45])
     tested, expected = OffsetSet(), set[int]()
     for _ in range(random.randrange(1, 5)):

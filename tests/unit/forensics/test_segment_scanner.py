@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import File, FileSystem
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.files.file_records import FileRecords
 from core.forensics.damage import DamagedRange
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner

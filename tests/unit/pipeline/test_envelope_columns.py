@@ -1,4 +1,4 @@
-"""Envelopes by columns, out and in, held against core.records.envelope record by record, over all bytes."""
+"""Envelopes by columns, out and in, held against core.records.json_envelope record by record, over all bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.pipeline.line_parsers import OPEN, Rows, envelope_parser
 from core.pipeline.record_sink import PartitionRows
 from core.pipeline.text_sink import TextSink, make_formatter
 from core.records.columns import decode_columns
-from core.records.envelope import decode_envelope, encode_bytes
+from core.records.json_envelope import decode_envelope, encode_bytes
 from core.records.record import Record, encode_headers, read_headers
 from core.records.record_batch import RecordBatch
 from core.records.record_batch_builder import batch_of

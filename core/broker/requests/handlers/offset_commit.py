@@ -12,7 +12,7 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets

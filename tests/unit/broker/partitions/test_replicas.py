@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.partition.in_sync_replicas import IsrAnswer
 from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
@@ -164,7 +164,7 @@ def test_one_partition_that_lost_its_replicas_while_another_was_waited_for_is_re
     request.topic_data.append(produce_request(make_batch(b"b"), "u").topic_data[0])
     other_id = broker.services.image.topics["u"].topic_id
     both = PartitionChangeRecord(0, other_id, isr=[led.node_id, OTHER], replicas=[led.node_id, OTHER])
-    cast(DirectoryMetadata, broker.services.controller)._submit([both])
+    cast(SingleNodeController, broker.services.controller)._submit([both])
     answers = ask_later(broker, PRODUCE, request, PRODUCE_BY_NAME)
     led.fetched(1)
     led.decide(isr=[led.node_id])

@@ -310,7 +310,7 @@ async def test_a_loss_is_known_after_another_start(tmp_path: Path) -> None:
 async def test_where_nobody_leads_it_says_what_it_has_once_that_is_on_the_disk(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller elects by it (core/cluster/controller/leader_recovery.py)."""
+    """The controller elects by it (core/cluster/controller/unclean_recovery.py)."""
     member.assign(replicas=[US], epoch=3)
     produce_values(member.node, b"one", b"two")
     log = member.node.services.log_manager.logs[T0]

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from core.broker.replication.isr_reporter import IsrReporter
-from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
@@ -62,7 +62,7 @@ class Cluster:
         record = PartitionChangeRecord(
             number, self.topic_ids[name], isr=isr, leader=leader, replicas=[self.node_id, OTHER, THIRD]
         )
-        cast(DirectoryMetadata, self.broker.services.controller)._submit([record])
+        cast(SingleNodeController, self.broker.services.controller)._submit([record])
 
     def partition(self, name: str = "t", number: int = 0) -> Partition:
         return self.replicas.partitions[TopicPartition(name, number)]

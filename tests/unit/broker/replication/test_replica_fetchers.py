@@ -19,7 +19,7 @@ from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetc
 from core.broker.serving import loop_tasks
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.cluster.partition.partition import Partition, Role
 from core.common.background import run_now
 from core.common.clock import SystemClock
@@ -27,7 +27,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.filesystem import File, FileSystem
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, PartitionData
@@ -104,7 +104,7 @@ class Following:
         replicas = [self.broker.services.node.node_id, OTHER, THIRD]
         for number in partitions or (0, 1):
             change = PartitionChangeRecord(number, self.topic_id, leader=leader, replicas=replicas, isr=replicas)
-            cast(DirectoryMetadata, self.broker.services.controller)._submit([change])
+            cast(SingleNodeController, self.broker.services.controller)._submit([change])
             if leader in self.leaders:
                 self.leaders[leader].lead(self.partition(number).leader_epoch, number)
 
@@ -247,7 +247,7 @@ def throttle(at: Following, rate: int, replicas: str = "*") -> None:
         (ConfigResourceType.BROKER, node, "follower.replication.throttled.rate", str(rate)),
         (ConfigResourceType.TOPIC, "t", "follower.replication.throttled.replicas", replicas),
     ):
-        cast(DirectoryMetadata, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
+        cast(SingleNodeController, at.broker.services.controller)._submit([ConfigRecord(kind, name, key, value)])
 
 
 async def test_a_throttled_partition_is_fetched_no_more_once_too_much_has_come(at: Following) -> None:

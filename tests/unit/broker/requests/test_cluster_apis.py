@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from core.cluster.image.directory_metadata import DirectoryMetadata
+from core.cluster.image.single_node_controller import SingleNodeController
 from core.common.error_code import ErrorCode
 from core.protocol.schema.alter_configs import ALTER_CONFIGS, AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from core.protocol.schema.describe_client_quotas import (
@@ -252,7 +252,7 @@ def test_quotas_and_users_are_those_of_the_metadata_log(broker: SteeredNode) -> 
     users = DescribeUserScramCredentialsRequest(users=None)
     assert ask(broker, DESCRIBE_CLIENT_QUOTAS, quotas).entries == []
     assert ask(broker, DESCRIBE_USER_SCRAM_CREDENTIALS, users).results == []
-    controller = cast(DirectoryMetadata, broker.services.controller)
+    controller = cast(SingleNodeController, broker.services.controller)
     controller._submit(
         [
             ClientQuotaRecord([EntityData("user", "ann")], "producer_byte_rate", 1000.0),

@@ -20,7 +20,7 @@ from core.broker.requests.fair_scheduler import FairScheduler
 from core.broker.requests.request_dispatcher import RequestDispatcher
 from core.broker.serving import connection, loop_tasks, socket_server
 from core.broker.serving.connection import Connection
-from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType
@@ -155,8 +155,8 @@ async def test_a_long_answer_goes_out_in_turns(broker: SteeredNode, monkeypatch:
 async def test_what_waits_for_its_turn_is_held(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to the second request is in memory until the first one's file is sent."""
     monkeypatch.setattr(connection, "_TURN_BYTES", 1000)
-    memory = ConnectionMemory(1 << 30)
-    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    memory = ConnectionsMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionsMemory", lambda _limit: memory)
     add_topic(broker)
     produce_values(broker, bytes(50_000))
     held: list[int] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.serving.listener import Listener, listener_properties
+from core.broker.serving.listener_endpoints import Listener, listener_properties
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.config_def import ConfigResourceType

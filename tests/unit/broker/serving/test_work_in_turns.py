@@ -22,7 +22,7 @@ from core.broker.requests import fair_scheduler, stepped_answer
 from core.broker.requests.fair_scheduler import MOST_AT_WORK, FairScheduler
 from core.broker.requests.handlers import metadata
 from core.broker.serving import socket_server
-from core.broker.serving.connection_memory import ConnectionMemory
+from core.broker.serving.connections_memory import ConnectionsMemory
 from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.error_code import ErrorCode
@@ -421,8 +421,8 @@ print(*sorted(set(sys.modules) - before))
 async def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records were copied: many such requests would be more memory than connections may take."""
     add_topic(broker, cleanup_policy="compact")
-    memory = ConnectionMemory(1 << 30)
-    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    memory = ConnectionsMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionsMemory", lambda _limit: memory)
     data = [PartitionProduceData(0, many()), PartitionProduceData(1, bytes(200_000))]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData("t", partition_data=data)])
 
@@ -459,8 +459,8 @@ async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
     add_topic(broker)
     client = Client(broker)
     broker.services.configs.set(2, "__transaction_state", {"flush.messages": "1"})
-    memory = ConnectionMemory(1 << 30)
-    monkeypatch.setattr(socket_server, "ConnectionMemory", lambda _limit: memory)
+    memory = ConnectionsMemory(1 << 30)
+    monkeypatch.setattr(socket_server, "ConnectionsMemory", lambda _limit: memory)
     request = client.produce_request(bytes(200_000), 0, 0)
     async with serving(broker) as server:
         disk = Background()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.client.net.client_config import read_settings_file
+from core.client.net.client_config_files import read_settings_file
 from core.security.client_settings import parse_client_settings
 from tests.support.golden import GOLDEN
 

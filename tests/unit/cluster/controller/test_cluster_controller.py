@@ -12,6 +12,7 @@ import pytest
 
 from core.cluster.controller.cluster_controller import ClusterController
 from core.cluster.controller.controller_context import ControlledTopic, LiveBroker, unwritten_state
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import (
     AssignmentWrite,
@@ -22,7 +23,6 @@ from core.cluster.controller.controller_writes import (
     Write,
 )
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -70,7 +70,7 @@ class Cluster:
             min_isr=lambda _topic: self.min_isr,
             recovery_wait_ms=lambda: self.wait_ms,
         )
-        office = PartitionStateMachine(1, 5, send=self.sent.append, policy=policy)
+        office = ControllerDecisions(1, 5, send=self.sent.append, policy=policy)
         self.context = office.context
         self.controller = ClusterController(office)
         self.refused: type[Write] | None = None

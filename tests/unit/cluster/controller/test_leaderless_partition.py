@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.cluster.controller.leader_recovery import LogEnd
 from core.cluster.controller.leaderless_partition import LeaderlessPartition
+from core.cluster.controller.unclean_recovery import LogEnd
 from core.common.topic_partition import TopicPartition
 from tests.support.for_each import for_each
 

@@ -19,7 +19,7 @@ from core.files.producer_snapshot import format_producer_snapshot, pack_producer
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.verify import verify
-from core.inspector.dump.index_dump import dump_rows
+from core.inspector.dump.side_file_dump import dump_rows
 from core.view.files.file_table import FileRow, FileTable, Fit
 from core.view.files.partition_files import count_entries, list_files, open_table
 from tests.support.damage import write_log

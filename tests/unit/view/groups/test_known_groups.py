@@ -12,7 +12,7 @@ import pytest
 
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.offset_reset import offset_rows
+from core.client.read.group_offset_reset import offset_rows
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.topic_partition import TopicPartition

@@ -56,7 +56,7 @@ class LogEnd(NamedTuple):
         return f"ends at offset {self.offset}" + (f" in epoch {self.epoch}" if self.epoch is not None else "")
 
 
-class LeaderRecovery:
+class UncleanRecovery:
     """Owned by the controller's task."""
 
     def __init__(self, context: ControllerContext) -> None:

@@ -49,7 +49,7 @@ class Holder(Protocol):
         """Gives everything back, by `forget`."""
 
 
-class ConnectionMemory:
+class ConnectionsMemory:
     """The memory of one server; owned by the loop's task.
 
     I1 who waits in line does not fit, or the line is being served

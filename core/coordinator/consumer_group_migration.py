@@ -41,7 +41,7 @@ from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-class ClassicMembers:
+class ConsumerGroupMigration:
     """Lets them into a consumer group. Every method raises KafkaError if it is refused."""
 
     def __init__(self, group: ConsumerGroup, environment: GroupEnvironment) -> None:

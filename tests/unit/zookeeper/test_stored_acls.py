@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from core.zookeeper.access_rules import AccessRules
+from core.zookeeper.stored_acls import StoredAcls
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.for_each import for_each
@@ -30,8 +30,8 @@ def put(zookeeper: FakeZooKeeper, path: str, data: bytes) -> None:
     zookeeper.set(path, data)
 
 
-async def rules_of(zookeeper: FakeZooKeeper, found: list[int]) -> AccessRules:
-    rules = AccessRules(cast(ZooKeeperSession, zookeeper.session()), lambda: found.append(rules.acls + rules.tokens))
+async def rules_of(zookeeper: FakeZooKeeper, found: list[int]) -> StoredAcls:
+    rules = StoredAcls(cast(ZooKeeperSession, zookeeper.session()), lambda: found.append(rules.acls + rules.tokens))
     await rules.start()
     return rules
 

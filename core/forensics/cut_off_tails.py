@@ -31,7 +31,7 @@ _END_NAME = r"(\d{20})\.snapshot\.cut-at-(\d+)"
 """Patterns, which few folders need: they are compiled when a name may match."""
 
 
-class TruncatedTail(NamedTuple):
+class CutOffTail(NamedTuple):
     """A file with the bytes of the log of that base offset from `position` on. `number` is 1 unless it is a second file
     of that name.
     """
@@ -42,14 +42,14 @@ class TruncatedTail(NamedTuple):
     path: Path
 
 
-def find_truncated_tails(directory: Path) -> list[TruncatedTail]:
+def find_cut_off_tails(directory: Path) -> list[CutOffTail]:
     """Gives them in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
     for entry in os.scandir(directory):
         match = re.fullmatch(_NAME, entry.name) if _CUT_AT in entry.name else None
         parsed = parse_offset_file_name(match[1]) if match else None
         if match is not None and parsed is not None and is_file(entry):
-            found.append(TruncatedTail(parsed[0], int(match[2]), int(match[3] or 1), directory / entry.name))
+            found.append(CutOffTail(parsed[0], int(match[2]), int(match[3] or 1), directory / entry.name))
     return sorted(found)
 
 

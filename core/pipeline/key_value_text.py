@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from core.client.schemas.side_decoder import open_registry, side_decoder, side_encoder
+from core.client.schemas.key_value_decoder import open_registry, side_decoder, side_encoder
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError

@@ -24,7 +24,7 @@ from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_con
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.fake_zookeeper import FakeSession, FakeZooKeeper
 from tests.support.for_each import for_each
-from tests.unit.zookeeper.test_access_rules import acls, put, settle
+from tests.unit.zookeeper.test_stored_acls import acls, put, settle
 
 US = 5
 EVERYWHERE = Endpoint("0.0.0.0", 9092)

@@ -1,4 +1,4 @@
-"""Plans how `plog recover` puts back what a start cut off a log's end (core.forensics.truncated_tails).
+"""Plans how `plog recover` puts back what a start cut off a log's end (core.forensics.cut_off_tails).
 
 The files go back if nothing was written in their place since: the log still ends where it was cut. The damage before
 and between their sound batches stays out, and its offsets are given up. Everything else is the user's: its records can
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from core.common.salvaging_file import open_salvaging
 from core.files.file_names import LOG_SUFFIX, find_offset_files, offset_file_name
+from core.forensics.cut_off_tails import CutOffTail, LostEnd, find_cut_off_tails, find_lost_ends
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.recovered_layout import Stretch
 from core.forensics.transaction_resolution import LogContents
-from core.forensics.truncated_tails import LostEnd, TruncatedTail, find_lost_ends, find_truncated_tails
 from core.inspector.check.findings import Finding
 from core.inspector.recover.recovery_plan import Action, Step
 from core.records.batches import count_records
@@ -47,7 +47,7 @@ def plan_restore(
     directory = Path(findings[0].path).parent
     by_path = {Path(finding.path): finding for finding in findings}
     lost = [(one, by_path.pop(one.paths[0])) for one in find_lost_ends(directory) if one.paths[0] in by_path]
-    targets = _targets([cut for cut in find_truncated_tails(directory) if cut.path in by_path], by_path, log_end)
+    targets = _targets([cut for cut in find_cut_off_tails(directory) if cut.path in by_path], by_path, log_end)
     plan = RestorePlan(log_end)
     if targets and is_whole:
         _put_back(plan, targets, by_path)
@@ -90,12 +90,12 @@ def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool
     ]
 
 
-def _targets(cuts: Sequence[TruncatedTail], by_path: Mapping[Path, Finding], log_end: int) -> dict[TruncatedTail, Path]:
+def _targets(cuts: Sequence[CutOffTail], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOffTail, Path]:
     """Gives the files that can go back, in order, and the log that each is a part of. None if one that holds offsets
     after the log's end can't: records were appended since the cut, or two hold the same offsets, and which to keep is
     no choice of ours.
     """
-    targets: dict[TruncatedTail, Path] = {}
+    targets: dict[CutOffTail, Path] = {}
     logs = find_offset_files(cuts[0].path.parent, LOG_SUFFIX) if cuts else []
     cuts = [cut for cut in cuts if by_path[cut.path].last_offset >= log_end]  # other records have all of the others'
     if not logs or not cuts:
@@ -115,7 +115,7 @@ def _targets(cuts: Sequence[TruncatedTail], by_path: Mapping[Path, Finding], log
     return targets
 
 
-def _put_back(plan: RestorePlan, targets: Mapping[TruncatedTail, Path], by_path: Mapping[Path, Finding]) -> None:
+def _put_back(plan: RestorePlan, targets: Mapping[CutOffTail, Path], by_path: Mapping[Path, Finding]) -> None:
     cuts = list(targets)
     with contextlib.ExitStack() as opened:
         files = []

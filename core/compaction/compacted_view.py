@@ -98,7 +98,7 @@ class _Share(NamedTuple):
         return _Share(self.bits + 1, self.ending), _Share(self.bits + 1, self.ending | 1 << self.bits)
 
 
-class LatestPerKey:
+class CompactedView:
     """Finds the last record of each key of one partition; owned by one task. `without_key` counts the records that
     compaction would not keep, `readings` how often the log was read.
     """

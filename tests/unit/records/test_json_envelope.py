@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.envelope import decode_envelope, encode_bytes, encode_headers_json
+from core.records.json_envelope import decode_envelope, encode_bytes, encode_headers_json
 from tests.support.for_each import for_each
 
 

@@ -13,7 +13,7 @@ from core.cluster.controller.controller_context import WITNESS, ControllerContex
 from core.cluster.controller.controller_requests import ControllerRequest, ControllerRequests
 from core.cluster.controller.controller_writes import GIVE_WAY, Decision, StateWrite, slices
 from core.cluster.controller.elections import DEFAULT_POLICY, Election, ElectionPolicy, elect_offline, elect_unclean
-from core.cluster.controller.leader_recovery import LeaderRecovery
+from core.cluster.controller.unclean_recovery import UncleanRecovery
 from core.cluster.image.metadata_image import NO_LEADER
 from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
 from core.common.topic_partition import TopicPartition
@@ -23,7 +23,7 @@ _log = logging.getLogger("plog.controller")
 Send = Callable[[ControllerRequest], None]
 
 
-class PartitionStateMachine:
+class ControllerDecisions:
     """Owned by the controller's task; one for each time that a broker is the controller."""
 
     def __init__(self, node_id: int, epoch: int, *, send: Send, policy: ElectionPolicy = DEFAULT_POLICY) -> None:
@@ -34,7 +34,7 @@ class PartitionStateMachine:
         self.epoch = epoch
         self.context = ControllerContext(policy.min_isr)
         self.requests = ControllerRequests(self.context, node_id, epoch)
-        self.recovery = LeaderRecovery(self.context)
+        self.recovery = UncleanRecovery(self.context)
         self.policy = policy
         self._send = send
 

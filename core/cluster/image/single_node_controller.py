@@ -17,11 +17,11 @@ from core.cluster.image.feature_levels import (
     ensure_may_be,
     refusal,
 )
+from core.cluster.image.lone_broker_startup import adoption_records, election_records, led_by_others
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_log import MetadataLog
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.single_broker import adoption_records, election_records, led_by_others
 from core.cluster.image.topic_rules import (
     MOST_PARTITIONS,
     checked_assignments,
@@ -57,7 +57,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 _LARGEST_EPOCH = (1 << 31) - 1
 
 
-class DirectoryMetadata:
+class SingleNodeController:
     """`Controller`; owned by one task."""
 
     is_informed = True

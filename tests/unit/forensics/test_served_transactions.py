@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 
 from core.client.read.consumer import AbortedFilter
-from core.files.transaction_marker import FateKind, Marker
-from core.forensics.resolved_transactions import ResolvedTransactions
+from core.files.end_transaction_marker import FateKind, Marker
+from core.forensics.served_transactions import ServedTransactions
 from core.forensics.transaction_resolution import TransactionFate
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import Batch, iter_whole_batches
@@ -64,7 +64,7 @@ def test_consumers_get_what_was_committed(tmp_path: Path, seed: int) -> None:
             open_.setdefault(producer, []).append((start, start))
     stable = min([batches[0][0] for batches in open_.values()] + [log.log_end_offset])
     fates += [TransactionFate(p, 0, tuple(those), FateKind.OPEN, "", False) for p, those in open_.items()]
-    log.judged = ResolvedTransactions(fates, stable)
+    log.judged = ServedTransactions(fates, stable)
     assert log.last_stable_offset == stable
     for make_filter in (AbortedFilter, JavaFilter):
         for start in range(stable):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.client.net.client_config import is_reference, read_settings_file, replace_references
+from core.client.net.client_config_files import is_reference, read_settings_file, replace_references
 from core.common.errors import UsageError
 from core.security.client_security import PasswordLogin
 from core.security.client_settings import parse_client_settings

@@ -15,14 +15,14 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from core.files.transaction_marker import FateKind
+from core.files.end_transaction_marker import FateKind
 from core.index.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from core.forensics.transaction_resolution import TransactionFate
 
 
-class ResolvedTransactions:
+class ServedTransactions:
     """Judges one log, by the fates of its transactions (`core.forensics.transaction_resolution`); immutable. What is
     not proven to be committed counts as aborted.
     """

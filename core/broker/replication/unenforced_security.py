@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.client_quotas import ClientQuotas
-from core.broker.requests.unsupported_security import ensure_asks_for_none, ensure_open_to_everybody
+from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
 from core.cluster.image.security_image import counts_text
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
-from core.zookeeper.access_rules import AccessRules
+from core.zookeeper.stored_acls import StoredAcls
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 
@@ -27,7 +27,7 @@ _SCRAM = "SCRAM-"
 """What the names of a user's settings begin with that are credentials: SCRAM-SHA-256, SCRAM-SHA-512."""
 
 
-class ClusterSecurity:
+class UnenforcedSecurity:
     """Owned by the loop's thread."""
 
     def __init__(
@@ -39,7 +39,7 @@ class ClusterSecurity:
         self._quotas = quotas
         self._config = config
         self._listens = listens
-        self._rules = AccessRules(session, self._look)
+        self._rules = StoredAcls(session, self._look)
         self._users: set[str] = set()
         self._of_brokers: dict[str, Mapping[str, str]] = {}
         self._node_id: int | None = None

@@ -30,7 +30,7 @@ _ACLS = ("/kafka-acl", "/kafka-acl-extended")
 _TOKENS = "/delegation_token/tokens"
 
 
-class AccessRules:
+class StoredAcls:
     """Owned by the loop's thread."""
 
     def __init__(self, session: ZooKeeperSession, on_found: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from core.broker.config.broker_config import BrokerConfig
 from core.common.endpoint import Endpoint
 from core.common.errors import KafkaError, UsageError
-from core.common.java_numbers import INT_MAX
+from core.common.java_limits import INT_MAX
 
 _LISTENER_SETTINGS = (BrokerConfig.listeners, BrokerConfig.advertised_listeners)
 _NAMING_LISTENERS = (
@@ -49,7 +49,7 @@ _OF_SASL = {
 }
 
 
-def find_unsupported_security(config: BrokerConfig) -> dict[str, str]:
+def find_security_requirements(config: BrokerConfig) -> dict[str, str]:
     """Says by key in what way it asks for security; only for keys that Kafka would obey, whether they are static or set
     while the broker runs. Of their values it shows only names of listeners and protocols.
     """
@@ -80,7 +80,7 @@ def find_unsupported_security(config: BrokerConfig) -> dict[str, str]:
 
 def find_guards(settings: Mapping[str, str]) -> dict[str, str]:
     """Says by key in what way settings of a broker that are to be set while it runs ask for security."""
-    return find_unsupported_security(BrokerConfig(dynamic=settings))
+    return find_security_requirements(BrokerConfig(dynamic=settings))
 
 
 def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
@@ -133,7 +133,7 @@ def ensure_open_to_everybody(held: str, listen: Endpoint) -> None:
 
 def ensure_asks_for_none(config: BrokerConfig) -> None:
     """Raises UsageError for a configuration that asks for security, unless that is to be ignored."""
-    asked = {} if config.ignores_security else find_unsupported_security(config)
+    asked = {} if config.ignores_security else find_security_requirements(config)
     if asked:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
         raise UsageError(

@@ -12,10 +12,10 @@ import pytest
 
 from core.cluster.controller.cluster_controller import ClusterController
 from core.cluster.controller.controller_context import WITNESS, ControlledTopic, LiveBroker
+from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import Decision, StateWrite
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.controller.partition_state_machine import PartitionStateMachine
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -75,7 +75,7 @@ class Cluster:
     def begin_term(self) -> None:
         """Another controller takes office, with what is written down."""
         policy = ElectionPolicy(min_isr=lambda _: self.min_isr, recovery_wait_ms=lambda: self.wait_ms)
-        office = PartitionStateMachine(1, 5, send=self.sent.append, policy=policy)
+        office = ControllerDecisions(1, 5, send=self.sent.append, policy=policy)
         self.context, self.controller = office.context, ClusterController(office)
         topics = {"t": ControlledTopic(ID, 0, {0: self.written})}
         self._drive(self.controller.take_office(dict(self.live), topics, ()))

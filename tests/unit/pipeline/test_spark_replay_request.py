@@ -10,7 +10,7 @@ import pytest
 from cli.open_session import session_of
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.replay_request import ReplayRequest, commit_to_group, find_target, make_plan
+from core.pipeline.spark_replay_request import ReplayRequest, commit_to_group, find_target, make_plan
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import Server

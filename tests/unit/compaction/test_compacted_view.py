@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from core.compaction.latest_per_key import LatestPerKey
+from core.compaction.compacted_view import CompactedView
 from core.compaction.offset_map import BYTES_PER_SLOT
 from core.records.columns import RecordColumns, decode_columns
 from core.records.record import Record, encode_records
@@ -46,14 +46,14 @@ def test_rounds(seed: int) -> None:
             expected[record.key] = record
     wanted = sorted(record.offset for record in expected.values() if record.value is not None)
     batches = columns_of(records, random.choice([3, 7, 300]))
-    tested = LatestPerKey(buffer_bytes=random.choice([4, 20, 40, 10_000]) * BYTES_PER_SLOT)
+    tested = CompactedView(buffer_bytes=random.choice([4, 20, 40, 10_000]) * BYTES_PER_SLOT)
     assert [offset for columns in tested.read(lambda: iter(batches)) for offset in columns.offsets.tolist()] == wanted
     assert tested.without_key == sum(record.key is None for record in records)
 
 
 def test_a_buffer_that_is_enough_takes_two_readings_and_half_a_buffer_takes_more() -> None:
     batches = columns_of([Record(n, 0, b"%d" % n, b"v") for n in range(1000)], 100)
-    whole, half = LatestPerKey(2000 * BYTES_PER_SLOT), LatestPerKey(700 * BYTES_PER_SLOT)
+    whole, half = CompactedView(2000 * BYTES_PER_SLOT), CompactedView(700 * BYTES_PER_SLOT)
     for tested in (whole, half):
         assert sum(len(columns) for columns in tested.read(lambda: iter(batches))) == 1000
     assert whole.readings == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.serving.connection_memory import LARGE_BYTES, SLOW_BYTES, ConnectionMemory
+from core.broker.serving.connections_memory import LARGE_BYTES, SLOW_BYTES, ConnectionsMemory
 from core.common.errors import KafkaError
 from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -28,7 +28,7 @@ MB = 1024 * 1024
 class Holder:
     """A connection that holds `held` bytes, and asks for more by `want`."""
 
-    def __init__(self, memory: ConnectionMemory) -> None:
+    def __init__(self, memory: ConnectionsMemory) -> None:
         self.memory = memory
         self.moved_bytes = 0
         self.is_at_work = False
@@ -59,11 +59,11 @@ class Holder:
 
 
 @pytest.fixture
-def memory() -> ConnectionMemory:
-    return ConnectionMemory(8 * MB)
+def memory() -> ConnectionsMemory:
+    return ConnectionsMemory(8 * MB)
 
 
-def test_who_does_not_fit_waits_until_somebody_gives_back(memory: ConnectionMemory) -> None:
+def test_who_does_not_fit_waits_until_somebody_gives_back(memory: ConnectionsMemory) -> None:
     first, second = Holder(memory).hold(8 * MB - 10), Holder(memory).hold(5)
     second.want(100)
     assert second.wanted == 100
@@ -72,7 +72,7 @@ def test_who_does_not_fit_waits_until_somebody_gives_back(memory: ConnectionMemo
     assert memory._total == 8 * MB
 
 
-def test_those_who_need_least_are_served_first(memory: ConnectionMemory) -> None:
+def test_those_who_need_least_are_served_first(memory: ConnectionsMemory) -> None:
     first = Holder(memory).hold(8 * MB)
     waiting = [Holder(memory).want(size) for size in (MB, 20, 10)]
     first.hold(8 * MB - 25)
@@ -83,7 +83,7 @@ def test_those_who_need_least_are_served_first(memory: ConnectionMemory) -> None
     assert [holder.held for holder in waiting] == [MB, 20, 10]
 
 
-def test_large_requests_leave_room_to_small_ones(memory: ConnectionMemory) -> None:
+def test_large_requests_leave_room_to_small_ones(memory: ConnectionsMemory) -> None:
     large = [Holder(memory).want(5 * MB // 2) for _ in range(3)]
     assert [holder.held for holder in large] == [5 * MB // 2, 5 * MB // 2, 0]
     assert Holder(memory).want(MB // 2).held == MB // 2
@@ -91,19 +91,19 @@ def test_large_requests_leave_room_to_small_ones(memory: ConnectionMemory) -> No
     assert large[2].held == 5 * MB // 2
 
 
-def test_one_large_request_is_admitted_whatever_there_is(memory: ConnectionMemory) -> None:
+def test_one_large_request_is_admitted_whatever_there_is(memory: ConnectionsMemory) -> None:
     Holder(memory).hold(4 * MB)
     assert Holder(memory).want(8 * MB).held == 8 * MB
 
 
-def test_what_is_admitted_waits_for_nobody(memory: ConnectionMemory) -> None:
+def test_what_is_admitted_waits_for_nobody(memory: ConnectionsMemory) -> None:
     first, second = Holder(memory).want(5 * MB), Holder(memory).want(5 * MB)
     assert (first.held, second.held) == (5 * MB, 0)
     first.want(5 * MB)
     assert first.wanted == 0, "it has what it needs, and asks for that again as it comes"
 
 
-def test_slow_ones_are_closed_when_others_wait(memory: ConnectionMemory) -> None:
+def test_slow_ones_are_closed_when_others_wait(memory: ConnectionsMemory) -> None:
     small, large, moving = (Holder(memory).hold(size * MB) for size in (1, 3, 4))
     for _ in range(3):
         memory.step()
@@ -113,7 +113,7 @@ def test_slow_ones_are_closed_when_others_wait(memory: ConnectionMemory) -> None
     assert (small.is_closed, large.is_closed, moving.is_closed) == (False, True, False)
 
 
-def test_nobody_is_slow_in_his_first_two_seconds_nor_while_he_waits(memory: ConnectionMemory) -> None:
+def test_nobody_is_slow_in_his_first_two_seconds_nor_while_he_waits(memory: ConnectionsMemory) -> None:
     memory.step()
     first, second = Holder(memory).hold(7 * MB), Holder(memory).hold(MB)
     second.want(LARGE_BYTES)
@@ -138,7 +138,7 @@ def test_nobody_is_slow_in_his_first_two_seconds_nor_while_he_waits(memory: Conn
     assert (second.is_closed, third.is_closed) == (True, False)
 
 
-def test_whose_request_is_worked_on_is_not_slow(memory: ConnectionMemory) -> None:
+def test_whose_request_is_worked_on_is_not_slow(memory: ConnectionsMemory) -> None:
     at_work = Holder(memory).want(7 * MB)
     at_work.is_at_work = True
     next_one = Holder(memory).want(2 * MB)
@@ -150,7 +150,7 @@ def test_whose_request_is_worked_on_is_not_slow(memory: ConnectionMemory) -> Non
 
 
 def test_where_all_wait_for_each_other_the_last_one_goes(
-    memory: ConnectionMemory, caplog: pytest.LogCaptureFixture
+    memory: ConnectionsMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
     holders = [Holder(memory).hold(MB) for _ in range(8)]
     for holder in holders:
@@ -161,7 +161,7 @@ def test_where_all_wait_for_each_other_the_last_one_goes(
     assert caplog.text.count("1 connections were closed") == 1
 
 
-def test_unsent_answers_are_counted_though_they_can_not_wait(memory: ConnectionMemory) -> None:
+def test_unsent_answers_are_counted_though_they_can_not_wait(memory: ConnectionsMemory) -> None:
     unread = [Holder(memory).hold(2 * MB) for _ in range(6)]
     assert memory.is_short
     assert memory.most_unsent_bytes == 0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
-from core.common.java_numbers import LONG_MAX
+from core.common.java_limits import LONG_MAX
 from core.log.log_segment import LogSegment
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, entry_size
 from core.records.checksum import crc32c

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.requests.unsupported_security import find_unsupported_security
+from core.broker.config.security_requirements import find_security_requirements
 from core.common.endpoint import Endpoint
 from core.common.errors import UsageError
 from core.common.properties_file import parse_properties
@@ -14,12 +14,12 @@ from tests.support.server_properties import STOCK
 
 
 def asked(text: str) -> list[str]:
-    return list(find_unsupported_security(BrokerConfig.parse(parse_properties(text))))
+    return list(find_security_requirements(BrokerConfig.parse(parse_properties(text))))
 
 
 def test_kafkas_stock_file_asks_for_none() -> None:
     config = BrokerConfig.parse(parse_properties(STOCK))
-    assert find_unsupported_security(config) == {}
+    assert find_security_requirements(config) == {}
     assert config.served_listeners[0].endpoint == Endpoint("", 9092)
     assert config.find_advertised(config.main_listener) == Endpoint("localhost", 9092)
 
@@ -81,7 +81,7 @@ def test_nothing_secret_is_told() -> None:
         "authorizer.class.name=s3cret\nlisteners=SASL_SSL://s3cret:1\nsasl.enabled.mechanisms=s3cret\n"
         "ssl.client.auth=s3cret\nlistener.name.sasl_ssl.plain.sasl.jaas.config=s3cret"
     )
-    found = find_unsupported_security(BrokerConfig.parse(parse_properties(text)))
+    found = find_security_requirements(BrokerConfig.parse(parse_properties(text)))
     assert len(found) == 4
     assert "s3cret" not in str(found)
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from core.common.salvaging_file import open_salvaging, unreadable_error
 from core.forensics.batch_order import Fate
+from core.forensics.cut_off_tails import CutOffTail, find_cut_off_tails, find_lost_ends
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.missing_offsets import Hole, offsets_are, offsets_text
 from core.forensics.partition_reader import PartitionReader
-from core.forensics.truncated_tails import TruncatedTail, find_lost_ends, find_truncated_tails
 from core.inspector.check.findings import Code, Finding, Severity, unreadable_finding
 from core.records.batches import Batch, count_records, first_offset_of
 
@@ -34,7 +34,7 @@ def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
     segment, or end of the log, that was gone when a start opened it.
     """
     yield from _lost_end_findings(reader)
-    for cut in find_truncated_tails(reader.directory):
+    for cut in find_cut_off_tails(reader.directory):
         try:
             batches = _batches_of(cut)
         except OSError as error:
@@ -102,7 +102,7 @@ def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
         )
 
 
-def _batches_of(cut: TruncatedTail) -> list[tuple[_Extent, int]]:
+def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:
     """Gives the file's sound batches in order, as the one reader takes them, each with its number of records. Those of
     other offsets than its name says are among them: the log may have been cut because its files had changed names.
     """
