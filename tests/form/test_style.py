@@ -102,6 +102,23 @@ def package_of(module: str) -> str:
     return rest.partition("/")[0] if first == "core" else first
 
 
+def test_no_two_modules_have_one_name() -> None:
+    """But for those that an API or a command names: its schema and its handler, the command and what it calls."""
+    named: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if path.parent.name not in ("schema", "handlers", "commands") and path.stem != "__init__":
+            named.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    assert [paths for paths in named.values() if len(paths) > 1] == []
+
+
+def test_no_folder_has_more_than_30_modules() -> None:
+    """But for those of APIs, and core/spark."""
+    folders = {path.parent for path in SOURCES} - {ROOT / "core" / "spark"}
+    sizes = {folder: len(list(folder.glob("*.py"))) - 1 for folder in folders}
+    large = {str(folder.relative_to(ROOT)) for folder, size in sizes.items() if size > 30}
+    assert large == {"core/protocol/schema", "core/broker/requests/handlers"}
+
+
 def test_no_module_of_the_broker_imports_what_imports_it() -> None:
     """import-linter looks at packages, and the broker's rooms call each other."""
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES}
