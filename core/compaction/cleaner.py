@@ -36,7 +36,7 @@ from core.compaction.offset_map import LatestOffsets, OffsetMap
 from core.compaction.rebuilt_batches import Rebuilt, Rows, empty_batch, rebuild_batches, rebuild_legacy
 from core.forensics.batch_location import offsets_text
 from core.records.batch_headers import BatchHeaders
-from core.records.batches import Batch, stated_offset
+from core.records.batches import Batch, read_batch, stated_offset
 from core.records.columns import RecordKeys, decode_keys, locate_records
 from core.records.record_batch import (
     RecordBatch,
@@ -58,9 +58,11 @@ class BatchVerdict:
     needs_horizon: bool = False
     rebuilt: bytes | None = None
     max_timestamp: int = 0
+    last_offset: int = 0
+    """What the batch as it is written ends with: of magic 0 and 1 the last record that stays."""
 
     def __post_init__(self) -> None:
-        self.max_timestamp = self.batch.max_timestamp
+        self.max_timestamp, self.last_offset = self.batch.max_timestamp, self.batch.last_offset
         if isinstance(self.batch, RecordBatch):
             self.count = self.kept = self.batch.count
 
@@ -94,6 +96,7 @@ class BatchVerdict:
             assert not isinstance(batch, RecordBatch)
             rebuilt = rebuild_legacy(batch, self.rows.tolist())
             self.max_timestamp = rebuilt.max_timestamp
+            self.last_offset = read_batch(memoryview(rebuilt.data), 0).last_offset
             return rebuilt.data
         if self.count == 0 and not self.stays_empty:
             return None
@@ -286,7 +289,7 @@ class _Cleaning:
             is_changed |= verdict.is_changed
             if data is not None:
                 self._stats.bytes_after += len(data)
-                out.append(data, batch.last_offset, verdict.max_timestamp)
+                out.append(data, verdict.last_offset, verdict.max_timestamp)
         return is_changed
 
     def _are_dirty(self, headers: BatchHeaders) -> bool:

@@ -16,6 +16,8 @@ from core.compaction import cleaner_reader
 from core.compaction.cleaned_segment import CleanedSegment
 from core.compaction.cleaner import Cleaner, _Cleaning
 from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
+from core.inspector.check.findings import Code
+from core.inspector.check.verify import verify
 from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from core.log.partition_log import PartitionLog
 from core.records.batch_headers import BatchHeaders
@@ -394,6 +396,17 @@ def test_messages_of_old_magics_are_cleaned_wherever_they_stand(
     crafted.write_partition(tmp_path / "t-0", {0: b"".join(batches), 6: last})
     log = clean(open_log(tmp_path / "t-0"))
     assert content(log) == [(1, b"0", None), (3, b"1", None), (4, b"a", b"2"), (5, b"2", None), (6, b"z", b"9")]
+
+
+@for_each("magic", [0, 1])
+def test_an_index_names_the_last_record_that_stays_of_an_old_message(tmp_path: Path, magic: int) -> None:
+    """Of each compressed message but the last one the first record stays, and the message ends with it now."""
+    messages = [crafted.wrapper([o, o + 1], [(b"%d" % o, b"1"), (b"z", b"2")], magic) for o in range(0, 20, 2)]
+    crafted.write_partition(tmp_path / "t-0", {0: b"".join(messages), 20: crafted.batch(20, [(b"z", b"3")])})
+    log = clean(open_log(tmp_path / "t-0", index_interval_bytes=100))
+    assert [offset for offset, _, _ in content(log)] == [*range(0, 20, 2), 19, 20]
+    assert len(log.segments.first.offset_index) > 3
+    assert {one.code for one in verify(tmp_path / "t-0")} == {Code.OFFSETS_MISSING}, "no checkpoint is there"
 
 
 def test_a_segment_of_the_same_size_has_changed(tmp_path: Path) -> None:
