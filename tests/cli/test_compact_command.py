@@ -12,6 +12,7 @@ import pytest
 from core.inspector.recover.recovery import Recovery
 from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
 from tests.cli.conftest import ok
+from tests.support import crafted
 from tests.support.broker import add_topic, open_broker
 from tests.support.compaction import RandomWriter
 from tests.support.for_each import for_each
@@ -57,6 +58,15 @@ def test_the_textbook_planned_and_done(textbook: Path) -> None:
     left = ["3 K1 V4", "4 K3 V5", "6 K4 V7", "8 K5 V9", "9 K2 V10", "10 K6 V11"]
     assert values("textbook", "--data-dir", str(textbook)) == left
     assert ok("verify", str(textbook)) == b""
+
+
+def test_a_log_that_grows_is_not_said_to_shrink(tmp_path: Path) -> None:
+    """A tombstone's horizon makes the timestamp of its record longer."""
+    segments = {0: crafted.batch(0, [(b"a", None)]), 1: crafted.batch(1, [(b"b", b"1")])}
+    folder = crafted.write_partition(tmp_path / "t-0", segments)
+    for arguments, taken, gone in ([], b"would be", b"would go"), (["--apply"], b"are", b"are gone"):
+        said = call_plog("compact", str(folder), *COMPACT, *arguments).stderr
+        assert b" B more %s taken, for new headers; 0 records and 0 B %s" % (taken, gone) in said
 
 
 def test_a_topic_whose_policy_is_not_known_is_refused(textbook: Path) -> None:
