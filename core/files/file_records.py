@@ -19,6 +19,7 @@ from core.records.batches import (
     contradicts,
     entry_size,
     inner_offsets,
+    is_no_wrapper,
     read_batch,
     read_header,
     stated_offset,
@@ -289,10 +290,12 @@ class FileRecords:
     def overlaps_next(self, batch: Batch, expected: int, end: int) -> bool:
         """Says whether a message of magic 0 or 1 reaches into the compressed one after it, which lies below `end`. That
         one has its first offset inside, so headers that rise do not show it. One that shows that it begins at
-        `expected`, where the batch before it ended, is not asked.
+        `expected`, where the batch before it ended, is not asked. What its buffer has after it is what the file has.
         """
+        if isinstance(batch, RecordBatch) or is_no_wrapper(batch.buffer, batch.start + batch.size_bytes):
+            return False
         following = batch.position + batch.size_bytes
-        if isinstance(batch, RecordBatch) or inner_offsets(batch)[:1] == [expected] or following >= end:
+        if following >= end or inner_offsets(batch)[:1] == [expected]:
             return False
         return self._is_overlapped(following, batch.next_offset)
 

@@ -286,9 +286,13 @@ class BatchScanner:
         return data
 
     def _bytes(self, size: int, position: int) -> memoryview:
+        return self._bytes_onward(size, position)[:size]
+
+    def _bytes_onward(self, size: int, position: int) -> memoryview:
+        """Gives so many bytes, and those after them that were read already."""
         start = position - self._data_position
         if start >= 0 and start + size <= len(self._data):
-            return self._data[start : start + size]
+            return self._data[start:]
         return self._read(size, position)
 
     def head(self, position: int, end: int) -> bytes:
@@ -314,16 +318,16 @@ class BatchScanner:
     def _examine(self, position: int) -> Batch | Damage:
         """Gives the batch at that position, or the damage that begins there."""
         left = self.size_bytes - position
-        head = self._bytes(min(HEADER_SIZE, left), position)
+        data = self._bytes_onward(min(HEADER_SIZE, left), position)
         if left < ENTRY_HEADER_SIZE:
             return self._tail(position, f"{left} bytes are too few for a batch")
         try:
-            size = entry_size(head, 0, position)
+            size = entry_size(data, 0, position)
         except CorruptRecordError as error:
             return self._examine_frame(position, error.cause)
-        if size > left or (size > MAX_BATCH_BYTES and not self._is_sound_giant(head, position, size)):
+        if size > left or (size > MAX_BATCH_BYTES and not self._is_sound_giant(data, position, size)):
             return self._examine_length(position, f"batch of {size} bytes where {left} are left")
-        batch = read_batch(self._bytes(size, position), 0, position)
+        batch = read_batch(data if size <= len(data) else self._read(size, position), 0, position)
         if batch.computed_crc() != batch.crc:
             return self._examine_checksum(batch)
         if isinstance(batch, RecordBatch) and batch.last_offset_delta < 0:

@@ -26,7 +26,7 @@ from core.forensics.damage import Damage, shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
 from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
-from core.records.record_batch import RecordBatch
+from core.records.record_batch import CODEC_MASK, RecordBatch
 
 if TYPE_CHECKING:
     from core.forensics.log_map import LogMap
@@ -284,7 +284,8 @@ class LogScanner:
         limit = self._limit(number)
         for batch in found:
             base_offset, end_offset = _offsets_of(batch)
-            if not isinstance(batch, RecordBatch) and self._is_doubtful(number, batch, expected):
+            is_plain = isinstance(batch, RecordBatch) or (base_offset == expected and not batch.attributes & CODEC_MASK)
+            if not is_plain and self._is_doubtful(number, batch, expected):
                 return False, expected, next_offset
             if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
                 page.append(batch)

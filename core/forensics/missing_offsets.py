@@ -172,7 +172,7 @@ def _explain_part(
             is_end=is_end,
         )
 
-    if any(first <= start and end <= last for first, last in given_up):
+    if given_up and any(first <= start and end <= last for first, last in given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
     for error in evidence.unreadable:
         if whole_start <= error.offset < whole_end:

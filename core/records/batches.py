@@ -70,6 +70,12 @@ def contradicts(batch: Batch, next_offset: int) -> bool:
     return bool(offsets) and (offsets[0] < next_offset or offsets[-1] != batch.last_offset)
 
 
+def is_no_wrapper(buffer: memoryview, start: int) -> bool:
+    """Says whether the buffer shows that what begins at `start` is no compressed message of magic 0 or 1."""
+    at = start + MAGIC_POSITION  # the attributes of old messages come next
+    return at + 1 < len(buffer) and (buffer[at] == CURRENT_MAGIC or not buffer[at + 1] & CODEC_MASK)
+
+
 def refused_frame(batch: Batch) -> str | None:
     """Says why no reader of Kafka's takes the compressed records of a batch that are read here; None if they do."""
     if batch.compression is CompressionType.NONE:
