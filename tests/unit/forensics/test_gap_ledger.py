@@ -120,3 +120,15 @@ def test_what_a_recovery_gave_up_between_offsets_of_the_cleaners_is_named_alone(
     with contextlib.closing(PartitionReader(directory)) as reader:
         by_map = [(hole.start, hole.end, hole.reason.value) for hole in reader.reading.map.holes]
     assert by_map == [(2, 6, "compacted"), (6, 8, "truncated"), (8, 14, "compacted"), (16, 20, "compacted")]
+
+
+def test_an_empty_file_whose_messages_stand_in_another_is_no_work_of_the_cleaner(tmp_path: Path) -> None:
+    """A cleaner leaves an empty file in a log of old messages; the holes are its work then, and no loss."""
+
+    def messages(*offsets: int) -> bytes:
+        return b"".join(crafted.message(offset, b"k", b"v", 1) for offset in offsets)
+
+    for name, moved, reason in (("t-0", (), GapReason.COMPACTED), ("t-1", (10, 11), GapReason.UNKNOWN)):
+        segments = {0: messages(0, 1), 10: b"", 20: messages(*moved, 20, 21), 30: messages(30)}
+        gaps, _ = ledger(crafted.write_partition(tmp_path / name, segments))
+        assert {gap.reason for gap in gaps} == {reason}
