@@ -467,7 +467,9 @@ def test_witnesses_are_not_waited_for_for_ever() -> None:
 # --- min.insync.replicas
 
 
-def test_lowering_min_insync_replicas_makes_the_holders_those_in_sync() -> None:
+@for_each("is_next_controller", [False, True])
+def test_lowering_min_insync_replicas_makes_the_holders_those_in_sync(*, is_next_controller: bool) -> None:
+    """The controller looks when the setting changes; the next one looks when it takes office."""
     cluster = Cluster()
     cluster.die(3)
     cluster.hear(1)
@@ -475,7 +477,10 @@ def test_lowering_min_insync_replicas_makes_the_holders_those_in_sync() -> None:
     cluster.die(2)
     assert cluster.holders == {1, 2}
     cluster.min_isr = 1
-    cluster._drive(cluster.controller.settle_holders())
+    if is_next_controller:
+        cluster.begin_term()
+    else:
+        cluster._drive(cluster.controller.settle_holders())
     epoch = cluster.written.leader_epoch
     cluster.min_isr = 2
     cluster._drive(cluster.controller.settle_holders())
