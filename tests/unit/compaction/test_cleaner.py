@@ -428,15 +428,21 @@ def test_a_segment_of_the_same_size_has_changed(tmp_path: Path) -> None:
     assert content(open_log(tmp_path / "t-0"))[:2] == [(0, b"a", None), (1, b"c", b"1")]
 
 
-def test_a_batch_that_does_not_decode_is_named_and_nothing_is_mended(tmp_path: Path) -> None:
+@for_each("is_clean", [False, True])
+def test_a_batch_that_does_not_decode_is_named_and_nothing_is_mended(tmp_path: Path, *, is_clean: bool) -> None:
+    """Also below what an earlier cleaning has done."""
     crafted.write_partition(
         tmp_path / "t-0",
         {
             0: crafted.batch(0, [(b"a", b"1")]) + crafted.batch(1, [(b"b", b"1")], codec=crafted.GZIP),
+            2: crafted.batch(2, [(b"a", b"2")]),
             10: crafted.batch(10, [(b"z", b"3")]),
         },
     )
-    compaction = OfflineCompaction(tmp_path / "t-0", CompactionOptions({"cleanup.policy": "compact"}))
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    if is_clean:
+        (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    compaction = OfflineCompaction(tmp_path / "t-0", CompactionOptions(settings))
     for ask in (compaction.plan, compaction.apply):
         refusal = ask(TopicPartition("t", 0)).refusal or ""
         assert "the records of offset 1 do not decode: gzip data does not begin" in refusal

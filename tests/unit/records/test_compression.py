@@ -109,6 +109,11 @@ REFUSED_FRAMES = {
     "lz4, a skippable frame": (CompressionType.LZ4, SKIPPABLE + LZ4_FRAME, "is a skippable frame"),
     "lz4, legacy": (CompressionType.LZ4, LZ4_LEGACY, "is an lz4 frame of the legacy format"),
     "lz4, cut in its checksum": (CompressionType.LZ4, LZ4_FRAME[:-1], "lz4 frame is cut short"),
+    "lz4, a wrong header checksum": (
+        CompressionType.LZ4,
+        LZ4_FRAME[:14] + b"?" + LZ4_FRAME[15:],
+        "headerChecksum_invalid",
+    ),
     "lz4, a dictionary": (CompressionType.LZ4, LZ4_FRAME[:4] + b"\x61" + LZ4_FRAME[5:], "needs a dictionary"),
 }
 

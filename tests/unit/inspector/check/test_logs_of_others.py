@@ -122,6 +122,14 @@ def test_linked_lz4_blocks_are_read_and_verify_deep_names_them(tmp_path: Path, *
     assert (found.code, found.records) == (Code.BAD_BATCH, 0)
 
 
+def test_a_compressed_old_message_that_does_not_open_is_known_to_hold_one_record(tmp_path: Path) -> None:
+    """Its offsets may be more: a cleaner leaves messages with fewer records."""
+    wrapper = crafted.wrapper([0, 1, 2], [(b"k", b"v")] * 3, 1, compress=lambda _: b"junk")
+    folder = write(tmp_path / "t-0", {0: wrapper + crafted.message(3, b"k", b"v", 1)})
+    (found,) = [one for one in verify(folder, options=VerifyOptions(is_deep=True)) if one.code is Code.BAD_BATCH]
+    assert (found.offset, found.last_offset, found.records) == (0, 2, 1)
+
+
 @for_each(
     "field, data, detail", [(0, struct.pack(">q", 9), "base offset 8 and 9"), (12, b"\0\0\0\7", "leader epoch 0 and 7")]
 )
