@@ -448,3 +448,14 @@ def test_a_batch_that_does_not_decode_is_named_and_nothing_is_mended(tmp_path: P
         assert "the records of offset 1 do not decode: gzip data does not begin" in refusal
         assert "its checksum is right, so there is nothing to mend" in refusal
         assert "plog recover" not in refusal
+
+
+def test_what_was_done_before_a_batch_that_does_not_decode_is_told_with_it(tmp_path: Path) -> None:
+    segments = {offset: crafted.batch(offset, [(b"%d" % offset, b"1")]) for offset in range(30)}
+    segments[30] = crafted.batch(30, [(b"b", b"1")], codec=crafted.GZIP)
+    crafted.write_partition(tmp_path / "t-0", segments | {31: crafted.batch(31, [(b"z", b"2")])})
+    options = CompactionOptions({"cleanup.policy": "compact"}, dedupe_buffer_bytes=300)
+    plan = OfflineCompaction(tmp_path / "t-0", options).apply(TopicPartition("t", 0))
+    assert plan.stats is not None
+    assert 0 < plan.end_offset <= 30
+    assert "the records of offset 30 do not decode" in (plan.refusal or "")
