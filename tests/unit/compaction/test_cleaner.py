@@ -459,3 +459,14 @@ def test_what_was_done_before_a_batch_that_does_not_decode_is_told_with_it(tmp_p
     assert plan.stats is not None
     assert 0 < plan.end_offset <= 30
     assert "the records of offset 30 do not decode" in (plan.refusal or "")
+
+
+def test_no_snapshot_stays_where_a_cleaning_has_left_no_segment(tmp_path: Path) -> None:
+    """A broker that stopped left one there; plog verify would take it for the trace of a lost segment."""
+    segments = {0: [(b"a", b"1"), (b"b", b"1")], 10: [(b"a", b"2")], 20: [(b"z", b"3")]}
+    folder = crafted.write_partition(tmp_path / "t-0", {at: crafted.batch(at, rs) for at, rs in segments.items()})
+    for offset in (10, 15, 20):
+        (folder / f"{offset:020}.snapshot").write_bytes(b"\0\1\x7e\xb5\xfe\x8c\0\0\0\0")  # of no producer
+    plan = OfflineCompaction(folder, CompactionOptions({"cleanup.policy": "compact"})).apply(TopicPartition("t", 0))
+    assert plan.stats is not None
+    assert [int(path.stem) for path in sorted(folder.glob("*.snapshot"))] == [20]
