@@ -119,6 +119,14 @@ PICTURES: dict[str, tuple[BatchOrder, list[tuple[int, int]], list[tuple[Fate, in
     "what lies below the file's name is not the log's": (
         placed(batches((3, 5), (10, 15)), bases=(10,)), [(10, 15)], [(STRAY, 0, 3)],
     ),
+    "no flipped bit leads below the file's name": (
+        placed(batches((0, 1)), batches((9, 10), (2, 8), (10, 12), file=1), bases=(0, 8)),
+        [(0, 1), (2, 8), (9, 12)], [(PLACED, 0, 9), (PLACED, SIZE, 2)],
+    ),
+    "a batch beyond an index is not borne out by a name that lies below it": (
+        placed(batches((0, 1), (FAR + 10, FAR + 90)), batches((2, 3), file=1), bases=(0, 2)),
+        [(0, 1), (2, 3)], [(STRAY, SIZE, FAR + 10)],
+    ),
     "segments that have each other's names are all the log": (
         placed(batches((115, 120), (120, 229)), batches((0, 60), (60, 115), file=1), batches((229, 240), file=2),
                bases=(0, 115, 229)),
