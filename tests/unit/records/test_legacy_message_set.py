@@ -12,6 +12,7 @@ from core.records.batches import read_batch
 from core.records.compression import CompressionType, compress
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record import Record
+from tests.support import crafted
 
 
 def message(
@@ -78,6 +79,12 @@ def test_messages_inside_may_have_the_other_magic() -> None:
 def test_an_offset_below_that_of_the_last_message_inside() -> None:
     with pytest.raises(CorruptRecordError, match="offset 3 of a compressed message whose last one inside has 4"):
         legacy(wrapper(3, message(0, b"a") + message(4, b"b"), CompressionType.GZIP)).records()
+
+
+def test_no_message_inside_has_a_magic_above_1() -> None:
+    wrapper = crafted.wrapper([0], [(b"k", b"v")], 1, inner_magic=2)
+    with pytest.raises(CorruptRecordError, match="a magic above 1"):
+        read_batch(memoryview(wrapper)).records()
 
 
 def test_damage_inside_and_outside() -> None:

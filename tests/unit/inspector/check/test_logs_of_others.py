@@ -14,7 +14,7 @@ import pytest
 
 from core.common.errors import AccessError
 from core.compaction.cleaner_process import CleanerProcess
-from core.inspector.check.findings import Code
+from core.inspector.check.findings import Code, Severity
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.check.verify import find_unchecked, verify
 from core.inspector.stats.log_diff import LogDiff
@@ -89,6 +89,11 @@ def test_what_only_looks_like_kafkas_is_no_finding(tmp_path: Path) -> None:
     (tmp_path / "backup-2024" / "notes.txt").touch()
     assert codes(tmp_path) == set()
     assert set(find_unchecked(tmp_path)) == {tmp_path / "serve.log", tmp_path / "backup-2024"}
+    (tmp_path / "backup-7").mkdir()
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nbackup 7 5\n")
+    errors = [one for one in verify(tmp_path) if one.severity is Severity.ERROR]
+    assert [Path(one.path).parent.name for one in errors] == ["backup-7"], "a checkpoint knows of what is gone"
+    (tmp_path / "replication-offset-checkpoint").unlink()
     shutil.rmtree(tmp_path / "t-0")
     with pytest.raises(AccessError, match="nothing of Kafka's or plog's is in"):
         list(verify(tmp_path))
