@@ -132,3 +132,11 @@ def test_an_empty_file_whose_messages_stand_in_another_is_no_work_of_the_cleaner
         segments = {0: messages(0, 1), 10: b"", 20: messages(*moved, 20, 21), 30: messages(30)}
         gaps, _ = ledger(crafted.write_partition(tmp_path / name, segments))
         assert {gap.reason for gap in gaps} == {reason}
+
+
+def test_an_old_message_with_fewer_records_than_offsets_shows_the_cleaner(tmp_path: Path) -> None:
+    wrapper = crafted.wrapper([0, 2], [(b"a", b"v"), (b"b", b"v")], 1)
+    folder = crafted.write_partition(tmp_path / "t-0", {0: wrapper, 10: crafted.message(10, b"c", b"v", 1)})
+    assert {gap.reason for gap in ledger(folder)[0]} == {GapReason.COMPACTED}
+    with contextlib.closing(PartitionReader(folder)) as reader:
+        assert {hole.reason.value for hole in reader.reading.map.holes} == {"compacted"}
