@@ -140,3 +140,4 @@ def test_an_old_message_with_fewer_records_than_offsets_shows_the_cleaner(tmp_pa
     assert {gap.reason for gap in ledger(folder)[0]} == {GapReason.COMPACTED}
     with contextlib.closing(PartitionReader(folder)) as reader:
         assert {hole.reason.value for hole in reader.reading.map.holes} == {"compacted"}
+        assert reader.unexplained(0, reader.end_offset, most_batches=None).count == 0
