@@ -1,7 +1,6 @@
 """The `plog` command: runs the command that was asked for, and turns what went wrong into a message and an exit code.
 
-0 good, 1 found damage or was refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug; 130 Ctrl-C, 143
-SIGTERM, 129 SIGHUP.
+0 good, 1 damage or refused, 2 used wrongly, 3 could not read, write or connect, 4 our bug, 128 and a signal's number.
 
 Empty paths, and numbers that nothing below can hold, are refused here for all options and arguments: Python takes an
 empty path for the current folder, and `--data-dir "$DIR"` with an unset variable is not to write there.

@@ -9,10 +9,8 @@ Defaults stand in `config.toml` in the platform's folder for settings, `plog/` (
 
     [default]                           # of every command that has the option
     bootstrap-server = "broker:9092"
-    max-expansion = "256M"              # plog --max-expansion
 
-    [profile.prod.topic.create]         # the same, with plog --profile prod
-    set = ["retention.ms=-1"]
+    [profile.prod.consume]              # of one command, with plog --profile prod
 
 The command line, and environment variables, win. The file is checked as a whole, so that nothing in it is passed over:
 UsageError names a section or an option that no command has.

@@ -1,7 +1,4 @@
-"""Writes chunks of records to a sink, as many and for as long as a request says.
-
-`ConsumeRun` holds what one run of a consume request goes by, and what was reported of its records.
-"""
+"""Writes chunks of records to a sink, as many and for as long as a request says; `ConsumeRun` is one run of it."""
 
 from __future__ import annotations
 

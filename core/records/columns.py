@@ -2,17 +2,13 @@
 
 Decoding a group (about a megabyte of batches):
 
-1. the batches' records sections are decompressed into one buffer, or read where they lie, and the records in them
-   found
+1. the batches' records sections are decompressed into one buffer, or read where they lie, and the records in them are
+   found by their length varints: all batches abreast, or, if those are few, in runs of one size at a stride
 2. every field is decoded for all records at once; bounds are checked before anything is read through them
 3. keys and values become Arrow arrays by one `take` over the buffer
 
 `column_encoder` goes the other way. The format and its slow, clear reader are in record.py; tests hold the two against
 each other. Messages of magic 0 and 1 are brought into the same shape first.
-
-Where the records lie: their sections are in one buffer, with the ends of all records in them. The records' length
-varints are hopped over, all batches of the group abreast; if those are few, one after the other, runs of one size at a
-stride.
 """
 
 from __future__ import annotations
