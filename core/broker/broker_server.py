@@ -3,10 +3,10 @@
 `SocketServer` puts it on the network; commands that work without a server call its dispatcher directly. Either way
 there is one door to the log.
 
-What a broker has for as long as its topics are there is kept from the collector of cycles. The collector looks through
-all that lives, again and again, as objects are made that stay for a while: the answers to Metadata are enough. Nobody
-is served meanwhile: 50 ms for 3,000 partitions, and in proportion. What a partition is made of is no cycle
-(`tests/unit/broker/partitions/test_deleted_files.py`) and goes without the collector when its topic does.
+`LastingObjects` keeps a broker's long-lived objects out of Python's collector of cycles, which looks through all that
+lives, again and again: the answers to Metadata are enough. Nobody is served meanwhile: 50 ms for 3,000 partitions, and
+in proportion. A partition holds no cycle (`tests/unit/broker/partitions/test_deleted_files.py`), and goes without the
+collector when its topic does.
 """
 
 from __future__ import annotations

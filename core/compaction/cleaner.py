@@ -8,11 +8,10 @@
    yet, is made again; one that keeps none goes, unless it has the last sequence of an active producer, or ends the part
    that was cleaned: it stays without records then
 
-In the dirty part the map's own offsets say which records stay: batches that stay or go whole are not opened again.
+A `BatchVerdict` says which. In the dirty part the map's own offsets say which records stay: batches that stay or go
+whole are not opened again.
 
 Source: org.apache.kafka.storage.internals.log.Cleaner; docs/compaction.md has the differences.
-
-`BatchVerdict` is what a cleaning makes of one batch: whole, made again, without records, or gone.
 """
 
 from __future__ import annotations

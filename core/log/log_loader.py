@@ -8,14 +8,14 @@
    log, what follows it is set aside (`LogTruncation`); a bad batch below it is a gap (`damaged_ranges`), and stays
 4. producers: the newest good snapshot, and the log read on from there
 
-Source: org.apache.kafka.storage.internals.log.LogLoader.
-
-Leader epochs are made to fit the log: again, by its batches, if the file lacks them. `LogTruncation` cuts a log at the
-bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is kept beside the log,
-under the names of `core/forensics/cut_off_tails.py`.
+`LeaderEpochRecovery` makes leader epochs fit the log: again, by its batches, if the file lacks them. `LogTruncation`
+cuts a log at the bytes from which it can't be read on, or all of it if it can't begin there; every byte that goes is
+kept beside the log, under the names of `core/forensics/cut_off_tails.py`.
 
 `FolderListing` shows at one look which files of segments are in a folder, without opening any of them. A folder may
-hold thousands of segments. Whoever opens its log asks this instead of the disk, while nothing changes.
+hold thousands of segments: the loader asks the listing instead of the disk, while nothing changes.
+
+Source: org.apache.kafka.storage.internals.log.LogLoader.
 """
 
 from __future__ import annotations

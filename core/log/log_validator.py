@@ -1,16 +1,14 @@
 """Checks batches as a leader does before they are appended, and changes in them what must be changed.
 
 Checked by the header alone: magic, size, codec, crc, record count against last offset delta and against what the bytes
-can hold, sequences, timestamps within `message.timestamp.after.max.ms`. The records are opened only if the topic
-requires it. Differences from Kafka's checks are listed in docs/validation.md. Source:
-org.apache.kafka.storage.internals.log.LogValidator.
+can hold, sequences, timestamps within `message.timestamp.after.max.ms`. Differences from Kafka's checks are listed in
+docs/validation.md. Source: org.apache.kafka.storage.internals.log.LogValidator.
 
-Records inside a batch are checked, if the topic requires it: a compacted topic (every record needs a
-key), `message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`.
-
-A few bytes can hold a million records, or one of a hundred megabytes: they are gone through in steps, and only what a
-step needs is held (core.records.record_walk); a small batch takes one. What is wrong with records is INVALID_RECORD, so
-that clients do not send them again; Kafka answers so, or with an unexpected error.
+The records are opened only if the topic requires it: a compacted topic (every record needs a key),
+`message.timestamp.before.max.ms`, another codec than the topic's `compression.type`, or `plog.validate.records`. A few
+bytes can hold a million records, or one of a hundred megabytes: they are gone through in steps, and only what a step
+needs is held (core.records.record_walk); a small batch takes one. What is wrong with records is INVALID_RECORD, so that
+clients do not send them again; Kafka answers so, or with an unexpected error.
 """
 
 from __future__ import annotations

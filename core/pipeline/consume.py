@@ -1,9 +1,7 @@
-"""Reads the records that a request asks for, and writes them to where it says.
+"""Reads the records that a request asks for, and writes them to where it says: source, steps, sink.
 
-The sinks of formats are values, patterns (format_pattern.py) or envelopes as text; Arrow and Parquet as
-columns.
-
-The other formats than values need more libraries, and are imported when they are used.
+A sink writes values, patterns (format_pattern.py) or envelopes as text, Arrow or Parquet as columns. All but values
+need more libraries, which are imported with the first record sink that uses them.
 """
 
 from __future__ import annotations

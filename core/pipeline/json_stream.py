@@ -1,12 +1,11 @@
-"""Finds values of JSON in input that has not one on each line: printed prettily, one after another, or in an array.
+"""Makes one JSON value a line of input that has not: JSON printed prettily, one after another or in an array; and CSV.
 
 Each input is looked at once: if its first line is one value, and no array, its lines are taken as they are. Otherwise a
 scanner of brackets and strings finds where values end, and gives each as a line of its own: a value of several lines
 without its spaces, numbers as they are. Whether it is JSON, the parser of the lines says.
 
-Of CSV it makes JSON, too: a row becomes a JSON object, whose names are in the first row of its input.
-
-A cell in quotes may hold newlines. If a chunk ends in the midst of a row, the row comes again with the next chunk.
+A row of CSV becomes a JSON object, whose names are in the first row of its input. A cell in quotes may hold newlines:
+if a chunk ends in the midst of a row, the row comes again with the next chunk.
 """
 
 from __future__ import annotations

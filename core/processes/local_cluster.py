@@ -5,13 +5,14 @@ directory: a start on a directory that has a cluster goes on with it.
 
 The directory:
 
-.lock                 held by whoever runs the cluster, and by all that he has started until they have ended
-cluster.properties    where the brokers and ZooKeeper listened the last time, or were to (a port 0 is not chosen yet),
-                      which is where they will again
-zookeeper/            ZooKeeper's own, with its log
-broker-N/             the data directory of broker N
-broker-N.log          what broker N prints
-broker-N.ready        its address, while it runs and clients may connect
+    .lock                 held by whoever runs the cluster, and by all that he has started until they have ended
+    cluster.properties    where the brokers and ZooKeeper listened the last time, or were to (a port 0 is not chosen
+    yet),
+                          which is where they will again
+    zookeeper/            ZooKeeper's own, with its log
+    broker-N/             the data directory of broker N
+    broker-N.log          what broker N prints
+    broker-N.ready        its address, while it runs and clients may connect
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Records as columns: NumPy over a group of batches, no Python object per record; Arrow only on request.
+"""`RecordColumns`: NumPy over a group of batches, no Python object per record; Arrow only on request.
 
 Decoding a group (about a megabyte of batches):
 
-1. the batches' records sections are decompressed into one buffer, or read where they lie, and the records in them are
-   found by their length varints: all batches abreast, or, if those are few, in runs of one size at a stride
+1. `RecordPlaces`: the batches' records sections are decompressed into one buffer, or read where they lie, and the
+   records in them found by their length varints: all batches abreast, or, if those are few, in runs of one size
 2. every field is decoded for all records at once; bounds are checked before anything is read through them
 3. keys and values become Arrow arrays by one `take` over the buffer
 

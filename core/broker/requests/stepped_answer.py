@@ -1,6 +1,6 @@
 """An answer that takes work in steps, of which there may be many: others are served in between.
 
-`LazyNumpy` has another thread load the libraries that go through records by columns, before the first such work.
+Such work goes through records by columns. `LazyNumpy` has another thread load the libraries for that before the first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads partitions of a cluster: whole batches, checked, in order of offsets within a partition.
 
-Batches of control records and of aborted transactions are left out.
+`AbortedFilter` leaves out batches of control records and of aborted transactions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The cluster of which a data directory was a broker's, as its files have it.
 
-A metadata log says who was the controller: each leader of the quorum begins with a LeaderChange.
+A `ControllerTerm` is one that the metadata log has: each leader of the quorum begins with a LeaderChange.
 """
 
 from __future__ import annotations

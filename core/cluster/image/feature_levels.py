@@ -1,9 +1,7 @@
 """The features of a cluster, their levels, and which level may follow which (KIP-584, KIP-778).
 
 A broker supports a range of levels of a feature. The cluster finalizes one level of it, which each broker then works
-at; 0 is the level of a feature that is not finalized.
-
-They tell which release of Kafka a broker is of; no request asks for that.
+at; 0 is the level of a feature that is not finalized. A broker's levels tell its release of Kafka; no request asks it.
 """
 
 from __future__ import annotations

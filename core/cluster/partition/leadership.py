@@ -4,9 +4,8 @@ are therefore replicated. It sees no log: the end of the leader's is given to it
 Time passes for it in `note_fetch` and `look` alone. Between two of them a replica that is about to join may count for
 longer than it should, which is safe, and appending costs no look at the clock.
 
-Source: kafka.cluster.Partition (updateFollowerFetchState, maybeExpandIsr, maybeShrinkIsr, maybeIncrementLeaderHW).
-
-`RemoteReplica` is how far a follower is, by its fetches (kafka.cluster.Replica).
+Source: kafka.cluster.Partition (updateFollowerFetchState, maybeExpandIsr, maybeShrinkIsr, maybeIncrementLeaderHW);
+`RemoteReplica`, how far a follower is by its fetches, is kafka.cluster.Replica.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports sound records that no reader gets: files hold what starts cut off a log's end (`truncated_tails`).
+"""Reports sound records that no reader gets: files hold what starts cut off a log's end (`cut_off_tails`).
 
 The bytes were not flushed when the machine or the process stopped, and stood after damage; but what was acknowledged
 may be among them. Also what was gone at the log's end, by the indexes and snapshots that starts set aside.

@@ -1,8 +1,8 @@
 """Checks one `.log` in one pass, its indexes beside it.
 
-An index is fed the batches where entries are due, and says in the end which of its entries are wrong: entries and
-batches come in the same order, so that a finger on each is enough. What an entry says of damaged bytes does not count
-as wrong.
+An `OffsetIndexCheck` and a `TimeIndexCheck` are fed the batches where entries are due, and say in the end which entries
+are wrong: entries and batches come in the same order, so that a finger on each is enough. What an entry says of damaged
+bytes does not count as wrong.
 """
 
 from __future__ import annotations

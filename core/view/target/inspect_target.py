@@ -2,11 +2,11 @@
 
 People type places in logs so: `flights:2@2013-01-15`.
 
-TOPIC            the topic's first partition
-TOPIC:P, TOPIC-P that partition; `-P` only if no topic is called so
-:P               that partition of the topic that is looked at
-...@WHERE        an offset, a time (ISO 8601, -2h), @EPOCH_MS, -N (N before the end), beginning or end
-WHERE            that place of the partition that is looked at
+    TOPIC            the topic's first partition
+    TOPIC:P, TOPIC-P that partition; `-P` only if no topic is called so
+    :P               that partition of the topic that is looked at
+    ...@WHERE        an offset, a time (ISO 8601, -2h), @EPOCH_MS, -N (N before the end), beginning or end
+    WHERE            that place of the partition that is looked at
 """
 
 from __future__ import annotations

@@ -2,13 +2,9 @@
 
 Answers hold `FileRegion`s, which go out by sendfile: no record byte passes through here, unless they are so few that it
 costs less to copy them. A request of a fetch session is read as the whole request that it stands for; its answer leaves
-out what the client knows.
+out what the client knows. A `DelayedFetch` waits until there is enough, or its time is up.
 
-What a fetch that waits would get is counted by partition (`FetchCount`): records that come to one of a thousand
-partitions cost a look at that one.
-
-`FetchReader` reads what a fetch gets of one partition. Who fetches decides how far it reads, and whether this broker
-must lead:
+`FetchReader` reads one partition. The fetcher decides how far it reads, and whether this broker must lead:
 
     a consumer       what is committed, as its isolation level says, from version 11 on also where this broker follows
     another replica  all that the leader has, whatever is committed; the leader notes how far the replica is by it
@@ -16,16 +12,13 @@ must lead:
 The checks come in Kafka's order (Partition.fetchRecords): the leader epoch, who leads, whether the replica is one (and
 came to the listener of the brokers, which Kafka does not ask), where the logs part ways, and last whether the offset is
 in the log. A replica that is not in sync may have to wait for the records, if it is throttled (`replication_quota.py`).
+`find_preferred_replica` sends a consumer to a replica in its own rack (KIP-392, RackAwareReplicaSelector).
 
-`FetchCount` is how many bytes a waiting fetch would get: counted once, and kept, so that an append counts its own
-partition again and no other.
-
-A fetch gets one batch whole of the first partition that has records, however large it is, and of each other one at
-most its `partition_max_bytes`. What it may get of all together does not matter while it waits: it waits for less. It
-matters once, if that one batch left no room for others, and is not the first any more: then all are counted again.
-
-A consumer is sent to a replica in its own rack, so that records need not go from rack to rack
-(KIP-392, org.apache.kafka.common.replica.RackAwareReplicaSelector).
+`FetchCount` is how many bytes a waiting fetch would get: counted once by partition, and kept, so that an append counts
+its own partition again and no other. A fetch gets one batch whole of the first partition that has records, however
+large it is, and of each other one at most its `partition_max_bytes`. What it may get of all together does not matter
+while it waits: it waits for less. It matters once, if that one batch left no room for others, and is not the first any
+more: then all are counted again.
 """
 
 from __future__ import annotations
