@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from functools import cache
@@ -48,6 +49,36 @@ def headings_of(document: Path) -> set[str]:
         number = anchors[anchor] = anchors.get(anchor, -1) + 1
         found.add(f"{anchor}-{number}" if number else anchor)
     return found
+
+
+def test_modules_and_members_that_texts_name_exist() -> None:
+    """`name.py`, `folder/name.py` and `Class.member` in backticks, in READMEs of packages, STYLE.md and docstrings."""
+    sources = {path: path.read_text() for package in ("core", "cli", "plog") for path in (ROOT / package).rglob("*.py")}
+    files = {f"/{path.relative_to(ROOT)}" for top in ("core", "cli", "plog", "tests", "scripts", "benchmarks")
+             for path in (ROOT / top).rglob("*.py")}  # fmt: skip
+    members: dict[str, set[str]] = {}
+    texts = {path: path.read_text() for path in DOCUMENTS if "core" in path.parts or path.name == "STYLE.md"}
+    for path, source in sources.items():
+        nodes, lines = list(ast.walk(ast.parse(source))), source.split("\n")
+        texts[path] = "\n".join(filter(None, map(_docstring, nodes)))
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                found = re.findall(r"\w+", "\n".join(lines[node.lineno - 1 : node.end_lineno]))
+                members.setdefault(node.name, set()).update(found)
+    wrong = []
+    for path, text in texts.items():
+        names = set(re.findall(r"`([\w/]+\.py)`", text))
+        wrong += [(path, name) for name in names if not any(file.endswith(f"/{name}") for file in files)]
+        for owner, member in re.findall(r"`([A-Z]\w+)\.([a-z_]+)`", text):  # Kafka's have other letters
+            bases = [owner, *members.get(owner, ())]
+            if owner in members and not any(member in members.get(base, ()) for base in bases):
+                wrong.append((path, f"{owner}.{member}"))
+    assert wrong == []
+
+
+def _docstring(node: ast.AST) -> str | None:
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return node.value.value if is_text else None  # type: ignore[attr-defined]
 
 
 def test_links_lead_to_files_and_headings() -> None:
