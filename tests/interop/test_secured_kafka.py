@@ -268,8 +268,11 @@ def _feed(
         assert machine_seconds() < deadline, told
         lines = b"".join(b"%d\n" % number for number in range(start, start + 10))
         start += 10
-        producer.process.stdin.write(lines)
-        producer.process.stdin.flush()
+        try:
+            producer.process.stdin.write(lines)
+            producer.process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"the producer has ended: {producer.told}") from None
         time.sleep(0.02)
     return start
 
