@@ -1,7 +1,7 @@
-"""Decides who reads which partitions: the assignors that a consumer group has on the broker (KIP-848).
+"""Assigns partitions to the members of a consumer group on the broker (KIP-848).
 
-`range` gives each member neighbouring partitions of every topic, so that topics with as many partitions are read
-together; `uniform` gives everybody as many as the others, and moves as few as it can. Sources:
+`range` gives each member neighbouring partitions of every topic, so that topics with equally many partitions are read
+together; `uniform` gives all members equally many partitions, and moves as few as it can. Sources:
 org.apache.kafka.coordinator.group.assignor.{RangeAssignor,UniformAssignor}.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 Partitions = dict[bytes, frozenset[int]]
-"""Numbers of partitions by topic id; no topic without any."""
+"""Partition numbers by topic id; no topic has an empty set."""
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member; `instance_id` is "" for a dynamic one."""
+    """The facts about a member that an assignor uses; `instance_id` is "" for a dynamic member."""
 
     instance_id: str
     topics: frozenset[bytes]
@@ -23,11 +23,11 @@ class MemberSpec(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Partitions]]
-"""(members by id, number of partitions by topic id) -> partitions by member id, every member in it."""
+"""(members by id, partition counts by topic id) -> partitions by member id; every member is a key."""
 
 
 def assign_range(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Assigns in the order of instance ids and member ids, so that a member which comes back gets what it had."""
+    """Assigns in the order of instance ids and member ids: a static member that returns gets its partitions back."""
     order = sorted(
         members, key=lambda member_id: (not members[member_id].instance_id, members[member_id].instance_id, member_id)
     )
@@ -44,8 +44,8 @@ def assign_range(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int])
 
 
 def assign_uniform(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Lets everybody keep what it may keep; what is left goes to who has least, and then from who has most to who has
-    least, as long as they differ by more than one.
+    """Lets members keep their partitions; gives each free partition to the member that has the fewest, and then moves
+    partitions from the member that has the most to the one that has the fewest, while they differ by more than one.
     """
     held: dict[str, set[tuple[bytes, int]]] = {member_id: set() for member_id in members}
     free = {(topic_id, number) for topic_id, count in topics.items() for number in range(count)}
@@ -85,4 +85,4 @@ def _by_topic(partitions: set[tuple[bytes, int]]) -> Partitions:
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""The assignors by name; the first is for a group whose members ask for none."""
+"""The assignors by name; the first is the default, for a group whose members name none."""

@@ -3,9 +3,9 @@
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
                members join          the leader assigns
 
-A member that joins again, leaves, or falls silent sends the group back to PreparingRebalance, from which it goes on
-when all members have asked to join again, or the longest of their rebalance timeouts is over. What members say to each
-other is opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62
+A member that joins again, leaves, or stops its heartbeats sends the group back to PreparingRebalance. The group goes on
+when all members have joined again, or after the longest of their rebalance timeouts. Members' metadata and assignments
+are opaque. Sources: org.apache.kafka.coordinator.group.classic.ClassicGroup, GroupMetadataManager; KIP-62
 (timeouts), KIP-345 (static members), KIP-394 (members need an id), KIP-814 (a static leader skips the assignment).
 """
 
@@ -30,7 +30,7 @@ from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupResponse,
 from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _NEW_MEMBER_TIMEOUT_MS = 5 * 60_000
-"""How long a member may wait for its first answer to JoinGroup: until then it does not know its id."""
+"""How long a new member may wait for its first JoinGroup response: it sends no heartbeats until then."""
 
 
 class GroupState(StrEnum):
@@ -52,7 +52,7 @@ ALLOWED_TRANSITIONS = {
 
 @dataclass(slots=True)
 class Member:
-    """A member as it described itself; `protocols` (name, metadata) in the order of its preference."""
+    """A member as its JoinGroup described it; `protocols` (name, metadata) in the member's order of preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -65,7 +65,7 @@ class Member:
     is_new: bool = False
     awaiting_join: Pending[JoinGroupResponse] | None = None
     awaiting_sync: Pending[SyncGroupResponse] | None = None
-    deadline_ms: int = 0  # by when it must have been heard of
+    deadline_ms: int = 0  # the session ends then unless a heartbeat comes
     timer_due_ms: int = 0
     timer: TimerHandle | None = field(default=None, repr=False)
 
@@ -96,7 +96,7 @@ class ClassicGroup:
 
     I1 every static member's id is the one that its instance id is mapped to
     I2 the leader is a member, and there is one if there are members
-    I3 in `_pending_syncs` are members that have not asked for their assignment of this generation yet
+    I3 `_pending_syncs` holds members that have not sent SyncGroup in this generation yet
     """
 
     def __init__(self, group_id: str, environment: GroupEnvironment) -> None:
@@ -115,12 +115,12 @@ class ClassicGroup:
         self._rebalance_timer: TimerHandle | None = None
         self._sync_timer: TimerHandle | None = None
         self._is_in_initial_delay = False
-        self._was_joined_since = False  # whether somebody joined since the initial delay began again
+        self._was_joined_since = False  # whether a member joined since the initial delay last started
 
     # --- to and from the log
 
     def load(self, value: GroupMetadataValue) -> None:
-        """Becomes what a record says. Its members have a session timeout to be heard of again."""
+        """Takes the state of a record. `begin` gives each member a session timeout to send a heartbeat."""
         self.protocol_type = value.protocol_type
         self.generation_id = value.generation
         self.protocol_name = value.protocol
@@ -148,7 +148,7 @@ class ClassicGroup:
             self.state_timestamp_ms = value.current_state_timestamp
 
     def take_over(self, generation_id: int, members: Iterable[Member]) -> None:
-        """Begins as a stable group of these members, all of them consumers, who have what is assigned to them."""
+        """Starts as a stable group of these members, all of them consumers, which keep their assignments."""
         self.protocol_type = CONSUMER_PROTOCOL_TYPE
         self.generation_id = generation_id
         for member in members:
@@ -160,16 +160,16 @@ class ClassicGroup:
         self._enter(GroupState.STABLE)
 
     def dissolve(self) -> None:
-        """Ends it: the group goes on as one of the consumer protocol: whoever waits asks again there."""
+        """Closes a group that became a consumer group: waiting members get REBALANCE_IN_PROGRESS, and join again."""
         self.close(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def begin(self) -> None:
-        """Starts the members' timers, once all is loaded."""
+        """Starts the members' session timers, after the log is loaded."""
         for member in self.members.values():
             self._expect_heartbeat(member)
 
     def record(self) -> GroupRecord:
-        """Makes what `load` reads."""
+        """Returns the record that `load` reads."""
         members = [
             MemberMetadata(
                 member_id=member.member_id,
@@ -209,8 +209,8 @@ class ClassicGroup:
         can_skip_assignment: bool,
         answer: Pending[JoinGroupResponse],
     ) -> None:
-        """Gives the member its answer, now or when the rebalance that it causes is over. Raises KafkaError if it may
-        not join.
+        """Answers the member now, or when the rebalance that it causes is complete. Raises KafkaError if it may not
+        join.
         """
         member_id, instance_id = request.member_id, request.group_instance_id
         self._ensure_room_for(member_id)
@@ -232,7 +232,7 @@ class ClassicGroup:
         member = self._validated(member_id, instance_id)
         is_unchanged = member.protocols == _protocols(request)
         if self.state == GroupState.COMPLETING_REBALANCE and is_unchanged:
-            # it asks again: the answer was lost
+            # the member repeats its request: the response was lost
             answer.complete_with(self._join_response(member))
         elif self.state == GroupState.STABLE and is_unchanged and member_id != self.leader_id:
             answer.complete_with(self._join_response(member))
@@ -272,7 +272,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _supports(self, request: JoinGroupRequest) -> bool:
-        """Says whether the members could agree with this one on a protocol."""
+        """Returns whether the members and this one could agree on a protocol."""
         if not self.members:
             return bool(request.protocol_type and request.protocols)
         if request.protocol_type != self.protocol_type:
@@ -314,8 +314,8 @@ class ClassicGroup:
         *,
         can_skip_assignment: bool,
     ) -> None:
-        """Gives a static member that started again its own place; if nothing changed for the others they need not
-        notice.
+        """Gives a restarted static member its place under a new member id; the others need not rejoin if the protocol
+        stays.
         """
         assert request.group_instance_id is not None
         old = self.members[self._static_members[request.group_instance_id]]
@@ -345,12 +345,12 @@ class ClassicGroup:
         response = self._join_response(member)
         if can_skip_assignment:
             response.skip_assignment = was_leader
-        else:  # who learns that another one leads does not assign
+        else:  # a client that sees another leader does not assign
             response.leader, response.members = old_leader_id or "", []
         answer.complete_with(response)
 
     def _exchange(self, old: Member, new: Member) -> None:
-        """Puts one member in the place of another with the same instance id."""
+        """Replaces a member by another with the same instance id."""
         assert new.group_instance_id is not None
         del self.members[old.member_id]
         self.members[new.member_id] = new
@@ -377,7 +377,7 @@ class ClassicGroup:
     # --- the rebalance
 
     def rebalance(self) -> None:
-        """Begins one: somebody joined, changed, or went, and everybody must join again."""
+        """Starts a rebalance, after a member joined, changed or left: all members must join again."""
         if self.state == GroupState.PREPARING_REBALANCE:
             if not self._is_in_initial_delay:
                 self._complete_join_if_all_are_here()
@@ -395,7 +395,7 @@ class ClassicGroup:
             self._complete_join_if_all_are_here()
 
     def _delay_first_rebalance(self, left_ms: int) -> None:
-        """Lets an empty group wait for more members: `group.initial.rebalance.delay.ms` from the last one on."""
+        """Waits for more members: rounds of `group.initial.rebalance.delay.ms`, until one passes without a join."""
         delay_ms = min(self._environment.config.group_initial_rebalance_delay_ms, left_ms)
         self._is_in_initial_delay, self._was_joined_since = True, False
 
@@ -418,7 +418,7 @@ class ClassicGroup:
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """Ends the join: who has not joined is out, but for static members; the others are the next generation."""
+        """Ends the join phase: removes dynamic members that have not joined; the others form the next generation."""
         self._cancel_rebalance_timer()
         for member in [m for m in self.members.values() if m.awaiting_join is None and not m.is_static]:
             self._remove(member)
@@ -445,19 +445,19 @@ class ClassicGroup:
             member.answer_join(self._join_response(member))
 
     def _write_or_go_on(self) -> None:
-        """Writes the group, but an empty one may be forgotten: nobody waits for that write."""
+        """Writes an empty group's record; a failed write is ignored, because an empty group may be forgotten."""
         try:
             self._environment.write(self.group_id, [self.record()])
         except KafkaError:
             return
 
     def _common_protocols(self) -> set[str]:
-        """Gives those that every member speaks."""
+        """Returns the protocols that every member supports."""
         spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
         return {name for name, count in spoken.items() if count == len(self.members)}
 
     def _select_protocol(self) -> str | None:
-        """Counts votes: each member votes for the first of its protocols that all have in common."""
+        """Counts votes: each member votes for the first of its protocols that all members support."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values() if common
@@ -470,7 +470,7 @@ class ClassicGroup:
     # --- SyncGroup
 
     def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> None:
-        """Gives the member its assignment, now or when the leader has handed it in, or raises KafkaError."""
+        """Answers with the member's assignment, at once or after the leader sends it. Raises KafkaError otherwise."""
         member = self._validated(request.member_id, request.group_instance_id)
         self._ensure_generation(request.generation_id)
         is_other_type = request.protocol_type is not None and request.protocol_type != self.protocol_type
@@ -494,7 +494,7 @@ class ClassicGroup:
             self._assign({a.member_id: a.assignment for a in request.assignments})
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
-        """Writes the leader's assignment, and then sends it."""
+        """Writes the leader's assignment, then sends it to the members."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.state_timestamp_ms = self._environment.now_ms()
@@ -524,7 +524,7 @@ class ClassicGroup:
                 member.answer_sync(SyncGroupResponse(error_code=code))
 
     def _drop_pending_syncs(self) -> None:
-        """Removes whoever did not ask for its assignment in time."""
+        """Removes members that did not send SyncGroup in time."""
         self._sync_timer = None
         silent = [self.members[member_id] for member_id in self._pending_syncs if member_id in self.members]
         if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not silent:
@@ -545,7 +545,7 @@ class ClassicGroup:
     # --- Heartbeat and LeaveGroup
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Raises KafkaError if the member is none, or must join again."""
+        """Raises KafkaError if the id is not a member's, or the member must join again."""
         member = self._validated(member_id, instance_id)
         self._ensure_generation(generation_id)
         if self.state == GroupState.EMPTY:
@@ -555,7 +555,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """Removes a member; an instance id alone is enough. Raises KafkaError if there is none."""
+        """Removes a member, which an instance id alone may name. Raises KafkaError if it is unknown or fenced."""
         if instance_id is None and member_id in self._pending_joins:
             self._drop_pending(member_id)
             return
@@ -612,7 +612,7 @@ class ClassicGroup:
         if self.state != GroupState.EMPTY:
             self.rebalance()
 
-    # --- what holds for all of them
+    # --- checks of all requests
 
     def _validated(self, member_id: str, instance_id: str | None) -> Member:
         """Raises KafkaError(FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID) unless the member is known under these ids."""
@@ -638,7 +638,7 @@ class ClassicGroup:
         generation_id: int,
         partitions: Iterable[TopicPartition],  # noqa: ARG002 - as of consumer groups
     ) -> None:
-        """Raises KafkaError unless it is a member of this generation, or somebody outside while the group is empty."""
+        """Raises KafkaError unless it is an assigned member of this generation, or generation -1 in an empty group."""
         if generation_id < 0 and self.state == GroupState.EMPTY:
             return
         if generation_id < 0 and not member_id and instance_id is None:
@@ -650,14 +650,14 @@ class ClassicGroup:
         self._expect_heartbeat(member)
 
     def ensure_may_commit_in_transaction(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Raises KafkaError unless it is a member of this generation; somebody outside may while the group is empty."""
+        """Raises KafkaError unless it is a member of this generation, or generation -1 in an empty group."""
         if generation_id < 0 and self.state == GroupState.EMPTY:
             return
         self._validated(member_id, instance_id)
         self._ensure_generation(generation_id)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Says whether a member reads the topic, or may: also if that is not known."""
+        """Returns whether a member reads the topic, or might because its subscription can't be read."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return bool(self.members)
         for member in self.members.values():
@@ -667,7 +667,7 @@ class ClassicGroup:
         return False
 
     def close(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Closes a group that is deleted, or coordinated here no more; whoever waits is answered with that error."""
+        """Closes a group that is deleted or coordinated elsewhere; waiting members get the error `code`."""
         self._enter(GroupState.DEAD)
         for member in self.members.values():
             member.answer_join(join_error(code, member.member_id))
@@ -692,7 +692,7 @@ class ClassicGroup:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Gives what a consumer's metadata says that it reads; None if it is no consumer's."""
+    """Returns the topics of a consumer's metadata, or None if the bytes are not a consumer's metadata."""
     try:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
     except MalformedMessageError:
@@ -704,7 +704,7 @@ def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Gives it; version 0 has none of its own."""
+    """Returns the rebalance timeout; a request of version 0 has none, so its session timeout counts."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 

@@ -1,9 +1,9 @@
 """A group of the consumer protocol (KIP-848): the broker assigns, and each member moves to its target by itself.
 
-Whatever changes what members should read (one comes or goes, subscribes to other topics, a topic grows) raises the
-group's epoch; the assignor then makes a target assignment of that epoch. A member learns at its heartbeats: first what
-it must give up (UNREVOKED_PARTITIONS, until it says that it has), then, with the target's epoch, what it gets; what
-another member still holds it gets later (UNRELEASED_PARTITIONS). Nobody waits for anybody else. Sources:
+Each change of what members should read (a member joins, leaves or subscribes to other topics, a topic grows) raises the
+group epoch; the assignor then makes a target assignment of that epoch. Heartbeats tell a member: first it gives up
+partitions (UNREVOKED_PARTITIONS, until it confirms that), then it gets the target's epoch and new partitions; those
+that another member still holds come later (UNRELEASED_PARTITIONS). No member waits for all others. Sources:
 org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroup,CurrentAssignmentBuilder}, GroupMetadataManager.
 """
 
@@ -46,11 +46,11 @@ from core.protocol.schema.consumer_group_heartbeat import (
 
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-_FIRST_VERSION_WITH_OWN_ID = 1  # KIP-1082: members make their ids
+_FIRST_VERSION_WITH_OWN_ID = 1  # KIP-1082: members generate their ids
 
 
 class _Session:
-    """A member's deadlines: by when it must be heard of, and by when it must have given up what it must."""
+    """A member's deadlines: for its next heartbeat, and for giving up the partitions that it must revoke."""
 
     __slots__ = ("deadline_ms", "revocation", "revoking", "step", "timer")
 
@@ -59,7 +59,7 @@ class _Session:
         self.timer: TimerHandle | None = None
         self.revocation: TimerHandle | None = None
         self.revoking: Partitions = {}
-        self.step: TimerHandle | None = None  # of a classic member: to join again, or to ask what it has then
+        self.step: TimerHandle | None = None  # of a classic member: its deadline to join again or to sync
 
     def close(self) -> None:
         for timer in (self.timer, self.revocation, self.step):
@@ -69,7 +69,7 @@ class _Session:
 
 
 class ConsumerGroup:
-    """Owned by one task. Every change is made of records: they are written, then taken up by `replay`.
+    """Owned by one task. Every change is a list of records: they are written first, and then applied by `replay`.
 
     I1 no partition is held (assigned, or being revoked) by two members
     I2 every static member's id is the one that its instance id is mapped to
@@ -89,10 +89,10 @@ class ConsumerGroup:
         self._static: dict[str, str] = {}
         self._regexes: dict[str, frozenset[str]] = {}
         self._sessions: dict[str, _Session] = {}
-        self._checked_version = -1  # of the metadata that the topics were last compared with
-        self._unwritten: list[GroupRecord] = []  # what must be in the log before whatever is written next
+        self._checked_version = -1  # of the metadata that `advance` used last
+        self._unwritten: list[GroupRecord] = []  # records that the next write must put first
         self.downgrade: Callable[[str], bool] = lambda member_id: False  # noqa: ARG005
-        """Asked before a member is removed: whether the group became a classic one instead, without it."""
+        """Called before a member is removed; returns whether the group became a classic one without it instead."""
 
     @classmethod
     def of_classic_members(
@@ -103,8 +103,8 @@ class ConsumerGroup:
         members: Iterable[ConsumerMember],
         replaced: list[GroupRecord],
     ) -> ConsumerGroup:
-        """Makes a group that begins with members who have what is assigned to them. What it is made of is written with
-        the first change to it, after the records of what it replaces.
+        """Creates a group whose members keep their assignments. Its records are written with the first change to it,
+        after the `replaced` ones.
         """
         template = cls(group_id, environment)
         template.epoch = template.assignment_epoch = epoch
@@ -116,11 +116,11 @@ class ConsumerGroup:
         group._unwritten = [*replaced, *records]
         return group
 
-    # --- what it is like
+    # --- facts about the group
 
     @property
     def state(self) -> str:
-        """By Kafka's names."""
+        """The state under Kafka's name."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:
@@ -136,7 +136,9 @@ class ConsumerGroup:
         return any(topic in topic_names(member.subscription, self._regexes) for member in self.members.values())
 
     def ensure_member(self, member_id: str, epoch: int) -> None:
-        """Raises KafkaError(UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH) unless it is one, of that epoch."""
+        """Raises KafkaError unless it is a member (UNKNOWN_MEMBER_ID) of that epoch (STALE_MEMBER_EPOCH; for a classic
+        member ILLEGAL_GENERATION).
+        """
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -144,11 +146,11 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
-        """Finds who has that instance id now."""
+        """Finds the member that has the instance id now."""
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
 
     def is_waiting_for(self, member: ConsumerMember) -> bool:
-        """Says whether others still hold some of what the member is to get."""
+        """Returns whether other members still hold partitions of the member's target."""
         missing = without(self.targets.get(member.member_id, {}), member.assigned)
         wanted = {(topic_id, number) for topic_id, numbers in missing.items() for number in numbers}
         others = (other for other in self.members.values() if other.member_id != member.member_id)
@@ -161,8 +163,8 @@ class ConsumerGroup:
         epoch: int,
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """Raises KafkaError unless it is a member, of its epoch, or of an earlier one in which it had all of these
-        already (KIP-1251); or somebody outside while the group is empty.
+        """Raises KafkaError unless it is a member with its current epoch, or with an earlier one in which it already
+        had all these partitions (KIP-1251); or epoch -1 in an empty group.
         """
         if epoch < 0 and not self.members:
             return
@@ -180,14 +182,14 @@ class ConsumerGroup:
         instance_id: str | None,  # noqa: ARG002 - as of classic groups
         epoch: int,
     ) -> None:
-        """Raises KafkaError unless it is a member, of its epoch; somebody outside may while the group is empty."""
+        """Raises KafkaError unless it is a member with its current epoch, or epoch -1 in an empty group."""
         if epoch >= 0 or self.members:
             self.ensure_member(member_id, epoch)
 
     # --- ConsumerGroupHeartbeat
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> ConsumerGroupHeartbeatResponse:
-        """Raises KafkaError if the member is none, is fenced, or nothing can be written: nothing has changed then."""
+        """Raises KafkaError, with nothing changed, if the member is unknown or fenced, or a write fails."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
         member, replaced = self._find(request)
@@ -201,8 +203,8 @@ class ConsumerGroup:
     def advance(
         self, member: ConsumerMember, updated: ConsumerMember, replaced: str | None, owned: Partitions | None
     ) -> ConsumerMember:
-        """Takes up what a member says of itself, `updated`, and of what it has, `owned` if it does; makes a new target
-        if that requires one; and gives the member as it is after its next step to it.
+        """Applies a member's new description, `updated`, and the partitions that it reports to own, if it reports them;
+        makes a new target assignment if needed; returns the member after its next step to the target.
 
         `replaced`: the static member whose place it takes. Raises what `heartbeat` raises.
         """
@@ -242,7 +244,7 @@ class ConsumerGroup:
         return reconciled
 
     def _is_settled(self, member: ConsumerMember, updated: ConsumerMember) -> bool:
-        """Says whether the heartbeat is one of the many that change nothing: the others need not be looked at."""
+        """Returns whether the heartbeat changes nothing, as most do: then the other members need not be looked at."""
         return (
             self.members.get(member.member_id) is member
             and updated.subscription == member.subscription
@@ -254,7 +256,7 @@ class ConsumerGroup:
     def _answer(
         self, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, had: Partitions
     ) -> ConsumerGroupHeartbeatResponse:
-        """Answers, with the assignment if it changed, or if the member wants it, by sending all its fields."""
+        """Answers with the assignment if it changed, or if the member asks for it by sending all fields."""
         has_all_fields = request.rebalance_timeout_ms != -1 and request.topic_partitions is not None
         names_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         wants_all = request.member_epoch == JOIN_EPOCH or (has_all_fields and names_topics)
@@ -266,7 +268,7 @@ class ConsumerGroup:
         )
 
     def _find(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerMember, str | None]:
-        """Gives the member that speaks, made if it joins; and the id of the static one whose place it takes."""
+        """Returns the member that sends the request, new if it joins; and the id of the static member it replaces."""
         member_id = request.member_id or str(uuid.uuid4())
         member = self.members.get(member_id)
         is_joining = request.member_epoch == JOIN_EPOCH
@@ -294,7 +296,7 @@ class ConsumerGroup:
         return member, None
 
     def ensure_room(self) -> None:
-        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if no more members may come."""
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the group is full."""
         if len(self.members) >= self._environment.config.group_consumer_max_size:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
@@ -319,8 +321,8 @@ class ConsumerGroup:
         return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
 
     def leave(self, member_id: str, instance_id: str | None) -> None:
-        """Removes a member of either protocol, as LeaveGroup does; an instance id alone is enough. Raises
-        KafkaError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) if there is none.
+        """Removes a member of either protocol, for LeaveGroup; an instance id alone may name it. Raises
+        KafkaError(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) if it is not a member.
         """
         if instance_id is not None:
             known_id = self._static.get(instance_id)
@@ -337,14 +339,14 @@ class ConsumerGroup:
         others = [member for member in self.members.values() if member.member_id != member_id]
         records = [*self._records.member_tombstones(member_id), *self._unused_regex_tombstones(others)]
         records.append(self._records.epoch(self.epoch + 1, _hash_of(self._topics(others, self._regexes))))
-        if not others:  # nobody asks for the next assignment
+        if not others:  # no heartbeat will ask for the next assignment
             records.append(self._records.assignment_epoch(self.epoch + 1, self._environment.now_ms()))
         self._write_and_take_up(records)
 
     def _resolved_regexes(
         self, members: Iterable[ConsumerMember], records: list[GroupRecord]
     ) -> dict[str, frozenset[str]]:
-        """Gives topics by the regular expressions of the members; looks again when there may be other topics."""
+        """Returns topics by the members' regular expressions, matched again if metadata changed; adds to `records`."""
         is_checked = self._environment.metadata_version == self._checked_version
         records += self._unused_regex_tombstones(members)
         regexes: dict[str, frozenset[str]] = {}
@@ -368,7 +370,7 @@ class ConsumerGroup:
             ) from None
 
     def _topics(self, members: Iterable[ConsumerMember], regexes: Mapping[str, frozenset[str]]) -> dict[bytes, int]:
-        """Gives numbers of partitions, by id, of the topics that are subscribed to and exist."""
+        """Returns partition counts, by topic id, of the subscribed topics that exist."""
         known = self._environment.topics
         names = set().union(*(topic_names(member.subscription, regexes) for member in members))
         return {known[name].topic_id: len(known[name].partitions) for name in sorted(names) if name in known}
@@ -381,7 +383,7 @@ class ConsumerGroup:
         targets: dict[str, Partitions],
         records: list[GroupRecord],
     ) -> dict[str, Partitions]:
-        """Makes the new target; and a record for each member whose own is another now."""
+        """Returns the new target assignment; adds a record to `records` for each member whose target changed."""
         known = self._environment.topics
         specs = {
             member.member_id: MemberSpec(
@@ -400,7 +402,7 @@ class ConsumerGroup:
     # --- time
 
     def expect(self, member: ConsumerMember) -> None:
-        """Starts a session again, and the time to give up what must be given up."""
+        """Restarts a member's session, and starts its time to revoke partitions if it must revoke any."""
         session = self._sessions.setdefault(member.member_id, _Session())
         classic = member.subscription.classic
         timeout_ms = (
@@ -419,8 +421,9 @@ class ConsumerGroup:
             )
 
     def await_step(self, member: ConsumerMember, *, restarts: bool = False) -> None:
-        """Gives a classic member its rebalance timeout for its next step: from the first call on, or now if it
-        `restarts`."""
+        """Gives a classic member its rebalance timeout for its next step, from the first call or the last that
+        `restarts`.
+        """
         session = self._sessions[member.member_id]
         if restarts:
             self.end_step(member)
@@ -430,7 +433,7 @@ class ConsumerGroup:
             )
 
     def end_step(self, member: ConsumerMember) -> None:
-        """Ends its time to do what it had to."""
+        """Cancels the deadline of a classic member's step."""
         session = self._sessions[member.member_id]
         if session.step is not None:
             session.step.cancel()
@@ -456,7 +459,7 @@ class ConsumerGroup:
             self._fence(member_id)
 
     def _fence(self, member_id: str) -> None:
-        """Removes it, as its time is up. If that can't be written it is tried again a session later."""
+        """Removes a member whose time is over. If that can't be written, a session timeout later it is tried again."""
         try:
             self.remove(member_id)
         except KafkaError:
@@ -465,12 +468,12 @@ class ConsumerGroup:
                 self._watch(member_id, session, self._environment.session_timeout_ms(self.group_id))
 
     def begin(self) -> None:
-        """Starts the members' timers, once all is loaded."""
+        """Starts the members' session timers, after the log is loaded."""
         for member in self.members.values():
             self.expect(member)
 
     def close(self) -> None:
-        """Closes a group that is deleted."""
+        """Stops the timers of a group that is deleted, became a classic one, or is coordinated elsewhere."""
         for session in self._sessions.values():
             session.close()
 
@@ -489,11 +492,11 @@ class ConsumerGroup:
             self.replay(*read)
 
     def tombstones(self) -> list[GroupRecord]:
-        """Makes what deletes the group, with its members."""
+        """Returns the records that delete the group and its members."""
         return self._records.tombstones(self.members, self._regexes)
 
     def records(self) -> list[GroupRecord]:
-        """Makes what makes the group again, but for its regular expressions."""
+        """Returns the records that restore the group, without its regular expressions."""
         members = self.members.values()
         return [
             *map(self._records.member, members),
@@ -504,7 +507,7 @@ class ConsumerGroup:
         ]
 
     def replay(self, key: Message, value: Message | None) -> None:
-        """Takes up what a record says; one that deletes has no value."""
+        """Applies a record; a null value deletes."""
         match key:
             case schema.ConsumerGroupMetadataKey():
                 if value is not None:
@@ -563,7 +566,7 @@ class ConsumerGroup:
 
 
 def ensure_valid_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raises KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no member may send."""
+    """Raises KafkaError(INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that breaks the protocol."""
     epoch, is_joining = request.member_epoch, request.member_epoch == JOIN_EPOCH
     needs_id = version >= _FIRST_VERSION_WITH_OWN_ID
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
@@ -596,9 +599,9 @@ def _is_blank(text: str | None) -> bool:
 
 
 def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises KafkaError(FENCED_MEMBER_EPOCH) for another epoch than the member's own, with two exceptions. The one
-    before is good as long as the member owns no more than it may, because the answer with the new one may have been
-    lost. A member that joins again owns nothing, and goes on with what it is assigned, as Kafka 4.4 lets it.
+    """Raises KafkaError(FENCED_MEMBER_EPOCH) unless the epoch is the member's own, with two exceptions. The previous
+    epoch passes if the member owns no partition beyond its assignment, because the response with the new epoch may be
+    lost. A member that joins again owns nothing, and goes on with its assignment, as in Kafka 4.4.
     """
     received = request.member_epoch
     if received in (member.epoch, JOIN_EPOCH):
@@ -616,7 +619,7 @@ def _ensure_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
 
 
 def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client: ClientInfo) -> Subscription:
-    """Takes over what the request has; fields absent from it keep their values."""
+    """Takes the fields of the request; fields absent from it keep their values."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return Subscription(
         instance_id=known.instance_id if request.instance_id is None else request.instance_id,
@@ -633,7 +636,7 @@ def _updated(known: Subscription, request: ConsumerGroupHeartbeatRequest, client
 
 
 def _hash_of(topics: Mapping[bytes, int]) -> int:
-    """Makes an int64 that changes when topics come, go or grow; 0 if there are none."""
+    """Returns an int64 that changes when topics are added, deleted or grow; 0 if there are no topics."""
     if not topics:
         return 0
     text = b"".join(topic_id + count.to_bytes(4) for topic_id, count in sorted(topics.items()))

@@ -1,8 +1,8 @@
-"""Members of the classic protocol in a consumer group: what lets a group change its protocol while it works (KIP-848).
+"""Members of the classic protocol in a consumer group: they let a group change its protocol while it works (KIP-848).
 
-The broker assigns for them too. To such a member it is a group that some other member leads: it joins, by which it says
-what it has and gets an epoch as its generation; it asks for its assignment; and is sent to join again at its next
-heartbeat whenever there is something to give up or to get. Source: GroupMetadataManager.classicGroup{Join,Sync,
+The broker assigns for them too. Such a member sees a group that another member leads: it joins, reports its partitions
+and gets an epoch as its generation; it syncs to get its assignment; and its next heartbeat tells it to join again
+whenever it has partitions to give up or to get. Source: GroupMetadataManager.classicGroup{Join,Sync,
 Heartbeat,Leave}ToConsumerGroup.
 """
 
@@ -42,7 +42,7 @@ from core.protocol.schema.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class ConsumerGroupMigration:
-    """Lets them into a consumer group. Every method raises KafkaError if it is refused."""
+    """Serves classic members of a consumer group. Every method raises KafkaError if it refuses the request."""
 
     def __init__(self, group: ConsumerGroup, environment: GroupEnvironment) -> None:
         self._group = group
@@ -80,8 +80,8 @@ class ConsumerGroupMigration:
         )
 
     def ensure_supports(self, request: JoinGroupRequest) -> None:
-        """Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) unless the member is a consumer that has a protocol in common
-        with all other classic ones.
+        """Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) unless the member is a consumer that shares a protocol with
+        all other classic members.
         """
         common = {protocol.name for protocol in request.protocols}
         for member in self._group.members.values():
@@ -95,7 +95,7 @@ class ConsumerGroupMigration:
     def _member_to_join(
         self, given_id: str, member_id: str, instance_id: str | None
     ) -> tuple[ConsumerMember, str | None]:
-        """Gives the member, made if there is none; and the id of the static one whose place it takes."""
+        """Returns the member, a new one if it is unknown, and the id of the static member that it replaces."""
         known = self._group.static_member(instance_id)
         if instance_id is not None and given_id:
             return self._validated(given_id, instance_id, may_speak_either=True), None
@@ -125,7 +125,7 @@ class ConsumerGroupMigration:
         )
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Raises REBALANCE_IN_PROGRESS if the member must join again."""
+        """Raises KafkaError(REBALANCE_IN_PROGRESS) if the member must join again."""
         group = self._group
         member = self._member_of_generation(member_id, instance_id, generation_id)
         group.expect(member)
@@ -159,10 +159,10 @@ class ConsumerGroupMigration:
 def consumer_members(
     generation_id: int, members: Collection[Member], environment: GroupEnvironment
 ) -> list[ConsumerMember]:
-    """Gives the members of a classic group as a consumer group has them, with what they have now: what is assigned to
-    them, and what they had when they joined last, which they may not have given up yet.
+    """Returns the members of a classic group as members of a consumer group, with the partitions that they hold: their
+    assignments, and those that they owned when they last joined and may still have to revoke.
 
-    Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) if what they say of themselves is not a consumer's.
+    Raises KafkaError(INCONSISTENT_GROUP_PROTOCOL) if a member's metadata is not a consumer's.
     """
     subscriptions = {member.member_id: _subscription_of(member.protocols[0][1]) for member in members}
     owners: dict[tuple[bytes, int], str] = {}
@@ -204,8 +204,8 @@ def consumer_members(
 
 
 def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnvironment) -> list[Member]:
-    """Gives the members of a consumer group as a classic group has them, with what they have now; all but the one that
-    leaves, all of the classic protocol.
+    """Returns the members of a consumer group as members of a classic group, with the partitions that they hold. The
+    `leaving` member is left out; all others must be of the classic protocol.
     """
     found = []
     for member in group.members.values():
@@ -228,7 +228,7 @@ def classic_members(group: ConsumerGroup, leaving: str, environment: GroupEnviro
 
 
 def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment: GroupEnvironment) -> bytes:
-    """Encodes it as the member reads it: in the version in which it speaks itself, without topics that are gone."""
+    """Encodes an assignment in the version of the member's own metadata, without deleted topics."""
     assert member.subscription.classic is not None
     version = consumer_protocol_version(member.subscription.classic.protocols[0][1])
     names = {topic.topic_id: name for name, topic in environment.topics.items()}
@@ -241,7 +241,7 @@ def assignment_bytes(member: ConsumerMember, partitions: Partitions, environment
 
 
 def partitions_by_id(named: Iterable[TopicPartition | AssignedPartitions], environment: GroupEnvironment) -> Partitions:
-    """Names topics by id, without those that are gone."""
+    """Maps topic names to ids, and drops deleted topics."""
     topics = environment.topics
     return {
         topics[partitions.topic].topic_id: frozenset(partitions.partitions)

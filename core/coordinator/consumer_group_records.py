@@ -1,4 +1,4 @@
-"""The records that a consumer group is made of (org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers)."""
+"""The records that make up a consumer group (org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.protocol.schema import group_records as schema
 
 
 class ConsumerGroupRecords:
-    """Makes those of one group; immutable."""
+    """Builds the records of one group; immutable."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -86,7 +86,7 @@ class ConsumerGroupRecords:
         ]
 
     def tombstones(self, member_ids: Iterable[str], regexes: Iterable[str]) -> list[GroupRecord]:
-        """Makes what deletes the group with its members, in Kafka's order."""
+        """Returns the records that delete the group and its members, in Kafka's order."""
         group_id, members = self.group_id, list(member_ids)
         return [
             *(consumer_group_record(schema.ConsumerGroupCurrentMemberAssignmentKey(group_id, m)) for m in members),
@@ -108,7 +108,7 @@ def _with_epochs(member: ConsumerMember, partitions: Partitions) -> list[schema.
 
 
 def assigned_since(value: schema.ConsumerGroupCurrentMemberAssignmentValue) -> dict[tuple[bytes, int], int]:
-    """Gives the epochs in the record; the member's own for partitions for which an older broker wrote none."""
+    """Returns the assignment epochs of the record; the member's epoch where an older broker wrote none."""
     since = {}
     for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
         epochs = topic.assignment_epochs or ()

@@ -1,4 +1,4 @@
-"""A member of a consumer group, and how it gets from what it has to what it is to have (KIP-848).
+"""A member of a consumer group, and how it moves from its assignment to its target (KIP-848).
 
 Sources: org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroupMember,CurrentAssignmentBuilder}.
 """
@@ -16,7 +16,7 @@ JOIN_EPOCH = 0
 
 
 class MemberState(IntEnum):
-    """The states of the records. UNKNOWN is one that a newer broker wrote: the next heartbeat says which it is."""
+    """The states in records. UNKNOWN is one that a newer broker wrote; the next heartbeat replaces it."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -29,14 +29,14 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocols(NamedTuple):
-    """The protocols of a member that speaks the classic one: each one's name and metadata, the preferred one first."""
+    """The protocols (name, metadata) of a member that speaks the classic protocol, the preferred one first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class Subscription(NamedTuple):
-    """What a member says of itself that the assignment depends on, or that is kept."""
+    """A member's description of itself: the fields that the assignment depends on, and those that records keep."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -47,11 +47,11 @@ class Subscription(NamedTuple):
     topic_regex: str | None = None
     server_assignor: str | None = None
     classic: ClassicProtocols | None = None
-    """Those of a member that joined by JoinGroup; None for one of the consumer protocol."""
+    """The protocols of a member that joined by JoinGroup; None for a member of the consumer protocol."""
 
 
 class ConsumerMember(NamedTuple):
-    """A member as the records have it. `revoking` is what it must give up before it gets an epoch and more."""
+    """A member as in the records. It must give up the `revoking` partitions before it gets its next epoch."""
 
     member_id: str
     subscription: Subscription = Subscription()
@@ -61,7 +61,7 @@ class ConsumerMember(NamedTuple):
     assigned: Partitions = {}  # noqa: RUF012 - never changed in place
     revoking: Partitions = {}  # noqa: RUF012
     since: Mapping[tuple[bytes, int], int] = {}
-    """The epoch in which each of what it holds was assigned to it (KIP-1251)."""
+    """The epoch in which each assigned partition was assigned to the member (KIP-1251)."""
 
     @property
     def is_classic(self) -> bool:
@@ -69,12 +69,12 @@ class ConsumerMember(NamedTuple):
 
     @property
     def held(self) -> set[tuple[bytes, int]]:
-        """Gives what it reads, or may still read."""
+        """The partitions that the member reads, or may still read."""
         return {(t, n) for part in (self.assigned, self.revoking) for t, numbers in part.items() for n in numbers}
 
 
 class _TopicPartitions(Protocol):
-    """How messages and records name partitions of a topic."""
+    """How messages and records list partitions of a topic."""
 
     topic_id: bytes
     partitions: list[int]
@@ -88,8 +88,8 @@ def reconcile(
     owned: Partitions | None,
     subscribed: Set[bytes] | None,
 ) -> ConsumerMember:
-    """Takes the member's next step to its target; `owned` is what it says that it has, if it does, and `subscribed` the
-    topics that it wants now, if these are others than before.
+    """Takes the member's next step to its target. `owned` is what the member reports to own, if it reports that;
+    `subscribed` are the topics of its new subscription, if that changed.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -127,12 +127,12 @@ def reconcile(
 
 
 def wishes(subscription: Subscription) -> tuple[object, ...]:
-    """Gives what raises the group's epoch if it changes."""
+    """Returns the fields whose change raises the group epoch."""
     return subscription.topic_names, subscription.topic_regex or None
 
 
 def preferred_assignor(members: Iterable[ConsumerMember]) -> str:
-    """Finds what most members ask for; of several the first of the table, as with Kafka."""
+    """Returns the assignor that most members name; of several the first in `ASSIGNORS`, as Kafka does."""
     asked = Counter(member.subscription.server_assignor for member in members)
     return max(ASSIGNORS, key=lambda name: asked[name])
 

@@ -1,14 +1,14 @@
-"""All groups of a broker: who is in them, and how far they have read.
+"""All groups of a broker: their members, and their committed offsets.
 
-What is acknowledged stands in __consumer_offsets first: every change is appended there through the environment, and
-`replay` makes the same state of the same records. Source:
+Every change is appended to __consumer_offsets through the environment before it is acknowledged, and `replay` rebuilds
+the same state from these records. Source:
 org.apache.kafka.coordinator.group.{GroupCoordinatorShard,GroupMetadataManager,OffsetMetadataManager}.
 
 `CommittedGroupOffsets` packs the offsets that a group committed: a broker may keep millions of them, and looks at few
 at a time.
 
-Of each partition it keeps one `bytes` of 44 and the metadata, most often empty, by the number in a `dict` of
-the topic. Equal names of topics and equal numbers of partitions are one object for all groups.
+For each partition it keeps one `bytes` (44 and the metadata, most often empty) under the partition's number in a `dict`
+per topic. Equal topic names and equal partition numbers are one object for all groups.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PACKED = struct.Struct("=qiqq16s")  # offset, leader epoch, commit and expire t
 
 
 class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
-    """Offsets by partition; owned by one task.
+    """Committed offsets by partition; owned by one task.
 
     I1 no topic is without partitions
     """
@@ -101,7 +101,7 @@ class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
         return sum(map(len, self._topics.values()))
 
     def partitions_of(self, topic: str) -> Iterator[TopicPartition]:
-        """Gives the topic's partitions that have offsets."""
+        """Yields the topic's partitions that have offsets."""
         for number in self._topics.get(topic, ()):
             yield TopicPartition(topic, number)
 
@@ -111,7 +111,7 @@ class CommittedGroupOffsets(MutableMapping[TopicPartition, CommittedOffset]):
 
 @lru_cache(maxsize=10_000)
 def _shared(number: int) -> int:
-    """Gives the number as one object for all who ask."""
+    """Returns an equal number, the same object for all callers."""
     return number
 
 
@@ -122,13 +122,13 @@ _FIRST_JOIN_VERSION_THAT_NEEDS_AN_ID = 4  # KIP-394
 _FIRST_JOIN_VERSION_THAT_SKIPS = 9  # KIP-814
 
 Offsets = dict[TopicPartition, CommittedOffset]
-_Transaction = tuple[int, int]  # the partition of __consumer_offsets that it wrote to, and its producer's id
+_Transaction = tuple[int, int]  # partition of __consumer_offsets, producer id
 Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
-    """A request to keep offsets: a member's, or (generation -1) somebody's from outside; at the end of a producer's
-    transaction if one is named.
+    """An offset commit of a member, or (generation -1) of a client outside the group; part of a transaction if it has a
+    producer.
     """
 
     group_id: str
@@ -138,11 +138,11 @@ class OffsetCommit(NamedTuple):
     offsets: Offsets
     producer: ProducerIdAndEpoch | None = None
     knows_epochs: bool = True
-    """Whether the client's version of the request has words for a stale member epoch (KIP-848)."""
+    """Whether the request's version has an error code for a stale member epoch (KIP-848)."""
 
 
 class _PendingOffset(NamedTuple):
-    """Written in a transaction that is open; `order` counts such records as the log has them."""
+    """An offset written in an open transaction; `order` numbers such records in the order of the log."""
 
     order: int
     committed: CommittedOffset | None
@@ -152,7 +152,7 @@ T = TypeVar("T")
 
 
 class _Answer(Pending[T]):
-    """What a member waits for; `otherwise` is the answer if it can't wait any longer."""
+    """A response that a member waits for; `otherwise` is sent if it can't wait any longer."""
 
     def __init__(self, otherwise: T) -> None:
         self._otherwise = otherwise
@@ -174,15 +174,15 @@ class GroupCoordinator:
         self._pending: dict[_Transaction, dict[tuple[str, TopicPartition], _PendingOffset]] = defaultdict(dict)
         self._order = itertools.count()
 
-    # --- what the log says
+    # --- replaying the log
 
     def replay(
         self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID, *, at: tuple[int, int] | None = None
     ) -> str:
-        """Takes up a record of __consumer_offsets, and gives the group that it is about, "" if that is not known.
+        """Applies a record of __consumer_offsets; returns the group that it belongs to, "" if that is not known.
 
-        `producer_id`: that of the transaction which it belongs to, whose end is still to come. `at`: the partition and
-        the offset where it stands.
+        `producer_id` names the producer if the record is part of a transaction without a marker so far. `at`: the
+        record's partition and offset.
         """
         try:
             read = read_record(key, value)
@@ -221,7 +221,7 @@ class GroupCoordinator:
         return group_id
 
     def replay_end_of_transaction(self, number: int, producer_id: int, *, is_commit: bool) -> None:
-        """Ends what the producer's transaction wrote to that partition of __consumer_offsets."""
+        """Applies or drops the offsets of the producer's transaction in that partition of __consumer_offsets."""
         for (group_id, partition), pending in self._pending.pop((number, producer_id), {}).items():
             if is_commit:
                 self._take_up(group_id, partition, pending.committed, pending.order)
@@ -229,20 +229,20 @@ class GroupCoordinator:
     def _hold(
         self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, producer_id: int
     ) -> None:
-        """Keeps it aside until the transaction ends; the group is there from now on."""
+        """Keeps an offset aside until the transaction ends; creates the group if it is unknown."""
         if group_id not in self.groups:
             self._classic_group(group_id)
         number = self._environment.number_of(group_id)
         self._pending[number, producer_id][group_id, partition] = _PendingOffset(next(self._order), committed)
 
     def beside(self) -> GroupCoordinator:
-        """Makes an empty one, for part of a log, until `take_over`: what is known in part is known wrongly."""
+        """Returns an empty coordinator to replay a log into, until `take_over`: half-read groups must not be served."""
         beside = GroupCoordinator(self._environment)
         beside._order = self._order
         return beside
 
     def take_over(self, read: GroupCoordinator) -> None:
-        """Takes in all that the log says of these groups: they are this one's now, and their members' timers run."""
+        """Moves all groups of `read` into this coordinator, and starts their members' timers."""
         self._offsets |= read._offsets
         self._pending.update(read._pending)
         for group_id, group in read.groups.items():
@@ -252,14 +252,14 @@ class GroupCoordinator:
             group.begin()
 
     def _classic_group(self, group_id: str) -> ClassicGroup:
-        """Gives the group, made if there is none, or if one of the other protocol is over."""
+        """Returns the classic group; creates it if it is unknown or known as a consumer group."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             group = self.groups[group_id] = ClassicGroup(group_id, self._environment)
         return group
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Does likewise."""
+        """Returns the consumer group; creates it if it is unknown or known as a classic group."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             group = self.groups[group_id] = ConsumerGroup(group_id, self._environment)
@@ -269,8 +269,8 @@ class GroupCoordinator:
     def _take_up(
         self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None, order: int | None = None
     ) -> None:
-        """Takes the later of two offsets in the log: what open transactions wrote before this one (before its `order`,
-        now if it is of no transaction) will never count.
+        """Applies a committed offset. It supersedes offsets that open transactions wrote earlier in the log (before
+        `order`; before now, if the offset is not part of a transaction).
         """
         for pending in self._pending.values():
             known = pending.get((group_id, partition))
@@ -292,7 +292,7 @@ class GroupCoordinator:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.close()
-        if group_id in self._offsets:  # I1: it goes on as one that only has offsets
+        if group_id in self._offsets:  # I1: the group goes on with its offsets alone
             self._classic_group(group_id)
 
     # --- members of classic groups
@@ -331,8 +331,8 @@ class GroupCoordinator:
         return answer if answer.value is None else answer.value
 
     def _group_to_join(self, request: JoinGroupRequest) -> Group:
-        """Gives the group as it is once a classic member is to join it: an empty one takes the member's protocol, and
-        one whose last member of the consumer protocol the new one replaces goes back to it.
+        """Returns the group that a classic member may join: an empty consumer group becomes a classic one, and so does
+        a group whose last member of the consumer protocol is replaced by the new one.
         """
         group = self.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
@@ -347,7 +347,7 @@ class GroupCoordinator:
         return self.groups[request.group_id]
 
     def _downgrade(self, group: ConsumerGroup, leaving: str) -> bool:
-        """Makes a classic group of one that only classic members stay in; says whether it did."""
+        """Turns a consumer group in which only classic members stay into a classic group; returns whether it did."""
         staying = [member for member in group.members.values() if member.member_id != leaving]
         config = self._environment.config
         is_possible = (
@@ -388,15 +388,15 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[MemberIdentity]) -> list[MemberResponse]:
-        """Gives an answer for each of the members, under the ids of the request: an administrator who removes a static
-        member may know no more than its instance id. Raises KafkaError if the group can't be served now.
+        """Returns a response for each member, under the ids of the request: an administrator that removes a static
+        member may know only its instance id. Raises KafkaError if the group can't be served now.
         """
         responses = []
         self._ensure_serves(group_id)
         for member in members:
             response = MemberResponse(member.member_id, member.group_instance_id)
             try:
-                # The group may be another one once one of the members has left.
+                # A member that leaves may turn the group into a classic one.
                 self._member_group(group_id).leave(member.member_id, member.group_instance_id)
             except KafkaError as error:
                 response.error_code = error.code
@@ -409,7 +409,7 @@ class GroupCoordinator:
         self._environment.ensure_loaded(group_id)
 
     def _member_group(self, group_id: str) -> Group:
-        """Finds it; raises KafkaError(UNKNOWN_MEMBER_ID) if there is none, and so no member of it."""
+        """Finds the group of a member's request. Raises KafkaError(UNKNOWN_MEMBER_ID) if there is no such group."""
         self._ensure_serves(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -443,7 +443,7 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             if not is_joining:
                 raise _no_consumer_group(group_id)
-            if group.protocol_type:  # it was more than offsets
+            if group.protocol_type:  # it had members once
                 self._environment.write(group_id, [group_tombstone(group_id)])
             group.close()
         return self._consumer_group(group_id)
@@ -451,8 +451,8 @@ class GroupCoordinator:
     def _upgrade(
         self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, client: ClientInfo
     ) -> ConsumerGroupHeartbeatResponse:
-        """Makes a consumer group of a classic one whose members are consumers, when a member of the consumer protocol
-        joins. Raises KafkaError(GROUP_ID_NOT_FOUND) if that can't be; nothing has changed then.
+        """Turns a classic group of consumers into a consumer group when a member of the consumer protocol joins. Raises
+        KafkaError, with nothing changed: GROUP_ID_NOT_FOUND if the group can't be turned, or what the heartbeat raises.
         """
         config = self._environment.config
         is_allowed = (
@@ -480,8 +480,8 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, commit: OffsetCommit) -> dict[TopicPartition, ErrorCode]:
-        """Gives what became of each partition's offset. Raises KafkaError if none is taken."""
-        self._environment.ensure_loaded(commit.group_id)  # Kafka takes offsets of the group "" from outside
+        """Returns an error code for each partition. Raises KafkaError if all are refused, with nothing kept."""
+        self._environment.ensure_loaded(commit.group_id)  # Kafka accepts offsets of the group ""
         group = self.groups.get(commit.group_id)
         if group is not None:
             self._ensure_may_commit(group, commit)
@@ -500,8 +500,8 @@ class GroupCoordinator:
         return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in commit.offsets}
 
     def _ensure_may_commit(self, group: Group, commit: OffsetCommit) -> None:
-        """Raises KafkaError as the groups do. A producer's offsets need not say which member read what it wrote; if
-        they do (KIP-447), it must be one of this generation, which may still wait for its assignment.
+        """Raises KafkaError as the groups do. A producer's commit need not name the member that read the records; if it
+        does (KIP-447), that must be a member of this generation, which may still wait for its assignment.
         """
         if isinstance(group, ConsumerGroup) and not commit.knows_epochs:
             member = group.members.get(commit.member_id)
@@ -515,8 +515,8 @@ class GroupCoordinator:
     def offsets(
         self, group_id: str, member_id: str | None = None, member_epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Gives all that the group committed; nothing if there is no such group. Raises KafkaError while it is being
-        loaded, and if a member of a consumer group asks who is none, or has another epoch.
+        """Returns the group's committed offsets, none for an unknown group. Raises KafkaError while the group is being
+        loaded, and if `member_id` or `member_epoch` is not that of a member of the consumer group.
         """
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
@@ -530,15 +530,15 @@ class GroupCoordinator:
         return sum(map(len, self._offsets.values()))
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Says whether a transaction that is still open wrote an offset of the partition."""
+        """Returns whether an open transaction wrote an offset of the partition."""
         return any((group_id, partition) in pending for pending in self._pending.values())
 
     def _pending_partitions(self, group_id: str) -> set[TopicPartition]:
-        """Gives those of which transactions that are open wrote offsets."""
+        """Returns the partitions for which open transactions wrote offsets."""
         return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Forgets how far the group has read of partitions that no member reads. Raises KafkaError if it can't."""
+        """Deletes committed offsets of partitions that no member reads. Raises KafkaError if all are refused."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -562,7 +562,7 @@ class GroupCoordinator:
     # --- groups as a whole
 
     def _existing(self, group_id: str) -> Group:
-        """Finds it; raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
+        """Finds the group. Raises KafkaError(GROUP_ID_NOT_FOUND) if there is no such group."""
         self._environment.ensure_loaded(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -570,14 +570,14 @@ class GroupCoordinator:
         return group
 
     def describe(self, group_id: str) -> ClassicGroup:
-        """Finds it; raises KafkaError if there is no such group, or it is of the other protocol."""
+        """Finds the classic group. Raises KafkaError(GROUP_ID_NOT_FOUND) if it is unknown or a consumer group."""
         group = self._existing(group_id)
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
         return group
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
-        """Does likewise."""
+        """Finds the consumer group. Raises KafkaError(GROUP_ID_NOT_FOUND) if it is unknown or a classic group."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if not isinstance(group, ConsumerGroup):
@@ -585,7 +585,7 @@ class GroupCoordinator:
         return group
 
     def delete(self, group_id: str) -> None:
-        """Deletes the group and its offsets. Raises KafkaError if there is none, or if it has members."""
+        """Deletes the group and its offsets. Raises KafkaError if there is no such group, or it has members."""
         group = self._existing(group_id)
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -597,12 +597,12 @@ class GroupCoordinator:
         self._forget(group_id)
 
     def forget_all(self) -> None:
-        """Forgets groups whose log is gone. Members find that they are none, and join again."""
+        """Forgets all groups, because their log is gone. Their members get UNKNOWN_MEMBER_ID, and join again."""
         self._let_go(list(self.groups))
         self._pending.clear()
 
     def forget(self, number: int) -> None:
-        """Forgets the groups of a partition of __consumer_offsets that is led here no more
+        """Forgets the groups of a partition of __consumer_offsets that this broker no longer leads
         (GroupMetadataManager.onGroupUnloaded): their members look for another coordinator.
         """
         self._let_go([group_id for group_id in self.groups if self._environment.number_of(group_id) == number])
@@ -615,7 +615,7 @@ class GroupCoordinator:
             self.groups.pop(group_id).close()
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Forgets offsets of its partitions: they mean nothing any more."""
+        """Deletes committed offsets of a deleted topic."""
         for group_id in list(self.groups):
             partitions = {p for p in self._pending_partitions(group_id) if p.topic == topic}
             if group_id in self._offsets:
@@ -623,10 +623,10 @@ class GroupCoordinator:
             self._try_to_remove(group_id, list(partitions))
 
     def expire(self) -> None:
-        """Forgets offsets that nobody needed for `offsets.retention.minutes`, and empty groups that have none left.
+        """Deletes offsets that were not needed for `offsets.retention.minutes`, and empty groups that have none left.
 
-        Of a group with members: those of topics that none reads, since they were committed. Of an empty one: all, since
-        the last member went. Of one that never had members: each since it was committed.
+        In a group with members, offsets of topics that no member reads expire after their commit. In an empty group,
+        all expire after the last member left. In a group that never had members, each expires after its commit.
         """
         now_ms = self._environment.now_ms()
         for group_id, group in list(self.groups.items()):
@@ -670,5 +670,5 @@ def _no_consumer_group(group_id: str) -> KafkaError:
 
 
 def _tombstones(group: Group) -> list[GroupRecord]:
-    """Makes what deletes a group without members."""
+    """Returns the records that delete a group without members."""
     return group.tombstones() if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]

@@ -1,4 +1,4 @@
-"""What groups need of the world: settings, time, timers, and the log that keeps them."""
+"""What a group coordinator needs from the broker: settings, time, timers, and the log that keeps the groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.records.record_batch import ProducerIdAndEpoch
 
 
 class ClientInfo(NamedTuple):
-    """Who sends the request: the client's id, and its address as Kafka writes it, `/127.0.0.1`."""
+    """The client that sends the request: its id, and its address as Kafka writes it, `/127.0.0.1`."""
 
     client_id: str
     client_host: str
@@ -34,34 +34,34 @@ class GroupConfig:
 
 
 class GroupEnvironment(Protocol):
-    """Given by the broker."""
+    """The broker implements it."""
 
     config: GroupConfig
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
-        """Gives the cluster's topics by name."""
+        """The cluster's topics by name."""
         ...
 
     @property
     def metadata_version(self) -> int:
-        """Gives another number whenever the topics may be others."""
+        """A number that changes whenever the topics may have changed."""
         ...
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """Gives how long a member of a consumer group may be silent."""
+        """Returns how long a member of a consumer group may be silent."""
         ...
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Gives how often such members send heartbeats."""
+        """Returns how often members of a consumer group send heartbeats."""
         ...
 
     def now_ms(self) -> int:
-        """Gives ms since the epoch, by a clock that may be set: for what is written down."""
+        """Returns ms since the epoch, by a clock that may be set: for timestamps in records."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Gives ms since some moment, by a clock that nobody sets: for what is due."""
+        """Returns ms since some moment, by a clock that is never set: for deadlines."""
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
@@ -69,15 +69,15 @@ class GroupEnvironment(Protocol):
         ...
 
     def ensure_loaded(self, group_id: str, /) -> None:
-        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the group is still being read,
-        COORDINATOR_NOT_AVAILABLE if it can't be.
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the group's records are still being read,
+        COORDINATOR_NOT_AVAILABLE if they can't be.
         """
 
     def number_of(self, group_id: str) -> int:
-        """Gives the group's partition of __consumer_offsets."""
+        """Returns the group's partition of __consumer_offsets."""
         ...
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None, /) -> None:
-        """Appends to the group's partition of __consumer_offsets, in the transaction of that producer if one is given.
-        Raises KafkaError if that can't be, nothing written.
+        """Appends to the group's partition of __consumer_offsets, in the producer's transaction if one is given. Raises
+        KafkaError, with nothing written, if that fails.
         """

@@ -1,7 +1,7 @@
-"""The records of __consumer_offsets as values: what one says, and how one is written.
+"""The records of __consumer_offsets as values: reading and writing them.
 
-The messages stand in `protocol.schema.group_records`; here are their frames, and the versions that plog writes, which
-are those that Kafka 4.4 writes. Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
+The messages are in `protocol.schema.group_records`; here are their frames, and the versions that plog writes, which are
+those that Kafka 4.4 writes. Source: org.apache.kafka.coordinator.group.GroupCoordinatorRecordHelpers.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _TYPES = record_types(
 
 
 class GroupRecord(NamedTuple):
-    """Key and value of a record as bytes; a null value deletes what the key names."""
+    """Key and value of a record as bytes; a null value deletes the key."""
 
     key: bytes
     value: bytes | None
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read a partition: the next offset to read. Times in ms; -1 if there is none."""
+    """A group's position in a partition: the next offset to read. Times in ms, -1 if absent."""
 
     offset: int
     leader_epoch: int
@@ -68,8 +68,8 @@ class CommittedOffset(NamedTuple):
 
 
 def read_record(key: bytes, value: bytes | None, types: RecordTypes = _TYPES) -> tuple[Message, Message | None] | None:
-    """Gives the messages in a record's key and value; None for a type that is not among `types`, those of the groups
-    that plog has. Raises CorruptRecordError if the bytes do not hold what the type says.
+    """Returns the messages in a record's key and value, or None for a record type that is not among `types` (by default
+    those of the groups that plog has). Raises CorruptRecordError if the bytes do not match the type.
     """
     try:
         (type_,) = _INT16.unpack_from(key)
@@ -98,7 +98,7 @@ def offset_commit_record(group_id: str, partition: TopicPartition, committed: Co
         topic_id=committed.topic_id,
     )
     version = _OFFSET_COMMIT_VERSION
-    if committed.expire_timestamp != -1:  # only the oldest frame has a place for it
+    if committed.expire_timestamp != -1:  # only version 1 has this field
         value.expire_timestamp, version = committed.expire_timestamp, 1
     return GroupRecord(_offset_key(group_id, partition), record_value(value, version))
 
@@ -116,7 +116,7 @@ def group_tombstone(group_id: str) -> GroupRecord:
 
 
 def consumer_group_record(key: Message, value: Message | None = None) -> GroupRecord:
-    """Makes a record of the consumer protocol, in version 0, as all of them; without a value one that deletes."""
+    """Returns a record of the consumer protocol, which is always of version 0; a tombstone if there is no value."""
     return GroupRecord(record_key(key), None if value is None else record_value(value, 0))
 
 
@@ -136,10 +136,10 @@ def _offset_key(group_id: str, partition: TopicPartition) -> bytes:
 
 
 def record_key(message: Message) -> bytes:
-    """Gives the bytes of a coordinator's record that hold the message: its type in front."""
+    """Returns a message as the key of a coordinator's record: the record type, then the message."""
     return _INT16.pack(schema_of(type(message)).api_key) + codec(type(message), 0).encode(message)
 
 
 def record_value(message: Message, version: int) -> bytes:
-    """Does likewise, the version in front."""
+    """Returns a message as the value of a coordinator's record: the version, then the message."""
     return _INT16.pack(version) + codec(type(message), version).encode(message)

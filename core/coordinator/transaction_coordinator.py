@@ -1,8 +1,8 @@
-"""All transactional ids of a broker: who their producers are, and where their transactions stand.
+"""All transactional ids of a broker: their producers, and the states of their transactions.
 
-A transaction ends in two phases. Its outcome is written to __transaction_state (Prepare..), and counts from then on;
-then a marker is written to each of its partitions; then that it is over (Complete..). Whoever stops in between goes on
-at the next start, from what is written. Source: kafka.coordinator.transaction.{TransactionCoordinator,
+A transaction ends in two phases: first its outcome is written to __transaction_state (Prepare..), and is final from
+then on; then its partitions get their markers, and at last Complete.. is written. A coordinator that stops in between
+goes on after the next start, from its log. Source: kafka.coordinator.transaction.{TransactionCoordinator,
 TransactionStateManager,TransactionMarkerChannelManager}, KIP-98, KIP-360, KIP-890.
 """
 
@@ -25,13 +25,13 @@ _log = logging.getLogger("plog.transactions")
 
 _RETRY_MS = 1000
 _LONGEST_WAIT_MS = 1000
-"""After which the producer is answered, as the outcome is kept, though markers are still being written."""
+"""The producer gets its answer after this time even if markers are still being written: the outcome is committed."""
 
 Outcome = ProducerIdAndEpoch | KafkaError
 
 
 class TransactionFilter(NamedTuple):
-    """What to list: all, but for what is set. `longer_than_ms`: how long a transaction has been open."""
+    """Fields that are set restrict the list. `longer_than_ms`: how long a transaction has been open."""
 
     states: Collection[TransactionState] = ()
     producer_ids: Collection[int] = ()
@@ -44,9 +44,9 @@ _EVERYTHING = TransactionFilter()
 class TransactionCoordinator:
     """Owned by one task.
 
-    I1 what is known of an id is what its last record says
-    I2 one in a Prepare state is being finished
-    I3 `_open_since_ms` has those that are Ongoing, and no other
+    I1 the state of an id is that of its last record
+    I2 a transaction in a Prepare state is being finished
+    I3 `_open_since_ms` has the ids that are Ongoing, and no other
     """
 
     def __init__(self, environment: TransactionEnvironment) -> None:
@@ -54,15 +54,15 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._open_since_ms: dict[str, int] = {}  # by the monotonic clock
         self.on_step: Callable[[str], None] = lambda _step: None
-        """Called with each step, when it is done: the state that was written, the partition that got its marker. For
-        tests that stop there.
+        """Called after each step with its name: the state that was written, or the partition that got its marker. For
+        tests that stop at a step.
         """
 
-    # --- what the log says
+    # --- replaying the log
 
     def replay(self, key: bytes, value: bytes | None, *, at: tuple[int, int] | None = None) -> str:
-        """Takes up a record of __transaction_state, and gives the id that it is about, "" if that is not known. `at`:
-        the partition and the offset where it stands.
+        """Applies a record of __transaction_state; returns its transactional id, "" if that is not known. `at`: the
+        record's partition and offset.
         """
         try:
             read = read_transaction(key, value)
@@ -74,20 +74,20 @@ class TransactionCoordinator:
             return ""
         transactional_id, metadata = read
         if metadata is not None and metadata.state is not TransactionState.DEAD:
-            open_ms = max(self._environment.now_ms() - metadata.start_ms, 0)  # by the only clock that stops outlast
+            open_ms = max(self._environment.now_ms() - metadata.start_ms, 0)  # only this clock outlasts a restart
             self._take_up(metadata, open_ms)
         else:
             self._drop(transactional_id)
         return transactional_id
 
     def take_over(self, read: TransactionCoordinator) -> list[str]:
-        """Takes in what the other one knows, of which nothing was known here; gives its ids, for `begin`."""
+        """Adds all ids of `read`, none of which are known here; returns them, for `begin`."""
         self._transactions |= read._transactions
         self._open_since_ms |= read._open_since_ms
         return list(read._transactions)
 
     def begin(self, transactional_ids: Iterable[str]) -> None:
-        """Ends what was being ended when the broker stopped: all that the log says of these ids is known (I2)."""
+        """Finishes the prepared transactions of these ids, whose log is fully read (I2)."""
         for transactional_id in dict.fromkeys(transactional_ids):
             metadata = self._transactions.get(transactional_id)
             if metadata is not None and metadata.state.is_prepared:
@@ -95,14 +95,14 @@ class TransactionCoordinator:
                 self._finish(metadata, metadata.partitions, lambda _outcome: None)
 
     def forget_all(self) -> None:
-        """Forgets ids whose log is gone."""
+        """Forgets all ids, because their log is gone."""
         self._transactions.clear()
         self._open_since_ms.clear()
 
     def forget(self, number: int) -> None:
-        """Forgets the ids of a partition of __transaction_state that is led here no more
-        (TransactionStateManager.removeTransactionsForTxnTopicPartition). What is being ended is ended by whoever leads
-        it now.
+        """Forgets the ids of a partition of __transaction_state that this broker no longer leads
+        (TransactionStateManager.removeTransactionsForTxnTopicPartition). The new leader finishes their prepared
+        transactions.
         """
         for transactional_id in list(self._transactions):
             if self._environment.number_of(transactional_id) == number:
@@ -110,7 +110,7 @@ class TransactionCoordinator:
 
     @property
     def latest_producer_id(self) -> int:
-        """Gives the largest id that is known here, -1 if none is."""
+        """The largest known producer id, -1 if no id is known."""
         return max((max(m.producer_id, m.next_producer_id) for m in self._transactions.values()), default=-1)
 
     # --- producers
@@ -118,9 +118,9 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> ProducerIdAndEpoch:
-        """Gives the id's producer in a new epoch; who had it before is fenced, and its transaction aborted.
+        """Returns the id's producer with a new epoch; this fences an earlier producer, and aborts its transaction.
 
-        `expected`: who asks says that it is this one, and goes on only if nobody else came in between (KIP-360).
+        `expected`: the producer that the client says it has; refused if another one came in between (KIP-360). Raises
         KafkaError: CONCURRENT_TRANSACTIONS while a transaction is being ended, PRODUCER_FENCED,
         INVALID_TRANSACTION_TIMEOUT.
         """
@@ -156,7 +156,7 @@ class TransactionCoordinator:
             if known.is_epoch_exhausted:
                 return known.with_producer_id(self._environment.next_producer_id(), last_epoch, timeout_ms, now_ms)
             return known.with_epoch(epoch + 1, last_epoch, timeout_ms, now_ms)
-        if expected.epoch == known.last_producer_epoch:  # it asks again, for it did not hear the answer
+        if expected.epoch == known.last_producer_epoch:  # a retry: the response was lost
             return known.with_epoch(epoch, expected.epoch, timeout_ms, now_ms)
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
@@ -169,10 +169,10 @@ class TransactionCoordinator:
         partitions: frozenset[TopicPartition],
         client_transaction_version: int,
     ) -> None:
-        """Adds those to what the transaction writes to; it begins with the first.
+        """Adds partitions to the transaction, which the first ones open.
 
-        KafkaError: PRODUCER_FENCED for an epoch that is over, INVALID_PRODUCER_ID_MAPPING for a producer who has not
-        the id, CONCURRENT_TRANSACTIONS while the transaction before is being ended.
+        Raises KafkaError: PRODUCER_FENCED for another epoch, INVALID_PRODUCER_ID_MAPPING for a producer that does not
+        have the id, CONCURRENT_TRANSACTIONS while the previous transaction is being ended.
         """
         known = self._of_producer(transactional_id, producer)
         if known.state is not TransactionState.ONGOING or not partitions <= known.partitions:
@@ -182,13 +182,13 @@ class TransactionCoordinator:
     def ensure_in_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
     ) -> None:
-        """Raises KafkaError as `add_partitions` does; TRANSACTION_ABORTABLE if the partition is not in it (KIP-890)."""
+        """Raises what `add_partitions` raises; TRANSACTION_ABORTABLE if the partition was not added (KIP-890)."""
         known = self._of_producer(transactional_id, producer)
         if partition not in known.partitions:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, f"{partition} was not added to the transaction")
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionMetadata:
-        """Gives what is known of the id, which the producer has; it is not being ended."""
+        """Returns the id's metadata. Raises KafkaError unless it is this producer's, and not being ended."""
         known = self._existing(transactional_id)
         if known.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -199,7 +199,7 @@ class TransactionCoordinator:
         return known
 
     def _existing(self, transactional_id: str) -> TransactionMetadata:
-        """Finds it; raises KafkaError(INVALID_PRODUCER_ID_MAPPING) if there is none."""
+        """Finds the id's metadata. Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) for an unknown id."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -208,7 +208,7 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return known
 
-    # --- their end
+    # --- the end of a transaction
 
     def end(
         self,
@@ -219,14 +219,14 @@ class TransactionCoordinator:
         transaction_version: int,
         then: Callable[[Outcome], None],
     ) -> None:
-        """Commits or aborts; `then` gets the producer as it is from now on, once the outcome is kept.
-
-        Raises what `add_partitions` raises, and INVALID_TXN_STATE if there is nothing to end, or it ended otherwise.
+        """Commits or aborts; when the outcome is committed, `then` gets the producer for the next transaction, or an
+        error. Raises what `add_partitions` raises; INVALID_TXN_STATE if nothing can end, or it ended with the other
+        outcome.
         """
         known = self._existing(transactional_id)
         decide = _ensure_may_end_and_raise_epoch if transaction_version >= RAISES_EPOCH else _ensure_may_end
         if not decide(known, producer, is_commit=is_commit):
-            then(known.producer)  # this was answered before
+            then(known.producer)  # a retry
             return
         next_id = NO_PRODUCER_ID
         if transaction_version >= RAISES_EPOCH and known.is_epoch_exhausted:
@@ -239,7 +239,7 @@ class TransactionCoordinator:
         self._finish(prepared, prepared.partitions, then)
 
     def _abort(self, known: TransactionMetadata) -> None:
-        """Aborts without its producer, which is fenced."""
+        """Aborts without the producer, which is fenced."""
         fenced = known.fenced(self._environment.transaction_version, self._environment.now_ms())
         self._keep(fenced)
         self._finish(fenced, fenced.partitions, lambda _outcome: None)
@@ -247,9 +247,9 @@ class TransactionCoordinator:
     def _finish(
         self, prepared: TransactionMetadata, partitions: frozenset[TopicPartition], then: Callable[[Outcome], None]
     ) -> None:
-        """Writes the markers that are still to be written, and then that the transaction is over: again, later, if that
-        can't be done now. A broker that holds markers up does not hold up the answer: Kafka gives it before they are
-        written, and here it waits for a while, as the next transaction has to.
+        """Writes the missing markers and then the Complete state; tries again later what fails. A slow broker does not
+        hold up the producer: Kafka answers before the markers are written, and here the answer waits for them at most
+        `_LONGEST_WAIT_MS`, since the next transaction must wait for them anyway.
         """
         producer = prepared.completed(self._environment.now_ms()).producer
         answer = _Once(then)
@@ -258,7 +258,7 @@ class TransactionCoordinator:
             if error is not None:
                 answer.give(error)
             elif self._transactions.get(prepared.transactional_id) is not prepared:
-                answer.give(KafkaError(ErrorCode.NOT_COORDINATOR))  # it was let go: its markers are for others to write
+                answer.give(KafkaError(ErrorCode.NOT_COORDINATOR))  # forgotten: the new coordinator writes the markers
             else:
                 self._environment.write_markers(prepared, partitions, complete)
                 if not answer.is_given:
@@ -282,14 +282,14 @@ class TransactionCoordinator:
         self._environment.call_when_committed(prepared.transactional_id, mark)
 
     def _keep(self, metadata: TransactionMetadata) -> None:
-        """Writes it; raises KafkaError if it can't: nothing has changed then."""
+        """Writes the metadata and applies it. Raises KafkaError, with nothing changed, if that fails."""
         value = transaction_value(metadata, self._environment.transaction_version)
         self._environment.write(metadata.transactional_id, value)
         self._take_up(metadata)
         self.on_step(metadata.state.text)
 
     def _take_up(self, metadata: TransactionMetadata, open_ms: int = 0) -> None:
-        """Replaces what is known of the id. A transaction not known to be open before has been so for `open_ms`."""
+        """Replaces the id's metadata. A transaction that was not known as Ongoing has been open for `open_ms`."""
         transactional_id = metadata.transactional_id
         self._transactions[transactional_id] = metadata
         if metadata.state is TransactionState.ONGOING:
@@ -304,7 +304,7 @@ class TransactionCoordinator:
     # --- from time to time
 
     def abort_timed_out(self) -> None:
-        """Aborts those that have been open longer than their producers' timeouts."""
+        """Aborts transactions that have been open longer than their producers' timeouts."""
         now_ms = self._environment.monotonic_ms()
         for transactional_id, since_ms in list(self._open_since_ms.items()):
             metadata = self._transactions[transactional_id]
@@ -332,7 +332,7 @@ class TransactionCoordinator:
     # --- reports
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Finds it; raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
+        """Finds the id's metadata. Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) for an unknown id."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
@@ -344,7 +344,7 @@ class TransactionCoordinator:
         return known
 
     def all(self, wanted: TransactionFilter = _EVERYTHING) -> Iterator[TransactionMetadata]:
-        """Gives what is known of every id that the filter lets through."""
+        """Yields the metadata of every id that passes the filter."""
         now_ms = self._environment.now_ms()
         for metadata in self._transactions.values():
             if wanted.states and metadata.state not in wanted.states:
@@ -356,13 +356,13 @@ class TransactionCoordinator:
             yield metadata
 
     def _check_invariants(self) -> None:
-        """Asserts them; I1 and I2 are seen in the log and in the environment."""
+        """Asserts I3; tests check I1 and I2 by the log and the environment."""
         ongoing = {name for name, m in self._transactions.items() if m.state is TransactionState.ONGOING}
         assert self._open_since_ms.keys() == ongoing, "I3"
 
 
 class _Once:
-    """An answer that is given once, by whoever comes first."""
+    """Passes on the first answer that it gets, and drops all others."""
 
     def __init__(self, then: Callable[[Outcome], None]) -> None:
         self._then = then
@@ -375,8 +375,8 @@ class _Once:
 
 
 def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> None:
-    """Raises KafkaError(PRODUCER_FENCED) unless it is the id's producer, or was until its epochs were used up; its
-    epoch is for others to check.
+    """Raises KafkaError(PRODUCER_FENCED) unless it is the id's producer, or was until its epochs were used up. `_begun`
+    checks the epoch.
     """
     was_producer = expected.producer_id == known.previous_producer_id and is_epoch_exhausted(expected.epoch)
     if known.producer_epoch != NO_PRODUCER_EPOCH and expected.producer_id != known.producer_id and not was_producer:
@@ -384,7 +384,7 @@ def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) 
 
 
 def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool) -> bool:
-    """Says whether there is something to end, False if it ended so already; raises KafkaError if it can't be."""
+    """Returns True, or False if it already ended with this outcome. Raises KafkaError if it can't be ended."""
     if known.producer_id != producer.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != producer.epoch:
@@ -398,7 +398,7 @@ def _ensure_may_end(known: TransactionMetadata, producer: ProducerIdAndEpoch, *,
 def _ensure_may_end_and_raise_epoch(
     known: TransactionMetadata, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> bool:
-    """Does likewise, if each end raises the epoch: who says an epoch that was raised since asks again."""
+    """As `_ensure_may_end`, if each end raises the epoch: a request with the previous epoch is a retry."""
     is_from_before = (
         known.previous_producer_id == producer.producer_id
         and is_epoch_exhausted(producer.epoch)
@@ -418,7 +418,7 @@ def _ensure_may_end_and_raise_epoch(
         return False
     if is_commit:
         raise _nothing_to_end(known, is_commit=is_commit)
-    return True  # an abort of nothing raises the epoch too
+    return True  # an abort without a transaction raises the epoch, too
 
 
 def _ensure_same_end(known: TransactionMetadata, *, is_commit: bool) -> None:

@@ -1,4 +1,4 @@
-"""What transactions need of the world: settings, time, timers, the log that keeps them, and the partitions."""
+"""What a transaction coordinator needs from the broker: settings, time, timers, its log, and other partitions."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class TransactionConfig:
 
 
 class TransactionEnvironment(Protocol):
-    """Given by the broker."""
+    """The broker implements it."""
 
     @property
     def config(self) -> TransactionConfig: ...
 
     @property
     def transaction_version(self) -> int:
-        """Gives the level of the feature transaction.version: 0, 1, or 2 for that of KIP-890."""
+        """The level of the feature transaction.version: 0, 1, or 2 (KIP-890)."""
         ...
 
     def now_ms(self) -> int:
-        """Gives ms since the epoch, by a clock that may be set: for what is written down."""
+        """Returns ms since the epoch, by a clock that may be set: for timestamps in records."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Gives ms since some moment, by a clock that nobody sets: for what is due."""
+        """Returns ms since some moment, by a clock that is never set: for deadlines."""
         ...
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
@@ -44,24 +44,24 @@ class TransactionEnvironment(Protocol):
         ...
 
     def next_producer_id(self) -> int:
-        """Gives one that was never given. Raises KafkaError if none can be had."""
+        """Returns a producer id that was never used. Raises KafkaError if none is available."""
         ...
 
     def ensure_loaded(self, transactional_id: str, /) -> None:
-        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while what is known of the id is still being read,
-        COORDINATOR_NOT_AVAILABLE if it can't be.
+        """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the id's records are still being read,
+        COORDINATOR_NOT_AVAILABLE if they can't be.
         """
 
     def number_of(self, transactional_id: str) -> int:
-        """Gives the id's partition of __transaction_state."""
+        """Returns the id's partition of __transaction_state."""
         ...
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
-        """Appends to the id's partition of __transaction_state; raises KafkaError if that can't be, nothing written."""
+        """Appends to the id's partition of __transaction_state. Raises KafkaError, with nothing written, on failure."""
 
     def call_when_committed(self, transactional_id: str, then: Callable[[KafkaError | None], None], /) -> None:
-        """Calls `then` when what was written of the id is as safe as its topic's flush.messages requires, at once if it
-        is already; with an error if it never will be.
+        """Calls `then` when the id's records are as safe as its topic's flush.messages requires, at once if they are
+        already; with an error if they never will be.
         """
 
     def write_markers(
@@ -71,6 +71,6 @@ class TransactionEnvironment(Protocol):
         then: Callable[[frozenset[TopicPartition]], None],
         /,
     ) -> None:
-        """Appends the transaction's markers to those of its partitions that still exist, and calls `then`, when the
-        markers are as safe as `flush.messages` of the topics requires, with those for which that could not be done.
+        """Appends markers to the transaction's partitions that still exist. When these are as safe as `flush.messages`
+        of the topics requires, calls `then` with the partitions whose marker could not be written.
         """

@@ -1,6 +1,6 @@
-"""The records of __transaction_state as values: what one says, and how one is written.
+"""The records of __transaction_state as values: reading and writing them.
 
-The messages stand in `protocol.schema.transaction_records`. Source:
+The messages are in `protocol.schema.transaction_records`. Source:
 org.apache.kafka.coordinator.transaction.TransactionStateTopic.
 """
 
@@ -20,7 +20,7 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
-    """Encodes it in the version that fits the cluster's transaction.version: 0 up to Kafka 3.9."""
+    """Encodes the metadata in the record version for the cluster's transaction.version: 0 up to Kafka 3.9."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         numbers: dict[str, list[int]] = {}
@@ -45,9 +45,8 @@ def transaction_value(metadata: TransactionMetadata, transaction_version: int) -
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, TransactionMetadata | None] | None:
-    """Gives the transactional id, and where it stands, None if it is forgotten; None for a record of no known type.
-
-    Raises CorruptRecordError if the bytes do not hold what the type says.
+    """Returns the transactional id and its metadata, None as metadata for a tombstone; None for an unknown record type.
+    Raises CorruptRecordError if the bytes do not match the type.
     """
     read = read_record(key, value, _TYPES)
     if read is None:

@@ -1,11 +1,11 @@
-"""Where a transactional id stands: its producer, the state of its transaction, and the ways from state to state.
+"""The metadata of a transactional id: its producer, the state of its transaction, and the transitions of the state.
 
     Empty ──────────► Ongoing ──► PrepareCommit ──► CompleteCommit ──► Ongoing ..
                          └──────► PrepareAbort  ──► CompleteAbort  ──► Ongoing ..
 
-Once a Prepare state is written the outcome is decided: whatever happens, the markers follow. In transaction.version 2
-(KIP-890) every end gives the producer its next epoch, so that nothing sent late counts for a later transaction; and a
-transaction that holds nothing may be aborted. Source: org.apache.kafka.coordinator.transaction.TransactionMetadata.
+Once a Prepare state is written the outcome is final, and the markers will be written. In transaction.version 2
+(KIP-890) every end raises the producer's epoch, so that a late request can't write to a later transaction; and a
+transaction without partitions may be aborted. Source: org.apache.kafka.coordinator.transaction.TransactionMetadata.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIME
 
 _MAX_EPOCH = 0x7FFF
 _LAST_EPOCH = _MAX_EPOCH - 1
-"""The last one that a producer gets: one is kept to fence it with."""
+"""The last epoch that a producer gets; one more is reserved for fencing it."""
 
 RAISES_EPOCH = 2
-"""The transaction.version from which on each end of a transaction raises its producer's epoch (KIP-890)."""
+"""From this transaction.version on, each end of a transaction raises its producer's epoch (KIP-890)."""
 
 
 class TransactionState(IntEnum):
-    """The states, by the number that stands in the records."""
+    """The states, by their numbers in the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -40,12 +40,12 @@ class TransactionState(IntEnum):
 
     @property
     def text(self) -> str:
-        """Writes it as the protocol does: PrepareCommit."""
+        """The protocol's name for the state: PrepareCommit."""
         return self.name.title().replace("_", "")
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided, and the markers are being written."""
+        """Whether the outcome is final, and the markers are being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -68,16 +68,16 @@ ALLOWED_TRANSITIONS: Mapping[TransactionState, Collection[TransactionState]] = {
     TransactionState.COMPLETE_COMMIT: _BETWEEN_TRANSACTIONS,
     TransactionState.COMPLETE_ABORT: _BETWEEN_TRANSACTIONS,
     TransactionState.DEAD: set(),
-    # Nobody writes this state to the log; one that is read there ends as any other that is not decided.
+    # No broker writes this state to the log; an id that has it there may go on like one between transactions.
     TransactionState.PREPARE_EPOCH_FENCE: _BETWEEN_TRANSACTIONS - {TransactionState.DEAD},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """Times in ms, -1 if there is none. `last_producer_epoch` is what the producer had before the epoch was raised,
-    for it may ask again; it is not kept in the log. `next_producer_id` takes over when the transaction is complete,
-    if this one's epochs are used up.
+    """Times in ms, -1 if absent. `last_producer_epoch` is the epoch before the last raise, for a producer that retries;
+    the log does not keep it. `next_producer_id` becomes the producer id when the transaction is complete, if this one's
+    epochs are used up.
     """
 
     transactional_id: str
@@ -106,20 +106,20 @@ class TransactionMetadata:
         return is_epoch_exhausted(self.producer_epoch)
 
     def _enter(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
-        """Gives what it is in that state, with these other changes."""
+        """Returns a copy in that state, with the other changes."""
         assert state in ALLOWED_TRANSITIONS[self.state], (
             f"{self.transactional_id}: from {self.state.text} to {state.text}"
         )
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
-    # --- the producer begins
+    # --- InitProducerId
 
     def with_epoch(self, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """Gives it with its producer in that epoch, and nothing written yet."""
+        """Returns a copy with that producer epoch and no transaction."""
         return self._emptied(timeout_ms, now_ms, producer_epoch=epoch, last_producer_epoch=last_epoch)
 
     def with_producer_id(self, producer_id: int, last_epoch: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-        """Gives it under another id, for the epochs of this one are used up."""
+        """Returns a copy with a new producer id, because the epochs of this one are used up, and no transaction."""
         return self._emptied(
             timeout_ms, now_ms, producer_id=producer_id, producer_epoch=0, last_producer_epoch=last_epoch
         )
@@ -141,7 +141,7 @@ class TransactionMetadata:
     def with_partitions(
         self, partitions: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
     ) -> TransactionMetadata:
-        """Adds those; it begins with the first."""
+        """Returns a copy with these partitions added; the first ones open the transaction."""
         return self._enter(
             TransactionState.ONGOING,
             now_ms,
@@ -153,7 +153,7 @@ class TransactionMetadata:
     def prepared(
         self, *, is_commit: bool, transaction_version: int, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
     ) -> TransactionMetadata:
-        """Gives it with an end that its producer has decided."""
+        """Returns a copy with the outcome that the producer chose."""
         raises_epoch = transaction_version >= RAISES_EPOCH
         return self._enter(
             TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
@@ -166,8 +166,8 @@ class TransactionMetadata:
         )
 
     def fenced(self, transaction_version: int, now_ms: int) -> TransactionMetadata:
-        """Gives it aborted without its producer, whose epoch is over; if ends raise the epoch anyway, it may go on in
-        the next one.
+        """Returns a copy that is aborted with a raised epoch, which fences the producer; if every end raises the epoch,
+        the producer may go on with the new one.
         """
         raises_epoch = transaction_version >= RAISES_EPOCH
         return self._enter(
@@ -179,7 +179,7 @@ class TransactionMetadata:
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """Gives it with all its markers written."""
+        """Returns a copy with all markers written."""
         is_over = self.next_producer_id != NO_PRODUCER_ID
         return self._enter(
             TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
