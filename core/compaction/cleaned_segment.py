@@ -1,4 +1,4 @@
-"""The segment that takes the place of those that were cleaned: its files end in `.cleaned` until they do."""
+"""The segment that replaces cleaned ones: its files end in `.cleaned` until then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITE_BYTES = 1024 * 1024
 class CleanedSegment:
     """Owned by one task. Index entries follow the rules of `LogSegment`.
 
-    `replaced`: base offsets of the segments that it stands for; its own is the first of them. Without a `filesystem`
+    `replaced`: base offsets of the segments that it replaces; its own is the first of them. Without a `filesystem`
     nothing is written, only counted.
     """
 
@@ -48,11 +48,11 @@ class CleanedSegment:
 
     @property
     def paths(self) -> list[Path]:
-        """Gives its files that are there, the log first."""
+        """The files that exist, the log first."""
         return [path for path in map(self._path, SEGMENT_SUFFIXES) if path.exists()]
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Appends a whole batch; raises the disk's OSError."""
+        """Appends a whole batch. Raises the disk's OSError."""
         if self._filesystem is not None:
             interval = self._config.index_interval_bytes
             self._indexes.add(self.size_bytes, len(batch), last_offset, max_timestamp, interval)
@@ -72,7 +72,7 @@ class CleanedSegment:
             self._indexes.transaction.append(aborted)
 
     def finish(self, modified_ms: int) -> None:
-        """Brings everything to the disk, dated as the last of the segments it replaces; raises the disk's OSError."""
+        """Fsyncs everything, with the modification time of the last segment it replaces. Raises the disk's OSError."""
         if self._filesystem is None:
             return
         self._write()
@@ -83,7 +83,7 @@ class CleanedSegment:
         self._indexes.sync()
 
     def discard(self) -> None:
-        """Takes its files away."""
+        """Deletes its files."""
         if self._filesystem is not None:
             self._file.close()
             for path in self.paths:

@@ -1,7 +1,7 @@
-"""Decides which batches of transactions a cleaning may drop: the records of aborted ones at once, a marker when nothing
-that it ended is left.
+"""Decides which batches of transactions a cleaning may drop: records of aborted transactions at once, a marker when no
+batch of its transaction is left.
 
-Told every transactional and control batch in order of offsets (org.apache.kafka.storage.internals.log
+Must see every transactional and control batch in order of offsets (org.apache.kafka.storage.internals.log
 .CleanedTransactionMetadata).
 """
 
@@ -18,17 +18,17 @@ class CleanedTransactions:
     """Owned by one task."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Takes `aborted` by first offset."""
+        """`aborted` is sorted by first offset."""
         self._aborted = aborted
         self._next = 0
         self.kept: list[AbortedTransaction] = []
-        """Those whose markers stay, for the new segment's transaction index."""
+        """The transactions whose markers stay, for the new segment's transaction index."""
         self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # and whether a batch of it was seen
         self._ongoing_committed: set[int] = set()
 
     def may_discard(self, batch: RecordBatch) -> bool:
-        """Says whether nobody needs the batch: one of an aborted transaction, or the marker of one that has no batch
-        left. Raises CorruptRecordError if a control record is none.
+        """Returns whether the batch may go: one of an aborted transaction, or the marker of a transaction without
+        remaining batches. Raises CorruptRecordError for a control record that is not a marker.
         """
         if not batch.is_control and not batch.is_transactional:
             return False

@@ -46,7 +46,7 @@ _NONE: Rows = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class BatchVerdict:
-    """What becomes of a batch. `rows`: the numbers of the records that stay; all, until it is settled otherwise."""
+    """The fate of a batch. `rows`: the numbers of the records that stay, valid once `is_settled`."""
 
     batch: Batch
     count: int = 0
@@ -58,7 +58,7 @@ class BatchVerdict:
     rebuilt: bytes | None = None
     max_timestamp: int = 0
     last_offset: int = 0
-    """What the batch as it is written ends with: of magic 0 and 1 the last record that stays."""
+    """The last offset of the batch as written: in magic 0 and 1 that of the last record that stays."""
 
     def __post_init__(self) -> None:
         self.max_timestamp, self.last_offset = self.batch.max_timestamp, self.batch.last_offset
@@ -66,7 +66,7 @@ class BatchVerdict:
             self.count = self.kept = self.batch.count
 
     def drop(self) -> None:
-        """Keeps no record."""
+        """Drops all records."""
         self.settle(_NONE, needs_horizon=False)
 
     def settle(self, rows: Rows, *, needs_horizon: bool) -> None:
@@ -77,7 +77,7 @@ class BatchVerdict:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Says whether records stay, but not the batch as it is."""
+        """Whether records stay, but the batch must be rebuilt."""
         return self.kept > 0 and (self.kept < self.count or self.needs_horizon)
 
     @property
@@ -85,7 +85,7 @@ class BatchVerdict:
         return self.rebuilt is not None or self.kept < self.count or (self.count == 0 and not self.stays_empty)
 
     def data(self) -> bytes | memoryview | None:
-        """Gives the batch as it is to be written; None if it goes."""
+        """Returns the batch as the cleaner writes it, or None if it is dropped."""
         batch = self.batch
         if self.rebuilt is not None:
             return self.rebuilt
@@ -107,11 +107,11 @@ _NO_HORIZON = -1
 
 @dataclass(slots=True)
 class Cleaner:
-    """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted; segments are
-    read by `reading` then, which takes up the writing of indexes that turn out to be wrong.
+    """Owned by one task; one log at a time. Without a `filesystem` nothing is written, only counted; then segments are
+    read through `reading`, which also takes the writes of indexes that turn out to be wrong.
 
-    `leaves_unchanged`: a segment that would come out as it was is left alone. `on_bytes` is told how many bytes were
-    read or written since the last time, to be shown, held back or broken off.
+    `leaves_unchanged`: a segment that cleaning would not change is left alone. `on_bytes` is called with the number of
+    bytes read or written since the last call; it may show progress, sleep, or raise to stop the cleaning.
     """
 
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
@@ -122,13 +122,12 @@ class Cleaner:
     on_bytes: Callable[[int], None] = lambda _: None
     stats: CleanerStats = field(default_factory=CleanerStats)
     end_offset: int = 0
-    """Up to where the log is clean now; known when `clean` is done."""
+    """The end of the clean part; known when `clean` is done."""
 
     def clean(self, log: LogToClean, now_ms: int) -> Iterator[CleanedSegment]:
-        """The segments that take the places of others, one after the other as they are ready, everything on the disk.
-
-        CorruptRecordError where a batch is not sound; OSError as the disk says. What was written of an unfinished
-        segment stays then, under names that a start takes away.
+        """Yields the segments that replace others, each when it is complete and fsynced. Raises CorruptRecordError for
+        an invalid batch, and the disk's OSError; files of an unfinished segment stay then, under names that the next
+        start deletes.
         """
         self.stats = CleanerStats()
         cleaning = _Cleaning(log, self, now_ms)
@@ -138,7 +137,7 @@ class Cleaner:
 
 
 class _Cleaning:
-    """One log, once; owned by one task."""
+    """One cleaning of one log; owned by one task."""
 
     def __init__(self, log: LogToClean, cleaner: Cleaner, now_ms: int) -> None:
         self._log = log
@@ -167,17 +166,17 @@ class _Cleaning:
             self.map.advance(log.end_offset_of(numbers[-1]) - 1)
 
     def _put_joined(self, numbers: Sequence[int], transactions: CleanedTransactions) -> bool:
-        """Puts the segments into the map at once; False, and there is none of them in it, where that can't be done."""
+        """Puts the segments into the map together; returns False, with none of them in it, if that can't be done."""
         headers = self._reader.join(numbers)
         if headers is None or len(self.map) + int(headers.field("count").sum()) > self.map.capacity:
             return False
         try:
             return self._put(headers, transactions)
-        except CorruptRecordError:  # which is met again in its own file
+        except CorruptRecordError:  # found again when the segment is read by itself
             return False
 
     def _put_segment(self, number: int, transactions: CleanedTransactions) -> bool:
-        """False where the map is full."""
+        """Returns False if the map is full."""
         with self._reader.open(number) as segment:
             found = segment.translate_offset(self._log.first_dirty_offset)
             for group in self._reader.groups(segment, found[0]) if found else ():
@@ -188,7 +187,7 @@ class _Cleaning:
         return True
 
     def _put(self, batches: Group, transactions: CleanedTransactions) -> bool:
-        """False where the map is full."""
+        """Returns False if the map is full."""
         data: Sequence[Batch] = batches
         if isinstance(batches, BatchHeaders):
             batches.ensure_valid()
@@ -206,7 +205,7 @@ class _Cleaning:
         except CorruptRecordError as error:
             if len(data) == 1:
                 raise _undecodable(data[0], error) from None
-            return all(self._put_records([batch]) for batch in data)  # they may be too large together only
+            return all(self._put_records([batch]) for batch in data)  # they may be too large only together
         self._stats.map_records += len(keys.offsets)
         is_dirty = keys.offsets >= self._log.first_dirty_offset
         rows = np.flatnonzero((keys.key_lengths >= 0) & is_dirty)
@@ -225,7 +224,7 @@ class _Cleaning:
             cleaned = self._clean_group(group)
             if cleaned is not None:
                 yield cleaned
-        # by offsets alone they can't be told from those whose key came again
+        # dirty records without a key were counted as superseded
         self._stats.superseded -= self._dirty_without_key
         self._stats.without_key += self._dirty_without_key
 
@@ -264,7 +263,7 @@ class _Cleaning:
         return is_changed
 
     def _keeps_legacy_tombstones(self, number: int) -> bool:
-        """Magic 0 and 1 have no horizon: the time counts from when the last clean segment was written."""
+        """Magic 0 and 1 have no delete horizon: the time counts from the last write to the last clean segment."""
         segments, first_dirty = self._log.segments, self._log.first_dirty_offset
         clean = bisect_left(segments, first_dirty, key=lambda segment: segment.base_offset)
         if not clean:
@@ -273,7 +272,7 @@ class _Cleaning:
         return segments[number].modified_ms > last_written_ms - self._log.config.delete_retention_ms
 
     def _copy(self, batches: Group, out: CleanedSegment, *, keeps_legacy_tombstones: bool) -> bool:
-        """Copies what stays; whether that is less, or else, than what there was."""
+        """Copies the records that stay; returns whether anything was dropped or changed."""
         if isinstance(batches, BatchHeaders) and self._are_dirty(batches):
             return self._copy_dirty(batches, out)
         verdicts = [self._judge(batch) for batch in batches]
@@ -292,7 +291,7 @@ class _Cleaning:
         return is_changed
 
     def _are_dirty(self, headers: BatchHeaders) -> bool:
-        """Says what `_is_dirty` says, of all of them."""
+        """Returns whether `_is_dirty` holds for all these batches."""
         return bool(
             headers.field("base_offset")[0] >= self._log.first_dirty_offset
             and headers.next_offsets()[-1] <= self.map.latest_offset + 1
@@ -300,7 +299,7 @@ class _Cleaning:
         )
 
     def _copy_dirty(self, headers: BatchHeaders, out: CleanedSegment) -> bool:
-        """As `_copy`, for what the offsets in the map alone decide, all batches at once."""
+        """As `_copy`, for batches for which the map's offsets alone decide, all at once."""
         offsets, counts, bases = self._latest.offsets, headers.field("count"), headers.field("base_offset")
         next_offsets = headers.next_offsets()
         starts, stops = np.searchsorted(offsets, bases), np.searchsorted(offsets, next_offsets)
@@ -330,7 +329,7 @@ class _Cleaning:
         return bool((is_rebuilt | (kept == 0)).any())
 
     def _rebuild_dirty(self, headers: BatchHeaders, starts: Rows, kept: Rows) -> Iterator[Rebuilt]:
-        """`starts` and `kept`: where the offsets that stay begin in the map's, and how many they are, per batch."""
+        """`starts` and `kept`, per batch: where its offsets begin in the map's sorted offsets, and how many stay."""
         if not len(headers):
             return iter(())
         places = locate_records(headers)
@@ -342,7 +341,7 @@ class _Cleaning:
         return rebuild_batches(places, rows, np.where(has_tombstone, self._new_horizon, _NO_HORIZON))
 
     def _stay_empty(self, headers: BatchHeaders, next_offsets: Rows) -> npt.NDArray[np.bool_]:
-        """Which batches stay though they keep no record."""
+        """Returns which batches stay if they keep no record."""
         stays: npt.NDArray[np.bool_] = next_offsets == self._log.first_uncleanable_offset
         for number in np.flatnonzero(headers.field("producer_id") >= 0).tolist():
             last = self._log.producers.get(int(headers.rows["producer_id"][number]))
@@ -354,7 +353,7 @@ class _Cleaning:
         return self._now_ms + self._log.config.delete_retention_ms
 
     def _judge(self, batch: Batch) -> BatchVerdict:
-        """As far as the header tells."""
+        """Decides as far as the header allows."""
         batch.ensure_valid()
         verdict = BatchVerdict(batch)
         if not isinstance(batch, RecordBatch):
@@ -389,7 +388,7 @@ class _Cleaning:
     # --- the records
 
     def _open_batches(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
-        """Settles what headers don't tell, and opens what is made again."""
+        """Settles the verdicts that headers leave open, and rebuilds batches."""
         self._settle_dirty([v for v in verdicts if not v.is_settled and self._is_dirty(v.batch)])
         unsettled = [v for v in verdicts if not v.is_settled]
         if unsettled:
@@ -397,7 +396,7 @@ class _Cleaning:
         self._rebuild([v for v in verdicts if isinstance(v.batch, RecordBatch) and v.is_rebuilt])
 
     def _is_dirty(self, batch: Batch) -> bool:
-        """Whether the batch lies in what the map was made of, and its records' numbers are their offsets."""
+        """Whether the map covers the batch, and the records' offsets have no gaps."""
         return (
             isinstance(batch, RecordBatch)
             and batch.base_offset >= self._log.first_dirty_offset
@@ -407,7 +406,7 @@ class _Cleaning:
         )
 
     def _settle_dirty(self, verdicts: Sequence[BatchVerdict]) -> None:
-        """By the offsets in the map alone."""
+        """Decides by the offsets in the map alone."""
         offsets = self._latest.offsets
         bases = np.fromiter((v.batch.base_offset for v in verdicts), np.int64, len(verdicts))
         ends = np.fromiter((v.batch.next_offset for v in verdicts), np.int64, len(verdicts))
@@ -420,7 +419,7 @@ class _Cleaning:
             self._stats.superseded += verdict.count - verdict.kept
 
     def _settle_by_keys(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
-        """By each record's key."""
+        """Decides by each record's key."""
         batches = [v.batch for v in verdicts]
         try:
             keys = decode_keys(batches)
@@ -450,7 +449,7 @@ class _Cleaning:
     def _judge_records(
         self, keys: RecordKeys, batches: Sequence[Batch], *, keeps_legacy_tombstones: bool
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Which records stay, which are tombstones, and which of those have been there for long enough."""
+        """Returns which records stay, which are tombstones, and which tombstones are past their horizon."""
         has_key = keys.key_lengths >= 0
         is_tombstone = keys.is_tombstone
         is_beyond_map = keys.offsets > self.map.latest_offset
@@ -470,7 +469,7 @@ class _Cleaning:
         return is_beyond_map | (is_latest & ~is_past), is_tombstone, is_past
 
     def _uncount(self, keys: RecordKeys, row: int, *, is_past: bool) -> None:
-        """Takes back that a record goes."""
+        """Uncounts a dropped record."""
         if keys.key_lengths[row] < 0:
             self._stats.without_key -= 1
         elif is_past:

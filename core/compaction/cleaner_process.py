@@ -42,7 +42,7 @@ class CleanerSettings:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReady:
-    """A cleaned segment, its files named `.swap`, waits to take the place of others."""
+    """A cleaned segment, its files named `.swap`, that is ready to replace others."""
 
     base_offset: int
     replaced: tuple[int, ...]
@@ -55,24 +55,24 @@ class LogCleaned:
 
 
 class CleanerProcess:
-    """The parent's side. Its methods wait, and may be called from any thread, by one at a time; `close` by another
-    meanwhile.
+    """The parent's side. Its methods block, and may be called from any thread, one at a time; `close` also while
+    another one runs.
     """
 
     def __init__(self, inherited: Callable[[], Sequence[int]] = tuple) -> None:
-        """`inherited` gives the descriptors that the child is to hold: the lock of the directory it works in."""
+        """`inherited` returns the descriptors that the child keeps open: the lock of the data directory."""
         self._inherited = inherited
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self.is_closed = False
-        """Once it is, it stays so."""
+        """Once True, it stays True."""
 
     def begin(self, log: LogToClean, now_ms: int, settings: CleanerSettings) -> SegmentReady | LogCleaned:
-        """Raises CorruptRecordError if the log is not sound, PlogError if the disk refuses or the process dies."""
+        """Raises CorruptRecordError if the log is damaged, PlogError if the disk refuses or the process dies."""
         return self._ask({"log": format_log(log), "now_ms": now_ms, "settings": asdict(settings)})
 
     def go_on(self) -> SegmentReady | LogCleaned:
-        """Goes on: the segment that was ready has its place. Raises what `begin` raises."""
+        """Continues after the ready segment was swapped in. Raises what `begin` raises."""
         return self._ask({})
 
     def _ask(self, message: dict[str, Any]) -> SegmentReady | LogCleaned:
@@ -89,13 +89,13 @@ class CleanerProcess:
         except (OSError, ValueError):  # closed
             line = b""
         if not line:
-            ended = _how_it_ended(process.wait())  # its pipes are closed: it ends, or `close` has ended it
+            ended = _how_it_ended(process.wait())  # its pipes are closed: it exits, or `close` has killed it
             self.close()
             raise PlogError(f"the cleaner's process ended before its work did{ended}")
         return _parse_answer(json.loads(line))
 
     def close(self) -> None:
-        """Ends the process; the next cleaning throws away what it had not finished, or the next start does."""
+        """Kills the process; the next cleaning or the next start deletes its unfinished files."""
         with self._starting:
             self.is_closed = True
             process, self._process = self._process, None
@@ -109,7 +109,7 @@ class CleanerProcess:
 
 
 def _how_it_ended(status: int) -> str:
-    """Names the signal, if one did it."""
+    """Names the signal that ended the process, if one did."""
     if status >= 0:
         return ""
     name = signal.Signals(-status).name
@@ -117,7 +117,7 @@ def _how_it_ended(status: int) -> str:
 
 
 def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
-    """Starts it with the parent's own modules, whatever lies in the working directory."""
+    """Starts the child with the parent's own modules, not those of the working directory."""
     code = (
         "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
         f"from {__package__}.cleaner_worker import main; main()"
@@ -141,7 +141,7 @@ def _parse_answer(answer: dict[str, Any]) -> SegmentReady | LogCleaned:
 
 
 def format_log(log: LogToClean) -> dict[str, Any]:
-    """Writes it as it goes to the child."""
+    """Returns the JSON fields for the child."""
     config = {name: getattr(log.config, name) for name in LogConfig.__dataclass_fields__}
     return {
         "directory": str(log.directory.absolute()),
@@ -156,7 +156,7 @@ def format_log(log: LogToClean) -> dict[str, Any]:
 
 
 def parse_log(fields: dict[str, Any]) -> LogToClean:
-    """Reads what `format_log` made."""
+    """Reads the fields of `format_log`."""
     lists = {name: frozenset(value) for name, value in fields["config"].items() if isinstance(value, list)}
     config: dict[str, Any] = fields["config"] | lists
     return LogToClean(

@@ -1,7 +1,7 @@
-"""Reads the batches of a log that is cleaned: a few megabytes at a time, as columns if all of them are plain.
+"""Reads the batches of a log for its cleaning: a few megabytes at a time, as columns if all of them are plain.
 
-Small segments are joined: a step over a few batches costs as much as one over many. What can't be worked on so, as it
-is damaged, compressed, of a transaction or of an old magic, is read segment by segment and batch by batch.
+Small segments are joined: a step over a few batches costs as much as one over many. Batches that are damaged,
+compressed, transactional or of an old magic are read segment by segment, batch by batch.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from core.records.record_batch import (
 )
 
 READ_BYTES = 4 * 1024 * 1024
-"""How much is read, and decoded, at a time: enough that a step over all of it is worth its overhead."""
+"""How many bytes are read and decoded at a time: enough to be worth a step's overhead."""
 
 Group = BatchHeaders | list[Batch]
-"""Batches that are worked on together: as columns if all of them are plain."""
+"""Batches that are processed together: as columns if all of them are plain."""
 
 _NOT_PLAIN = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
 
 
 class CleanerReader:
-    """Owned by one task. `on_bytes` is called with how many bytes were read since the last time."""
+    """Owned by one task. `on_bytes` is called with the number of bytes read since the last call."""
 
     def __init__(self, log: LogToClean, filesystem: FileSystem, on_bytes: Callable[[int], None]) -> None:
         self._log = log
@@ -47,7 +47,7 @@ class CleanerReader:
         self._on_bytes = on_bytes
 
     def runs(self, numbers: Iterable[int]) -> Iterator[list[int]]:
-        """Puts the numbers of small segments together that are worked on at once."""
+        """Yields the numbers of small segments that are processed together."""
         run, size_bytes = list[int](), 0
         for number in numbers:
             own_bytes = self._log.segments[number].size_bytes
@@ -60,8 +60,8 @@ class CleanerReader:
             yield run
 
     def join(self, numbers: Sequence[int]) -> BatchHeaders | None:
-        """Reads several small segments as if they were one. Gives None for one alone, and if something in them must be
-        looked at in its own file.
+        """Reads several small segments as one. Returns None for a single segment, and if a batch must be read from its
+        own file.
         """
         if len(numbers) < 2:
             return None
@@ -95,7 +95,7 @@ class CleanerReader:
 
     @contextlib.contextmanager
     def open(self, number: int) -> Iterator[LogSegment]:
-        """Opens a segment for `groups`. A CorruptRecordError raised meanwhile says which file it is about."""
+        """Opens a segment for `groups`; adds its path to a CorruptRecordError raised meanwhile."""
         log = self._log
         base_offset = log.segments[number].base_offset
         segment = LogSegment(
@@ -109,8 +109,8 @@ class CleanerReader:
             segment.records.close()
 
     def groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
-        """Batches from a position on, those together that were read together. Raises CorruptRecordError if offsets do
-        not rise: they are in no checksum.
+        """Yields batches from a position on, grouped as they were read. Raises CorruptRecordError if offsets do not
+        rise: no checksum covers them.
         """
         next_offset = segment.base_offset
         for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
@@ -128,8 +128,8 @@ class CleanerReader:
 
 
 def _plain_headers(data: bytes, starts: Rows, position: int = 0) -> BatchHeaders | None:
-    """Gives the headers of batches of magic 2 that hold records, uncompressed, of which nothing but the keys decides
-    what stays; None if there are none, or others among them. A message of an older magic may be shorter than a header.
+    """Returns the headers of uncompressed batches of magic 2 with records whose keys alone decide what stays; None if
+    there are no batches, or others among them. (A message of an older magic may be shorter than a header.)
     """
     if not len(starts) or (np.frombuffer(data, np.uint8)[starts + MAGIC_POSITION] != CURRENT_MAGIC).any():
         return None
@@ -139,15 +139,15 @@ def _plain_headers(data: bytes, starts: Rows, position: int = 0) -> BatchHeaders
 
 
 def _are_rising(headers: BatchHeaders, bases: Rows) -> bool:
-    """Whether no batch begins before the one in front of it ends, or before its segment, whose base is in `bases`."""
+    """Whether no batch begins before the previous one ends, or before its segment's base offset, in `bases`."""
     is_same_segment = np.concatenate(([False], bases[1:] == bases[:-1]))
     previous_ends = np.concatenate(([0], headers.next_offsets()[:-1]))
     return not (headers.field("base_offset") < np.where(is_same_segment, previous_ends, bases)).any()
 
 
 def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
-    """Gives the offset after the last. Raises CorruptRecordError for the first batch that begins before the one in
-    front of it ends.
+    """Returns the offset after the last. Raises CorruptRecordError for the first batch that begins before the previous
+    one ends.
     """
     ends = headers.next_offsets()
     if (headers.field("base_offset") < np.concatenate(([next_offset], ends[:-1]))).any():

@@ -1,4 +1,4 @@
-"""What a cleaning did."""
+"""The counts of a cleaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Counts of records, and of bytes of log, from the log's start on, the clean part too."""
+    """Counts of records and of bytes, from the log's start on, including the clean part."""
 
     map_records: int = 0
     map_bytes: int = 0
@@ -22,7 +22,7 @@ class CleanerStats:
     without_key: int = 0
 
     def continue_from(self, earlier: CleanerStats) -> None:
-        """Takes in what an earlier round did, whose result this one began with, and went beyond."""
+        """Adds the counts of the previous round, whose result was this round's input."""
         self.records_before += earlier.records_before - earlier.records_after
         self.bytes_before += earlier.bytes_before - earlier.bytes_after
         for name in ("map_records", "map_bytes", "superseded", "tombstones", "aborted", "markers", "without_key"):

@@ -18,14 +18,14 @@ from core.compaction.log_to_clean import LogToClean
 from core.log.segment_swap import begin_swap, drop_swaps
 
 _CREDIT_SECONDS = 1.0
-"""Seconds' worth of what was not used that may be used later."""
+"""Seconds' worth of unused bandwidth that may be used later."""
 
 _NICENESS = 19
-"""How nice it is: whoever produces and consumes goes first."""
+"""The niceness of the process: producers and consumers go first."""
 
 
 def main() -> None:
-    """Works until the standard input ends."""
+    """Cleans logs until standard input ends."""
     os.nice(_NICENESS)
     filesystem = FileSystem()
     for line in sys.stdin:
@@ -65,12 +65,12 @@ def _answer(**fields: object) -> None:
     try:
         sys.stdout.write(json.dumps(fields) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # the parent was killed; nobody wants to hear of it
+    except BrokenPipeError:  # the parent was killed
         os._exit(1)
 
 
 class Throttle:
-    """Sleeps as long as it takes to stay at so many bytes a second; ends the process once its parent is gone."""
+    """Sleeps to keep to a number of bytes per second; ends the process once its parent is gone."""
 
     def __init__(
         self,

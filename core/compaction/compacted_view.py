@@ -1,11 +1,11 @@
-"""A log as compaction would leave it, without compacting it: the last record of each key, without tombstones' keys.
+"""A log as compaction would leave it, without compacting it: the last record of each key, unless that is a tombstone.
 
-The log is read for the offsets of the last records, as digests of keys and offsets only, and then once more for the
-records. If there are more keys than the buffer holds, half of them are put off when it is full, by a bit of their
-digests, then half of those that are left, and so on. Each share that was put off takes one more reading: with the
-default buffer 50 million keys take 17 readings.
+The log is read once for the offsets of the last records (digests of keys and offsets only), and then again for the
+records. If the buffer is full, half of the keys are put off to another reading, by a bit of their digests, then half of
+the rest, and so on. Each share that was put off takes one more reading: with the default buffer 50 million keys take 17
+readings.
 
-`OffsetSet` holds offsets in little memory: page by page, as a column of them or with a bit for each, whatever is less.
+`OffsetSet` holds offsets in little memory: page by page, as a column or as one bit each, the smaller of the two.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from core.records.varint_columns import Int64s
 _PAGE_SHIFT = 20
 _PAGE_OFFSETS = 1 << _PAGE_SHIFT
 _MOST_IN_COLUMN = _PAGE_OFFSETS // 32
-"""A page with more offsets than that takes less as bits: in a column each takes four bytes."""
+"""A page with more offsets is smaller as bits: in a column each offset takes four bytes."""
 
 Places = npt.NDArray[np.uint32]
 Bits = npt.NDArray[np.uint8]
 
 
 class OffsetSet:
-    """Takes four bytes an offset, and never more than one bit for each offset of a page; owned by one task."""
+    """Takes four bytes per offset, and never more than one bit for each offset of a page; owned by one task."""
 
     def __init__(self) -> None:
         self._columns: dict[int, Places] = {}
         self._bits: dict[int, Bits] = {}
 
     def add(self, offsets: Int64s) -> None:
-        """Takes in offsets that rise."""
+        """Adds offsets in rising order."""
         for page, rows in _pages(offsets):
             places = (offsets[rows] & (_PAGE_OFFSETS - 1)).astype(np.uint32)
             held = self._columns.pop(page, None)
@@ -53,7 +53,7 @@ class OffsetSet:
             self._bits[page] = bits | self._bits[page] if page in self._bits else bits
 
     def have(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """Says which of the offsets, which rise, are in the set."""
+        """Returns which of the rising offsets are in the set."""
         found = np.zeros(len(offsets), np.bool_)
         for page, rows in _pages(offsets):
             places = (offsets[rows] & (_PAGE_OFFSETS - 1)).astype(np.uint32)
@@ -67,24 +67,24 @@ class OffsetSet:
 
 
 def _pages(offsets: Int64s) -> Iterator[tuple[int, slice]]:
-    """Gives the pages that the offsets lie in, and which of the offsets lie in each."""
+    """Yields each page that holds some of the offsets, and the slice of those offsets."""
     start = 0
     while start < len(offsets):
         page = int(offsets[start]) >> _PAGE_SHIFT
-        last = (page << _PAGE_SHIFT) + _PAGE_OFFSETS - 1  # the next page's first may be no int64
+        last = (page << _PAGE_SHIFT) + _PAGE_OFFSETS - 1  # the next page's first may not fit into int64
         stop = int(np.searchsorted(offsets, last, side="right"))
         yield page, slice(start, stop)
         start = stop
 
 
 BUFFER_BYTES = 128 * 1024 * 1024
-"""Kafka's `log.cleaner.dedupe.buffer.size`: 3.7 million keys a reading."""
+"""Kafka's `log.cleaner.dedupe.buffer.size`: 3.7 million keys per reading."""
 
 Read = Callable[[], Iterable[RecordColumns]]
 
 
 class _Share(NamedTuple):
-    """The keys whose digests end in these bits; with no bits it is all of them."""
+    """The keys whose digests end in these bits; with no bits, all keys."""
 
     bits: int
     ending: int
@@ -99,8 +99,8 @@ class _Share(NamedTuple):
 
 
 class CompactedView:
-    """Finds the last record of each key of one partition; owned by one task. `without_key` counts the records that
-    compaction would not keep, `readings` how often the log was read.
+    """Finds the last record of each key of one partition; owned by one task. `without_key` counts records without a
+    key, which compaction drops; `readings` counts how often the log was read.
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -109,7 +109,7 @@ class CompactedView:
         self._buffer_bytes = buffer_bytes
 
     def read(self, read: Read) -> Iterator[RecordColumns]:
-        """Gives them; `read` gives the partition's records, in order of offsets, each time that it is called."""
+        """Yields the last records. Each call of `read` must yield the partition's records in order of offsets."""
         latest = self._find_latest(read)
         self.readings += 1
         for columns in read():

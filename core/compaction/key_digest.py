@@ -1,10 +1,10 @@
-"""16-byte digests of keys, many at once: the offset map knows a key by its digest.
+"""16-byte digests of keys, many at once: the offset map stores digests instead of keys.
 
 A key is read as 32-bit characters c1, c2 .. (the last one padded with zeros), its length and one more as c0: the empty
 key has a digest like any other. Four hashes of the multilinear family, each the upper half of `a0*c0 + a1*c1 + ..`
-modulo 2**64, make a digest. The coefficients are drawn at random for every map: any two keys, whoever chose them, have
-one digest with a probability of 2**-127 (Lemire and Kaser, "Strongly universal string hashing is fast", theorem 3.1).
-Kafka's map takes MD5, which can be led astray.
+modulo 2**64, make a digest. The coefficients are drawn at random for every map: any two keys, even chosen by an
+attacker, have the same digest with a probability of 2**-127 (Lemire and Kaser, "Strongly universal string hashing is
+fast", theorem 3.1). Kafka's map uses MD5, which has known collisions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.records.varint_columns import Bytes8, Int64s
 Uint64s = npt.NDArray[np.uint64]
 
 _LONGEST = 256
-"""Longer keys are digested one by one, by a keyed BLAKE2b: they cost that much anyhow."""
+"""Longer keys are digested one by one, by a keyed BLAKE2b."""
 
 _HASHES = 4
 _MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
@@ -34,7 +34,7 @@ _FACTORS = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 
 
 class Digests(NamedTuple):
-    """The two halves of each digest; `high` is never 0, which costs it its last bit."""
+    """The two halves of each digest; `high` is never 0, because its last bit is always set."""
 
     high: Uint64s
     low: Uint64s
@@ -44,7 +44,7 @@ class Digests(NamedTuple):
 
 
 class KeyDigest:
-    """A function drawn at random; immutable."""
+    """A hash function drawn at random; immutable."""
 
     def __init__(self) -> None:
         words = secrets.token_bytes(8 * _HASHES * (1 + _LONGEST // 4))
@@ -52,7 +52,7 @@ class KeyDigest:
         self._secret = secrets.token_bytes(32)
 
     def digest(self, buffer: bytes, positions: Int64s, lengths: Int64s) -> Digests:
-        """Digests the keys at `positions`, of `lengths` bytes; the buffer goes on for 4 bytes after the last."""
+        """Digests the keys at `positions`, of `lengths` bytes; the buffer must have 4 more bytes after the last key."""
         if not len(positions):
             return Digests(np.empty(0, np.uint64), np.empty(0, np.uint64))
         longest = int(lengths.max())
@@ -97,8 +97,8 @@ class KeyDigest:
 
 
 def _mixed(values: Uint64s) -> Uint64s:
-    """Spreads values over all their bits, each to another one: keys that count on from each other have sums that do, so
-    that some bits of them are the same in many. (The finalizer of MurmurHash3.)
+    """Spreads values over all their bits, one to one: the sums of consecutive keys are consecutive, too, so that many
+    would share some bits. (The finalizer of MurmurHash3.)
     """
     for factor in _FACTORS:
         values ^= values >> _SHIFT

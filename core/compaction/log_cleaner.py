@@ -1,11 +1,11 @@
-"""The broker's cleaner: picks the log that needs it most, has it cleaned in another process, and swaps the segments in.
+"""The broker's cleaner: picks the dirtiest log, has another process clean it, and swaps the new segments in.
 
     step -> the log with the largest cleanable ratio -> process: map, copy, `.cleaned`, `.swap`
          -> the broker's task: the new segment takes its place -> background: cleaner checkpoint, names made last
          -> process: the next one
 
-A log that can't be cleaned, being damaged, is marked uncleanable until the broker's next start, with the reason, so
-that the others are. If the disk refuses, or the process dies, the log is tried again later.
+A damaged log is marked uncleanable until the broker's next start, with the reason, and the cleaner goes on to other
+logs. If the disk refuses, or the process dies, the log is tried again later.
 
 Source: org.apache.kafka.storage.internals.log.LogCleaner, LogCleanerManager.
 """
@@ -32,7 +32,7 @@ _log = logging.getLogger("plog.cleaner")
 
 
 class LogCleaner:
-    """Owned by the broker's task, but for what it hands to `run`, which may do several pieces of work at once."""
+    """Owned by the broker's task, except for the functions passed to `run`, which may run several at once."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class LogCleaner:
         """When it looked last, by the monotonic clock."""
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
-        """Says whether its sealed segments must stay as they are, but for what the cleaner does."""
+        """Returns whether only the cleaner may change the log's sealed segments now."""
         return partition in self._cleanings
 
     def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:
-        """Begins to clean what needs it, at most `threads` logs at once. To be called now and then, and by `on_idle`: a
-        cleaning has ended then.
+        """Starts to clean the dirtiest logs, at most `threads` at once. Call it regularly, and from `on_idle`, after a
+        cleaning ended.
         """
         if self._is_looking or self._is_closed:
             return
@@ -136,7 +136,7 @@ class LogCleaner:
         self._ask(cleaning, lambda: process.begin(to_clean, now_ms, settings))
 
     def _ask(self, cleaning: _Cleaning, ask: Callable[[], SegmentReady | LogCleaned]) -> None:
-        """Has the process work on, in the background, and does what it says then."""
+        """Lets the process work on, in the background, and handles its answer."""
 
         def work() -> None:
             try:
@@ -150,7 +150,7 @@ class LogCleaner:
 
     def _on_answer(self, cleaning: _Cleaning) -> None:
         log, answer = cleaning.log, cleaning.answer
-        is_served = self._log_manager.logs.get(log.partition) is log  # else it is deleted, or offline
+        is_served = self._log_manager.logs.get(log.partition) is log  # else the partition is deleted, or offline
         if cleaning.is_broken_off or not is_served or self._is_closed:
             self._end(cleaning, keeps_process=False)
         elif isinstance(answer, SegmentReady):
@@ -178,22 +178,22 @@ class LogCleaner:
         write_checkpoint = self._checkpoint_swapped(log, ready)
 
         def ask() -> SegmentReady | LogCleaned:
-            """Asks; first comes the checkpoint: until it knows the segment, its `.swap` shows who took the records."""
+            """Writes the checkpoint before the rename: until then `.swap` shows that the cleaner dropped records."""
             if cleaning.process.is_closed:
                 raise PlogError("broken off")
             try:
                 write_checkpoint()
                 settle_swap(log.directory, ready.base_offset, self._filesystem)
             except OSError:
-                cleaning.process.close()  # it would take the next log for its go-ahead
+                cleaning.process.close()  # it would take the next log's message for its go-ahead
                 raise
             return cleaning.process.go_on()
 
         self._ask(cleaning, ask)
 
     def _checkpoint_swapped(self, log: PartitionLog, ready: SegmentReady) -> Callable[[], None]:
-        """Gives what writes the checkpoint: of each key that is left below the segment's end there is one record, so it
-        is clean up to there, and a cleaning that does not come to its end is known.
+        """Returns a function that writes the checkpoint: below the segment's end each key has one record left, so the
+        log is clean up to there even if the cleaning does not finish.
         """
         end_offset = next(s.base_offset for s in log.segments if s.base_offset > ready.replaced[-1])
         writes: list[Callable[[], None]] = []
@@ -238,8 +238,8 @@ class LogCleaner:
         _log.error("%s could not be cleaned: %s", log.partition, reason)
 
     def break_off(self, log: PartitionLog, offset: int) -> None:
-        """Ends what is being done to a log that is cut at that offset: what was made of its records must not come in
-        the place of others, now or at the next start. Raises the disk's OSError.
+        """Stops cleaning a log that is cut at that offset: segments made of removed records must not replace others,
+        now or at the next start. Raises the disk's OSError.
         """
         partition = log.partition
         cleaning = self._cleanings.get(partition)
@@ -258,8 +258,8 @@ class LogCleaner:
         return sum(logs[partition].size_bytes for partition in self.uncleanable if partition in logs)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forgets a partition that is deleted: what is being done to it ends, and what was wrong with it is not the
-        next one's of that name.
+        """Forgets a deleted partition: its cleaning stops, and its failures do not count for a new partition of that
+        name.
         """
         cleaning = self._cleanings.get(partition)
         if cleaning is not None:
@@ -268,7 +268,7 @@ class LogCleaner:
         self._tried_ms.pop(partition, None)
 
     def close(self) -> None:
-        """Ends for good. Breaks off what is under way; the log's files are in order at every moment."""
+        """Stops for good, and breaks off cleanings; the log's files are consistent at every moment."""
         self._is_closed = True
         for cleaning in self._cleanings.values():
             cleaning.process.close()
@@ -279,7 +279,7 @@ class LogCleaner:
         self._idle.clear()
 
     def _clear_away(self, partition: TopicPartition) -> None:
-        """Removes what a cleaning left that did not come to its end; the next start does it if the disk refuses."""
+        """Removes the files of an unfinished cleaning; the next start does it if the disk refuses."""
         log, clean_offset = self._log_manager.logs.get(partition), self._checkpoints.clean_offsets.get(partition)
         with contextlib.suppress(OSError):
             if clean_offset is not None:
@@ -289,8 +289,8 @@ class LogCleaner:
 
 
 class _Cleaning:
-    """The cleaning of one log. `answer`: the process's last, or what came between. `is_broken_off`: nothing of that
-    counts any more.
+    """The cleaning of one log. `answer`: the process's last answer, or an error instead. `is_broken_off`: its answers
+    no longer count.
     """
 
     def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:

@@ -1,10 +1,10 @@
-"""Which part of a log can be cleaned, and whether it should be: Kafka's rules.
+"""Kafka's rules: which part of a log can be cleaned, and whether it should be.
 
         log start          first dirty          first uncleanable      active segment
             |--- clean ---------|--- cleanable dirty ---|--- not yet ----------|-------
 
-Clean is what an earlier cleaning went through: up to the cleaner checkpoint's offset. Uncleanable are the active
-segment, what lies at or above the last stable offset, and segments with records younger than `min.compaction.lag.ms`.
+The clean part ends at the cleaner checkpoint's offset, where earlier cleanings ended. Uncleanable are the active
+segment, segments that reach the last stable offset, and segments with records younger than `min.compaction.lag.ms`.
 A log is worth cleaning once the dirty part is more than `min.cleanable.dirty.ratio` of the bytes that can be cleaned,
 or its first dirty segment is older than `max.compaction.lag.ms`.
 
@@ -30,7 +30,7 @@ from core.log.partition_log import PartitionLog
 
 
 class Bound(Enum):
-    """Why the log can't be cleaned from an offset on."""
+    """Why cleaning stops at an offset."""
 
     ACTIVE_SEGMENT = "active segment"
     LAST_STABLE_OFFSET = "above the last stable offset"
@@ -38,7 +38,7 @@ class Bound(Enum):
 
 
 class SegmentToClean(NamedTuple):
-    """A segment: its sizes in bytes; when its file was last written to, ms."""
+    """A segment: its sizes in bytes; when its file was last written, in ms."""
 
     base_offset: int
     size_bytes: int
@@ -47,7 +47,7 @@ class SegmentToClean(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """What is to be kept of an active producer: the batch with its last data, or without data (-1) its last marker."""
+    """Must be kept for an active producer: the batch with its last data, or without data (-1) its last marker."""
 
     last_data_offset: int
     producer_epoch: int
@@ -55,8 +55,8 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanablePart:
-    """Offsets, and bytes of whole segments: the one that the first dirty offset lies in counts as dirty. `bound` says
-    why the part ends where it does, `is_overdue` whether it waited for longer than `max.compaction.lag.ms`.
+    """Offsets, and bytes of whole segments: the segment that holds the first dirty offset counts as dirty. `bound` says
+    why the part ends there, `is_overdue` whether it waited for longer than `max.compaction.lag.ms`.
     """
 
     first_dirty_offset: int
@@ -79,9 +79,8 @@ class CleanablePart:
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """Everything that cleaning needs to know; immutable. `segments`: those below `first_uncleanable_offset`, in order.
-
-    `aborted`: the transactions of the whole log that were aborted, in order of their first offsets.
+    """A cleaning's input; immutable. `segments`: those below `first_uncleanable_offset`, in order. `aborted`: the
+    aborted transactions of the whole log, in order of their first offsets.
     """
 
     directory: Path
@@ -95,21 +94,21 @@ class LogToClean:
 
     @property
     def first_dirty_segment(self) -> int:
-        """Gives its number among `segments`; their number if none is dirty."""
+        """The number of the first dirty one of `segments`; their count if none is dirty."""
         for number, segment in enumerate(self.segments):
             if self.end_offset_of(number) > self.first_dirty_offset or segment.base_offset >= self.first_dirty_offset:
                 return number
         return len(self.segments)
 
     def end_offset_of(self, number: int) -> int:
-        """Gives the offset at which the segment of that number ends."""
+        """Returns the end offset of the segment with that number."""
         following = number + 1
         return self.segments[following].base_offset if following < len(self.segments) else self.first_uncleanable_offset
 
 
 def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) -> CleanablePart:
-    """Finds it; `checkpoint` is where the log's last cleaning ended, None if there was none; one that can't be is
-    passed over. Raises CorruptRecordError if the log's headers can't be read.
+    """`checkpoint` is where the log's last cleaning ended, or None; an offset outside the log is ignored. Raises
+    CorruptRecordError if the log's headers can't be read.
     """
     dirty = log.log_start_offset
     if checkpoint is not None and log.log_start_offset <= checkpoint <= log.log_end_offset:
@@ -127,7 +126,7 @@ def find_cleanable_part(log: PartitionLog, checkpoint: int | None, now_ms: int) 
 
 
 def log_to_clean(log: PartitionLog, part: CleanablePart) -> LogToClean:
-    """Makes it; raises CorruptRecordError if that part of the log has damage: cleaning would drop it for good."""
+    """Raises CorruptRecordError if that part of the log is damaged: cleaning would drop the damaged bytes for good."""
     segments = [s for s in log.segments if s.base_offset < part.first_uncleanable_offset]
     for segment in segments:
         if segment.gaps:
@@ -163,7 +162,7 @@ def _first_uncleanable_offset(log: PartitionLog, first_dirty: int, now_ms: int) 
 
 
 def _sealed_from(log: PartitionLog, offset: int) -> list[LogSegment]:
-    """Gives segments that take no appends, from the one that holds the offset on."""
+    """Returns the sealed segments, from the one that holds the offset on."""
     active = log.segments.active
     return [s for s in log.segments.from_offset(offset) if s is not active] if offset < active.base_offset else []
 
@@ -177,7 +176,7 @@ def _is_overdue(log: PartitionLog, first_dirty: int, now_ms: int) -> bool:
 
 
 def _first_timestamp(segment: LogSegment) -> int:
-    """Reads that of its first batch; 0 if there is none."""
+    """Returns the first batch's largest timestamp; 0 if the segment is empty, or the header can't be read."""
     if not segment.size_bytes:
         return 0
     try:
@@ -196,7 +195,7 @@ def _describe(segment: LogSegment) -> SegmentToClean:
 
 
 def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Gives numbers of segments that fit into one, by their sizes before the cleaning."""
+    """Yields the numbers of segments that fit into one, by their sizes before cleaning."""
     config = log.config
     group: list[int] = []
     sizes: list[int] = []
@@ -214,6 +213,6 @@ def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]
 
 
 def _is_in_reach(log: LogToClean, first: int, number: int) -> bool:
-    """Says whether the segment's offsets can be written relative to the first one's."""
+    """Returns whether the segment's offsets can be written relative to the first one's."""
     last_offset = log.end_offset_of(number) - 1
     return not log.segments[number].size_bytes or last_offset - log.segments[first].base_offset <= MAX_RELATIVE_OFFSET

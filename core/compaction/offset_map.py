@@ -1,12 +1,12 @@
-"""Digest of a key -> the last offset that has it: what the cleaner knows of the dirty part of a log.
+"""Digest of a key -> the last offset with that key: the cleaner's map of the dirty part of a log.
 
 An open-addressing table of three columns; a slot takes 24 bytes, and 8 more are set aside for the sorted offsets that
-`latest` gives:
+`latest` returns:
 
-    high, low   uint64   the two halves of the key's digest; high is 0 if the slot is free, and never else
+    high, low   uint64   the two halves of the key's digest; high is 0 only if the slot is free
     entry       uint64   2 * offset, and 1 more if the record there is a tombstone
 
-The table grows with its keys, up to the memory it is given. Many keys are put or looked up by one call: each round of
+The table grows with its keys, up to a memory limit. One call puts or looks up many keys: each round of
 probing is a few operations on whole columns. Kafka's takes one key at a time
 (org.apache.kafka.storage.internals.log.SkimpyOffsetMap).
 """
@@ -24,7 +24,7 @@ from core.records.varint_columns import Int64s
 
 BYTES_PER_SLOT = 32
 NO_LIMIT_BYTES = 1 << 36
-"""Enough for a table that may grow with its keys: 2 billion slots."""
+"""A limit that no table reaches: 2 billion slots."""
 
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
@@ -33,17 +33,17 @@ _GROWTH = 4
 _GROWS_AT = 0.5
 _MOVED_SLOTS = 1 << 15
 _MOST_STRIDES = 64
-"""So often a key is looked for by its own stride, which may go by few slots, or none; then slot by slot."""
+"""A key is probed this often by its own stride, which may visit few slots or one; then slot by slot."""
 
 
 class LatestOffsets(NamedTuple):
-    """The last offset of every key, in order; and which of those, by number, are of tombstones."""
+    """The last offset of every key, in order; and the positions of tombstones among them."""
 
     offsets: Int64s
     tombstones: npt.NDArray[np.int32]
 
     def have_tombstone(self, starts: Int64s, stops: Int64s) -> npt.NDArray[np.bool_]:
-        """Says whether there is a tombstone among the offsets of each range of numbers [start, stop)."""
+        """Returns, for each range of positions [start, stop), whether it holds a tombstone."""
         found: npt.NDArray[np.bool_] = np.searchsorted(self.tombstones, starts) < np.searchsorted(
             self.tombstones, stops
         )
@@ -51,7 +51,7 @@ class LatestOffsets(NamedTuple):
 
 
 class OffsetMap:
-    """Owned by one task. `latest_offset`: up to there the log is in the map; -1 while nothing is."""
+    """Owned by one task. The map covers the log up to `latest_offset`, -1 at first."""
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
         self.capacity = max(int(memory_bytes // BYTES_PER_SLOT * load_factor), 1)
@@ -75,7 +75,7 @@ class OffsetMap:
         return self._size >= self.capacity
 
     def put(self, digests: Digests, offsets: Int64s, is_tombstone: npt.NDArray[np.bool_]) -> int:
-        """Takes keys in, their offsets rising; how many it took before it was full: others are not in the map."""
+        """Adds keys with rising offsets; returns how many fit. The others are not in the map, which is full."""
         entries = (offsets.astype(np.uint64) << _ONE) + is_tombstone
         taken = 0
         while taken < len(offsets) and not self.is_full:
@@ -96,14 +96,14 @@ class OffsetMap:
             self._put(Digests(columns[0].take(rows), columns[1].take(rows)), columns[2].take(rows))
 
     def keep_only(self, is_kept: Callable[[Digests], npt.NDArray[np.bool_]]) -> None:
-        """Forgets the keys that are not to be kept."""
+        """Removes all other keys."""
         kept = []
         slots = int(self._slots)
         for start in range(0, slots, _MOVED_SLOTS):
             rows = start + np.flatnonzero(self._high[start : start + _MOVED_SLOTS])
             rows = rows[is_kept(Digests(self._high.take(rows), self._low.take(rows)))]
             kept.append((Digests(self._high.take(rows), self._low.take(rows)), self._entries.take(rows)))
-        del self._high, self._low, self._entries  # before as much memory is asked for again
+        del self._high, self._low, self._entries  # before the same memory is allocated again
         self._make_table(slots)
         for digests, entries in kept:
             self._put(digests, entries)
@@ -136,20 +136,20 @@ class OffsetMap:
             slots = self._probe(high, low, attempt)
 
     def _probe(self, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64], attempt: int) -> Int64s:
-        """Gives where to look next; who goes slot by slot comes by every one."""
+        """Returns the next slot to look at; slot by slot, a probe visits every slot."""
         if attempt < _MOST_STRIDES:
             return self._slots_of(high + np.uint64(attempt) * (low | np.uint64(1)))
         return (self._slots_of(high) + (attempt - _MOST_STRIDES + 1)) % int(self._slots)
 
     def _slots_of(self, numbers: npt.NDArray[np.uint64]) -> Int64s:
-        """Gives their upper halves, as fractions of the table."""
+        """Scales the numbers' upper halves to slots of the table."""
         slots = numbers >> _HALF
         slots *= self._slots
         slots >>= _HALF
         return slots.view(np.int64)
 
     def find(self, digests: Digests) -> Int64s:
-        """Gives the last offset in the map for each key, -1 if it is not there."""
+        """Returns each key's last offset in the map, -1 if it is not there."""
         high, low = digests
         found = np.full(len(high), -1, np.int64)
         rows = np.arange(len(high))
@@ -174,5 +174,5 @@ class OffsetMap:
         return LatestOffsets(entries.view(np.int64), tombstones)
 
     def advance(self, offset: int) -> None:
-        """Notes that the log is in the map up to that offset: what lies there has no keys."""
+        """Notes that the map covers the log up to that offset, where no keys are left out."""
         self.latest_offset = max(self.latest_offset, offset)

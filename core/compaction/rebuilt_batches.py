@@ -1,8 +1,8 @@
-"""Batches made again of the records that a cleaning keeps.
+"""Batches rebuilt from the records that a cleaning keeps.
 
-What stays of a batch of magic 2: base and last offset, producer, epochs and sequences, codec, attributes; so that it
-may hold fewer records than offsets, or none. Its base timestamp becomes the first kept record's, or the delete horizon
-if it has one, and the records' timestamp deltas follow; everything after them in a record is copied as it is.
+A batch of magic 2 keeps its base and last offset, producer, epochs and sequences, codec and attributes; so it may hold
+fewer records than offsets, or none. Its base timestamp becomes that of the first kept record, or the delete horizon if
+it has one, and the records' timestamp deltas follow; the rest of each record is copied as it is.
 
 Source: org.apache.kafka.common.record.MemoryRecords.filterTo, KIP-534 (delete horizon).
 """
@@ -49,9 +49,9 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Iterator[Rebuilt]:
-    """Gives, for each batch of magic 2 with some of the `rows` (of `places`, in order), in order, one with only those.
+    """Yields, for each batch of magic 2 that has some of the `rows` (of `places`, in order), a batch with only those.
 
-    `horizons`: per batch of `places` the delete horizon that it gets now, ms; -1 leaves the one that it has, or none.
+    `horizons`: per batch of `places` its new delete horizon in ms; -1 leaves the horizon that it has, or none.
     """
     numbers = places.batch_numbers[rows]
     firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -81,7 +81,7 @@ def rebuild_batches(places: RecordPlaces, rows: Rows, horizons: Int64s) -> Itera
 
 
 def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> HeaderRows:
-    """Copies those of the batches, to be changed."""
+    """Copies the batches' headers, so that they may be changed."""
     if isinstance(batches, BatchHeaders):
         rows: HeaderRows = batches.rows[numbers]
         return rows
@@ -99,7 +99,7 @@ def _batch(header: bytes, section: bytes | memoryview) -> bytes:
 
 
 class _Records(NamedTuple):
-    """Where some records begin, where what follows their timestamps does, and where they end."""
+    """Positions of records: their starts, the ends of their timestamps, their ends."""
 
     starts: Int64s
     timestamp_deltas: Int64s
@@ -118,7 +118,7 @@ class _Records(NamedTuple):
 def _sections(
     buffer: bytes, records: _Records, deltas: Int64s, sizes: Rows, is_shifted: npt.NDArray[np.bool_]
 ) -> Iterator[memoryview]:
-    """Gives the records section of each batch; those of shifted ones get their new timestamp deltas."""
+    """Yields the records section of each batch; records of shifted batches get their new timestamp deltas."""
     is_new = np.repeat(is_shifted, sizes)
     heads = _heads(records, deltas)
     tails = np.where(is_new, records.tails, records.starts)
@@ -141,11 +141,11 @@ def _heads(records: _Records, deltas: Int64s) -> ByteStrings:
     return ByteStrings(data.data, starts, write_varints(data, attributes + 1, numbers) - starts)
 
 
-_HEAD_BYTES = 5 + 1 + 10 + 1  # and one more
+_HEAD_BYTES = 5 + 1 + 10 + 1  # length, attributes, timestamp delta, and one spare byte
 
 
 def empty_batch(batch: RecordBatch) -> bytes:
-    """Gives the batch without its records: what shows a producer's last sequence, or where the log ends."""
+    """Returns the batch without its records: it preserves a producer's last sequence, or the end of the log."""
     return build_batch(
         b"",
         count=0,
@@ -164,7 +164,7 @@ def empty_batch(batch: RecordBatch) -> bytes:
 
 
 def rebuild_legacy(batch: LegacyRecordBatch, rows: Sequence[int]) -> Rebuilt:
-    """Gives a message of magic 0 or 1 with some of its records: one, or those of a wrapper, compressed again."""
+    """Returns a message of magic 0 or 1 with some of its records: a single one, or a wrapper, compressed again."""
     records = batch.records()
     kept = [records[row] for row in rows]
     if batch.messages()[0] is batch:
