@@ -1,4 +1,4 @@
-"""A broker as a process of its own: `plog serve`."""
+"""A broker as a separate process: `plog serve`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from core.common.filesystem import FileSystem, access_error
 from core.processes.process_group import ProcessGroup, describe_end
 
 _LEFT_OUT = ("PLOG_PROFILE", "PLOG_DATA_DIR")
-"""What the environment says of somebody's own brokers; config.toml is left out, too."""
+"""Variables for the user's own brokers, which the process must not get; config.toml is left out, too."""
 _MOST_OF_LOG = 20_000
 
 
 class BrokerProcess:
-    """Started by `start`, as often as one likes; it keeps its directory and its address. What it prints is in `log`,
-    one life after the other. Owned by one thread.
+    """Can be started again and again with the same directory and address. All its output is in `log`. Owned by one
+    thread.
     """
 
     def __init__(
@@ -39,18 +39,18 @@ class BrokerProcess:
         beside: Path | None = None,
         is_placed: bool = True,
     ) -> None:
-        """`arguments` are more of `plog serve`'s; the process keeps the descriptors `keeps`. What it prints and where
-        it listens is in files beside its directory, or beside the path `beside`. It listens at `listen`, or, unless
+        """`arguments` are further ones of `plog serve`; the process inherits the descriptors `keeps`. Its output and
+        its address are in files beside its directory, or beside the path `beside`. It listens at `listen`, or, unless
         `is_placed`, where its arguments say.
         """
         self.node_id = node_id
         self.data_dir = data_dir
         self.endpoint = listen
-        """Where it listens; a port 0 is replaced when it is ready."""
+        """Its address; a port 0 is replaced when it is ready."""
         beside = beside or data_dir
         self.log = beside.with_name(f"{beside.name}.log")
         self.is_wanted = False
-        """Whether it was started, and not stopped or killed by us."""
+        """Whether it was started, and neither stopped nor killed by this object."""
         self.is_paused = False
         self._ready_file = beside.with_name(f"{beside.name}.ready")
         self._is_placed = is_placed
@@ -61,7 +61,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begins its next life, and does not wait. Raises AccessError if its log can't be written."""
+        """Starts the process, and does not wait. Raises AccessError if its log can't be written."""
         FileSystem().unlink(self._ready_file)
         command = [sys.executable, "-m", "plog", *self._words(), "--ready-file", str(self._ready_file)]
         environment = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
@@ -86,7 +86,7 @@ class BrokerProcess:
 
     @property
     def command(self) -> str:
-        """What somebody types to have it back, with all its settings."""
+        """The command that starts the broker again by hand, with all its settings."""
         return shlex.join(["plog", *self._words()])
 
     @property
@@ -99,7 +99,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def look_whether_ready(self) -> bool:
-        """Says whether clients may connect; raises AccessError if it has ended instead."""
+        """Returns whether clients may connect. Raises AccessError if the process has ended instead."""
         if not self.is_running:
             raise self.failure()
         with contextlib.suppress(FileNotFoundError):
@@ -108,7 +108,7 @@ class BrokerProcess:
         return False
 
     def pause(self) -> None:
-        """Stops the process where it stands: its connections stay open, and nothing is answered."""
+        """Suspends the process: its connections stay open, and it answers nothing."""
         self._signal(signal.SIGSTOP)
         self.is_paused = True
 
@@ -117,18 +117,18 @@ class BrokerProcess:
         self.is_paused = False
 
     def _signal(self, number: int) -> None:
-        """Sends it a signal, if it lives."""
+        """Sends a signal to the process, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Ends it as a crash does, paused or not."""
+        """Ends the process as a crash does, paused or not."""
         self.is_wanted = False
         self._signal(signal.SIGKILL)
         self._wait(None)
 
     def stop(self, deadline: float) -> bool:
-        """Stops it cleanly; says whether that was done until the monotonic time `deadline`, when it is killed."""
+        """Stops the process cleanly; returns False if it had to be killed at the monotonic time `deadline`."""
         self.is_wanted = False
         self._signal(signal.SIGTERM)
         self.resume()
@@ -138,7 +138,7 @@ class BrokerProcess:
         return False
 
     def _wait(self, seconds: float | None) -> bool:
-        """Says whether it has ended, after so many seconds at most; None is without end."""
+        """Returns whether the process ends within so many seconds; None waits without limit."""
         if self._process is not None:
             try:
                 self._process.wait(seconds)
@@ -148,7 +148,7 @@ class BrokerProcess:
         return True
 
     def failure(self) -> AccessError:
-        """Makes the error about a broker that has ended, with the reason that it gives."""
+        """Returns the error about a process that has ended, with the reason that it printed."""
         code = self._process.returncode if self._process is not None else None
         return AccessError(
             f"broker {self.node_id} {describe_end(code, self._reason)}",
@@ -157,7 +157,7 @@ class BrokerProcess:
         )
 
     def _reason(self) -> str:
-        """Finds the last error that this life of it has printed."""
+        """Finds the last error that the process printed since its start."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(self._log_start, self.log.stat().st_size - _MOST_OF_LOG))
             lines = file.read().decode(errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Whether brokers have become, or become again, one cluster that works: each of them is asked."""
+"""Checks, by asking each broker, whether brokers form one healthy cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def find_controller(brokers: Mapping[int, Endpoint]) -> int | None:
-    """Finds the controller that the first broker names which answers; None if nobody names one of these."""
+    """Returns the controller that the first answering broker names, or None if there is no answer, or none of these."""
     for endpoint in brokers.values():
         answer = _ask(endpoint)
         if isinstance(answer, MetadataResponse):
@@ -23,9 +23,8 @@ def find_controller(brokers: Mapping[int, Endpoint]) -> int | None:
 
 
 def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
-    """Says what is not well in a cluster of which these brokers run, and no others: the first thing that is found; None
-    if all of them know all brokers and topics, have the same controller, and lead or follow each of their partitions in
-    sync.
+    """Returns the first problem of a cluster of which these brokers run, and no others, or None if all of them know all
+    brokers and topics, have the same controller, and lead or follow each of their partitions in sync.
     """
     controllers = set[int]()
     known: dict[int, set[tuple[str, int]]] = {}
@@ -44,8 +43,8 @@ def find_trouble(brokers: Mapping[int, Endpoint]) -> str | None:
 
 
 def _lacking(known: Mapping[int, set[tuple[str, int]]], wanted: set[tuple[str, int]]) -> str | None:
-    """Names the first topic of the controller's that another broker does not know as it is. One that is deleted may be
-    known to a broker that was away meanwhile.
+    """Names the first topic of the controller's that another broker does not know in the same form. A deleted topic may
+    still be known to a broker that was down meanwhile.
     """
     for broker_id, topics in known.items():
         for name, _ in sorted(wanted - topics):

@@ -1,4 +1,4 @@
-"""Where a server that is about to be started could listen."""
+"""Finds an address for a server that is about to be started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_TRIED = 100
 
 
 def ensure_free(listen: Endpoint) -> Endpoint:
-    """Gives the address with its port, a free one for port 0; raises AccessError if nobody could listen there."""
+    """Returns the address, with a free port for port 0. Raises AccessError if no server could listen there."""
     try:
         family, _, _, _, address = socket.getaddrinfo(
             listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -40,8 +40,8 @@ def _hint(error: OSError, listen: Endpoint) -> str:
 
 
 def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:
-    """Finds the first free port from that of `first` on, which is none of `but_not`. Raises AccessError if there is
-    none near it.
+    """Finds the first free port from that of `first` on that is not in `but_not`. Raises AccessError if there is none
+    nearby.
     """
     for port in range(first.port, min(first.port + _MOST_TRIED, 65536)):
         found = Endpoint(first.host, port)

@@ -1,15 +1,14 @@
 """A whole cluster on one machine, for tests and for learning: a ZooKeeper, and brokers that are `plog serve`.
 
-Each is a process of its own, and none of them outlives this one (`process_group.py`). What they keep is below one
+Each is a separate process, and none of them outlives this one (`process_group.py`). Their files are in one
 directory: a start on a directory that has a cluster goes on with it.
 
 The directory:
 
-    .lock                 held by whoever runs the cluster, and by all that he has started until they have ended
-    cluster.properties    where the brokers and ZooKeeper listened the last time, or were to (a port 0 is not chosen
-    yet),
-                          which is where they will again
-    zookeeper/            ZooKeeper's own, with its log
+    .lock                 held by the process that runs the cluster, and by its children until they end
+    cluster.properties    the last addresses of the brokers and of ZooKeeper, which the next start uses again
+                          (a port 0 is not chosen yet)
+    zookeeper/            ZooKeeper's data directory, with its log
     broker-N/             the data directory of broker N
     broker-N.log          what broker N prints
     broker-N.ready        its address, while it runs and clients may connect
@@ -44,11 +43,11 @@ from core.zookeeper.cluster_bootstrap import ClusterBootstrap
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 
 _LOCK_SECONDS = 10.0
-"""How long those may take to end whose owner was killed."""
+"""How long processes may take to end after their owner was killed."""
 
 
 class ClusterAddresses(NamedTuple):
-    """Where the brokers listen, broker 1 first; `zookeeper` is None if it is somebody else's."""
+    """The brokers' addresses, broker 1 first; `zookeeper` is None if the cluster uses another ZooKeeper."""
 
     brokers: tuple[Endpoint, ...] = ()
     zookeeper: Endpoint | None = None
@@ -66,8 +65,8 @@ class ClusterDirectory:
         return self.path / f"broker-{node_id}"
 
     def acquire(self) -> None:
-        """Makes and locks it. Raises UsageError for the directory of a single broker, AccessError if it can't be made,
-        or another process runs a cluster there.
+        """Creates and locks the directory. Raises UsageError for the directory of a single broker, AccessError if it
+        can't be created, or another process runs a cluster there.
         """
         if (self.path / META_PROPERTIES).exists() and not is_cluster(self.path):
             raise UsageError(
@@ -85,18 +84,18 @@ class ClusterDirectory:
 
     @property
     def descriptor(self) -> int:
-        """Keeps the directory locked in each process that has it, too."""
+        """A process that inherits this descriptor keeps the directory locked, too."""
         return self._lock.descriptor
 
     def announce(self, bootstrap_servers: str) -> None:
-        """Has those who find it locked learn where the cluster is."""
+        """Writes the cluster's address into the lock, for processes that find it locked."""
         self._lock.announce(bootstrap_servers)
 
     def release(self) -> None:
         self._lock.release()
 
     def read(self) -> ClusterAddresses:
-        """Reads where they listened. Raises UsageError for a file that nobody of plog's has written."""
+        """Reads the last addresses. Raises UsageError for a file that plog did not write."""
         path = self.path / CLUSTER_PROPERTIES
         try:
             properties = parse_properties(path.read_text())
@@ -116,7 +115,7 @@ class ClusterDirectory:
             ) from error
 
     def write(self, addresses: ClusterAddresses) -> None:
-        """Writes where they listen. Raises AccessError if it can't be written."""
+        """Writes the addresses. Raises AccessError if that fails."""
         path = self.path / CLUSTER_PROPERTIES
         text = "# Written by each start of the cluster.\nbrokers=" + ",".join(map(str, addresses.brokers))
         text += f"\nzookeeper={addresses.zookeeper or ''}\n"
@@ -140,12 +139,12 @@ SETTINGS_OF_EACH_BROKER: Mapping[str, str] = {
     "log.dir": "use --data-dir",
     "zookeeper.connect": "use --zookeeper",
 }
-"""Settings that can't be the same for all brokers, or have an option; and what to type instead."""
+"""Settings that must differ between brokers, or have an option of their own; and the hint for the user."""
 
 _ZOOKEEPER_SETTINGS = {"tickTime": "500", "maxSessionTimeout": "60000"}
 """A session may be as short as two ticks."""
 _JAVA_OPTIONS = ("-Xmx64m", "-XX:TieredStopAtLevel=1")
-"""A JVM that starts soon, and stays small."""
+"""For a JVM that starts fast and stays small."""
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
@@ -153,8 +152,8 @@ _POLL_SECONDS = 0.02
 
 
 def settings_for_tests(brokers: int) -> dict[str, str]:
-    """Gives what brokers of a test have in place of Kafka's defaults: as many replicas as there can be, up to three,
-    and short waits. The rest is as Kafka has it.
+    """Returns settings that replace Kafka's defaults in tests: as many replicas as possible, up to three, and short
+    waits.
     """
     replicas = str(min(3, brokers))
     return {
@@ -171,10 +170,10 @@ def settings_for_tests(brokers: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What somebody wants of a cluster. `brokers`: as many as the directory has, or three, if that is None. `listen` is
-    an address for each, or one from whose port on they get theirs (port 0: free ones); if it is empty they get those
-    that they had, or from 9092 on, or others that are free. `zookeeper` is somebody's own. `features` are the levels
-    that a new cluster finalizes, in the words of `levels_of_new_cluster`.
+    """The user's options. `brokers`: None for as many as the directory has, or three. `listen`: an address for each
+    broker, or one from whose port on they get consecutive ports (port 0: free ones); if empty, they get their last
+    ones, or 9092 and following, or other free ones. `zookeeper`: the user's own. `features`: the levels that a new
+    cluster finalizes, as `levels_of_new_cluster` reads them.
     """
 
     brokers: int | None = None
@@ -183,7 +182,7 @@ class ClusterOptions:
     racks: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
-    """More of `plog serve`'s, for each broker."""
+    """Further arguments of `plog serve`, for each broker."""
     features: Sequence[str] = ()
 
 
@@ -191,30 +190,30 @@ _LAST_PORT = 65535
 
 
 class LocalCluster:
-    """Made by `with`, which locks the directory, and kills at its end whatever runs still. Owned by one thread, but for
-    `kill`.
+    """A context manager: it locks the directory, and at its end kills all processes that still run. Owned by one
+    thread, except for `kill`.
     """
 
     def __init__(
         self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
     ) -> None:
-        """`note` is called with what may surprise whoever asked for it, such as another port. Raises UsageError for
-        features that plog does not have.
+        """`note` is called with messages for the user, for example about another port. Raises UsageError for features
+        that plog does not have.
         """
         self.directory = ClusterDirectory(directory)
         self.brokers: dict[int, BrokerProcess] = {}
         self.zookeeper: ZooKeeperProcess | None = None
-        """None if it is somebody else's."""
+        """None if the user has another one."""
         self._options = options
         self._note = note
         self._group = ProcessGroup()
         self._has_lost_zookeeper = False
-        """Somebody may have started it again by hand since."""
+        """It was reported as ended; the user may have started it again by hand since."""
         self._features = levels_of_new_cluster(options.features)
 
     def __enter__(self) -> Self:
-        """Raises AccessError if there is no Java or no extra, or the directory is taken; UsageError for options that
-        contradict each other, or what is there. Nothing has been started then.
+        """Raises AccessError if Java or an extra is missing, or the directory is taken; UsageError for options that
+        contradict each other or the directory. Nothing has been started then.
         """
         ensure_possible(needs_zookeeper=self._options.zookeeper is None)
         self.directory.acquire()
@@ -233,10 +232,10 @@ class LocalCluster:
             self.zookeeper.stop()
         self.directory.release()
 
-    # --- where everything is
+    # --- addresses
 
     def _place(self) -> None:
-        """Decides how many brokers there are, and where all listen."""
+        """Decides how many brokers there are, and all addresses."""
         if self._options.zookeeper is None:
             self._ensure_no_other_zookeeper()
         known = self.directory.read()
@@ -269,8 +268,8 @@ class LocalCluster:
         self._zookeeper_config = ZooKeeperConfig(*parse_zookeeper_connect(connect), timeout_ms)
 
     def _ensure_no_other_zookeeper(self) -> None:
-        """Raises DirectoryLockedError if somebody has started the cluster's ZooKeeper by hand. Its port would be passed
-        over, and its directory waited for.
+        """Raises DirectoryLockedError if the user has started the cluster's ZooKeeper by hand. Otherwise the start
+        would choose another port, and wait for the directory.
         """
         directory = self.directory.zookeeper
         holder = find_lock_holder(directory)
@@ -308,7 +307,7 @@ class LocalCluster:
         return count
 
     def _address(self, number: int, known: ClusterAddresses, taken: Sequence[Endpoint]) -> Endpoint:
-        """Gives where a broker will listen; port 0 lets it choose."""
+        """Returns a broker's address; with port 0 the broker chooses one."""
         listen = self._options.listen
         first = listen[0] if listen else _FIRST_BROKER
         given = listen[number] if len(listen) > 1 else Endpoint(first.host, first.port and first.port + number)
@@ -347,11 +346,11 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         return ",".join(str(broker.endpoint) for broker in self.brokers.values())
 
-    # --- its life
+    # --- starting and stopping
 
     def start(self, on_ready: Callable[[BrokerProcess], None] = lambda _broker: None) -> None:
-        """Starts all of it; `on_ready` is called with each broker that clients may connect to. Returns when these are
-        one cluster. Raises AccessError if one of them ends, or it takes too long.
+        """Starts all processes; calls `on_ready` with each broker that clients may connect to. Returns when the brokers
+        are one cluster. Raises AccessError if a process ends, or it takes too long.
         """
         self._write_addresses()  # for the next start, if this one is stopped before it is ready
         if self.zookeeper is not None:
@@ -373,7 +372,7 @@ class LocalCluster:
         self.directory.write(ClusterAddresses(brokers, self.zookeeper.endpoint if self.zookeeper is not None else None))
 
     def start_broker(self, node_id: int) -> None:
-        """Starts one again that has ended; returns when clients may connect to it. Raises AccessError as `start`."""
+        """Restarts a broker that has ended; returns when clients may connect to it. Raises AccessError as `start`."""
         broker = self.brokers[node_id]
         if broker.is_running:
             return
@@ -383,8 +382,8 @@ class LocalCluster:
         self._wait_for(broker, monotonic() + _START_SECONDS)
 
     def _prepare(self) -> None:
-        """Forgets earlier lives of the brokers, and has a new cluster begin with its features: clients find them as
-        soon as they find a broker. One that is there keeps what it has.
+        """Removes old registrations of the brokers, and finalizes a new cluster's features, so that clients see them as
+        soon as they find a broker. An existing cluster keeps its features.
         """
         with ClusterBootstrap.open(self._zookeeper_config) as preparation:
             self._forget_dead(preparation, self.brokers)
@@ -395,16 +394,16 @@ class LocalCluster:
             self._note("the cluster is there already, and keeps its features: plog cluster features changes them")
 
     def _begins(self, brokers: Iterable[int]) -> bool:
-        """Says whether no broker has been a member yet. If one has, another path is mistyped, and no new cluster's."""
+        """Returns whether no broker was a member before. Otherwise a missing path in ZooKeeper is a typing error."""
         return not any(map(self._was_member, brokers))
 
     def _was_member(self, node_id: int) -> bool:
         return (self.directory.broker(node_id) / META_PROPERTIES).exists()
 
     def _forget_dead(self, preparation: ClusterBootstrap, node_ids: Collection[int]) -> None:
-        """Has the brokers register at once, although earlier lives of them may have been killed. They are dead: who
-        has the directory's lock has seen all of them end. Somebody else's ZooKeeper may know others by these ids, so
-        that it is only asked whether it answers.
+        """Removes registrations of killed brokers, so that these can register at once. They are dead: all of them held
+        the directory's lock. Another ZooKeeper may have other brokers under these ids, so it is only asked whether it
+        answers.
         """
         preparation.remove_registrations(node_ids if self.zookeeper is not None else ())
 
@@ -421,8 +420,8 @@ class LocalCluster:
             sleep(_POLL_SECONDS)
 
     def wait_until_healthy(self, seconds: float) -> None:
-        """Returns when the brokers that run are one cluster, as `find_trouble` says. Raises AccessError, with what is
-        not well, if it is not in so many seconds.
+        """Returns when `find_trouble` finds nothing in the running brokers. Raises AccessError, with the problem, if it
+        still does after so many seconds.
         """
         deadline = monotonic() + seconds
         while (trouble := find_trouble(self.running())) is not None:
@@ -435,11 +434,11 @@ class LocalCluster:
             sleep(_POLL_SECONDS)
 
     def running(self) -> dict[int, Endpoint]:
-        """Gives where the brokers are that run, and are not paused."""
+        """Returns the addresses of the brokers that run and are not paused."""
         return {n: one.endpoint for n, one in self.brokers.items() if one.is_running and not one.is_paused}
 
     def find_losses(self) -> list[AccessError]:
-        """Gives an error about each process that has ended by itself since the last call."""
+        """Returns an error for each process that has ended by itself since the last call."""
         lost = [broker for broker in self.brokers.values() if broker.is_wanted and not broker.is_running]
         found = []
         for broker in lost:
@@ -449,7 +448,7 @@ class LocalCluster:
         if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
             self._has_lost_zookeeper = True
             found.append(self.zookeeper.failure())
-            self.zookeeper.stop()  # it lets go of the directory, so that another one may work there
+            self.zookeeper.stop()  # this unlocks the directory, for one that the user starts
             found[-1].hint = (
                 f"{self.zookeeper.log} says more; no leader is elected without it; {self.zookeeper.command} starts it "
                 "again"
@@ -457,8 +456,8 @@ class LocalCluster:
         return found
 
     def stop(self) -> list[int]:
-        """Stops one broker after the other, which hand over what they lead, then ZooKeeper. Gives those that took too
-        long, and were killed.
+        """Stops one broker after the other, so that leaders hand over, then ZooKeeper. Returns the brokers that took
+        too long, and were killed.
         """
         deadline = monotonic() + _STOP_SECONDS
         killed = [n for n, broker in reversed(self.brokers.items()) if not broker.stop(deadline)]
@@ -467,12 +466,12 @@ class LocalCluster:
         return killed
 
     def kill(self) -> None:
-        """Ends all of it at once; a signal's handler may call it."""
+        """Kills all processes at once; a signal handler may call it."""
         self._group.kill()
 
 
 def ensure_possible(*, needs_zookeeper: bool) -> None:
-    """Raises AccessError if the extra for clusters, or what ZooKeeper needs, is not installed."""
+    """Raises AccessError if the extra for clusters, or anything that ZooKeeper needs, is not installed."""
     if find_spec("kazoo") is None:
         raise AccessError(
             "a cluster needs the package kazoo, which is not installed",

@@ -1,11 +1,11 @@
-"""The processes that a command of plog's starts, and that must not outlive it.
+"""Processes that a command of plog starts, and that must not outlive it.
 
-They share a process group with a guard, a shell that waits for the end of a pipe of which this process alone has the
-other end. However this process ends, also by `kill -9`, the system closes the pipe, and the guard ends the whole group
-and itself. That works on each POSIX system, whichever thread started what, and whoever of the group is stopped just
-then. Nothing but a clean stop ends them gently: that is for whoever started them.
+They share a process group with a guard, a shell that waits for the end of a pipe whose other end only this process
+holds. However this process ends, even by `kill -9`, the system closes the pipe, and the guard kills the whole group and
+itself. That works on each POSIX system, for children of any thread, and if a process of the group is suspended. A clean
+stop is the task of the code that started the process.
 
-Ctrl-C on a terminal is not for the group either, which is none of the terminal's: this process stops them.
+Ctrl-C on a terminal does not reach the group, which is not in the foreground: this process stops them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import IO, Self
 
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -9 0"
-"""HUP: the system sends it to a group that nobody waits for any more, if one of its processes is stopped."""
+"""HUP: the system sends it to an orphaned process group if one of its processes is suspended."""
 
 
 class ProcessGroup:
-    """Begun by `with`; whatever runs at its end is killed. Owned by one thread at a time."""
+    """A context manager that kills the remaining processes at its end. Owned by one thread at a time."""
 
     def __init__(self) -> None:
         self._guard: subprocess.Popen[bytes] | None = None
@@ -39,7 +39,7 @@ class ProcessGroup:
         keeps: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Starts a process of the group. All that it prints goes to `output`, and it keeps the descriptors `keeps`."""
+        """Starts a process of the group. Its output goes to `output`, and it inherits the descriptors `keeps`."""
         if self._guard is None:
             self._guard = subprocess.Popen(  # noqa: S603 - our own command
                 ["/bin/sh", "-c", _GUARD],
@@ -59,7 +59,7 @@ class ProcessGroup:
         )
 
     def kill(self) -> None:
-        """Ends all of them at once. Nobody is waited for, so that a signal's handler may call it."""
+        """Kills the group at once, without waiting, so that a signal handler may call it."""
         if self._guard is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._guard.pid, signal.SIGKILL)
@@ -74,8 +74,8 @@ class ProcessGroup:
 
 
 def describe_end(code: int | None, find_reason: Callable[[], str]) -> str:
-    """Says how a process has ended, by what `Popen.returncode` has, and why. One that was killed was not asked for a
-    reason: what it said last is of something else.
+    """Describes how a process ended, by its `Popen.returncode`, and why. For a killed one no reason is looked up: its
+    last message is about something else.
     """
     if code is not None and code < 0:
         return f"was killed (signal {-code})"

@@ -1,13 +1,13 @@
-"""Apache ZooKeeper, as a process of its own, out of the jars that PySpark brings.
+"""Apache ZooKeeper as a separate process, from the jars of PySpark.
 
-The server is alone, no member of an ensemble. The data directory gets, beside ZooKeeper's `version-2`:
+The server stands alone, without an ensemble. Its data directory holds, beside ZooKeeper's `version-2`:
 
-    .lock                  held by us and by the server, until both have ended
+    .lock                  held by this process and the server, until both have ended
     zookeeper.properties   ZooKeeper's configuration, written at each start
-    log4j2.properties      where and what it logs
-    zookeeper.log          what it logs; of 10 MB at most, with three older ones
+    log4j2.properties      the configuration of its log
+    zookeeper.log          its log; of 10 MB at most, with three older ones
 
-Once a transaction is acknowledged it is on the disk: a server that was killed starts again with all of them.
+An acknowledged transaction is on the disk: a server that was killed starts again with all of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _JARS = (
     "snappy-java", "commons-io", "netty-buffer", "netty-codec-base", "netty-common", "netty-handler", "netty-resolver",
     "netty-transport",
 )  # fmt: skip
-"""What it needs of PySpark's 300 jars, by their names without versions."""
+"""The jars that it needs of PySpark's 300, by name without version."""
 _JAVA_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 _SETTINGS = {
@@ -84,7 +84,7 @@ _STOP_SECONDS = 10.0
 
 
 class ZooKeeperProcess:
-    """Started by `start`, ended by `stop`, by itself, or with its group. Owned by one thread."""
+    """Started by `start`; ends by `stop`, by itself, or with its group. Owned by one thread."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ZooKeeperProcess:
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
     ) -> None:
-        """`settings` are ZooKeeper's own, and win over ours."""
+        """`settings` are ZooKeeper's own, and override ours."""
         self.directory = directory.absolute()
         self.endpoint = listen
         self.log = self.directory / "zookeeper.log"
@@ -108,9 +108,9 @@ class ZooKeeperProcess:
         self._stderr: IO[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; `endpoint` has its port then. Raises AccessError if there is no Java, no PySpark, if the port is
-        taken or another process has the directory, and UsageError for a directory that is a broker's, or a whole
-        cluster's.
+        """Starts the server, and sets the port of `endpoint`. Raises AccessError if Java or PySpark is missing, the
+        port is taken or another process has the directory, and UsageError for the directory of a broker or of a whole
+        cluster.
         """
         jars = find_jars()
         java = find_java(os.environ, "ZooKeeper")
@@ -139,15 +139,15 @@ class ZooKeeperProcess:
         self._process = self._group.start(command, output=self._stderr, keeps=[self._lock.descriptor])
 
     def wait_until_ready(self) -> None:
-        """Returns when it answers; raises AccessError if it ends instead."""
+        """Returns when the server answers. Raises AccessError if it ends instead."""
         while not self._answers():
             if self.has_ended:
                 raise self.failure()
-            sleep(_POLL_SECONDS)  # it says nowhere that it is ready
+            sleep(_POLL_SECONDS)  # it does not report that it is ready
 
     @property
     def command(self) -> str:
-        """Gives what somebody types to have it back, with its own settings."""
+        """The command that starts the server again by hand, with its own settings."""
         where = ["--data-dir", str(self.directory), "--listen", str(self.endpoint)]
         settings = [word for name, value in self._own_settings.items() for word in ("--set", f"{name}={value}")]
         return shlex.join(["plog", "zookeeper", "start", *where, *settings])
@@ -162,17 +162,17 @@ class ZooKeeperProcess:
         return self._process.pid
 
     def wait(self, seconds: float | None = None) -> None:
-        """Returns when it has ended; raises subprocess.TimeoutExpired if that takes longer than so many seconds."""
+        """Returns when the server has ended. Raises subprocess.TimeoutExpired after so many seconds."""
         if self._process is not None:
             self._process.wait(seconds)
 
     def signal(self, number: int) -> None:
-        """Sends it a signal, if it lives."""
+        """Sends a signal to the server, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """Ends it, and returns when it has ended; it is killed if that takes long. Nothing that was acknowledged is
+        """Stops the server, and kills it if that takes long; returns when it has ended. No acknowledged transaction is
         lost.
         """
         self.signal(signal.SIGTERM)
@@ -187,7 +187,7 @@ class ZooKeeperProcess:
             self._lock.release()
 
     def failure(self) -> AccessError:
-        """Makes the error about a server that has ended, with the reason that it gives."""
+        """Returns the error about a server that has ended, with the reason that it printed."""
         assert self._process is not None
         return AccessError(
             f"ZooKeeper {describe_end(self._process.returncode, self._reason)}",
@@ -196,7 +196,7 @@ class ZooKeeperProcess:
         )
 
     def _reason(self) -> str:
-        """Finds the last error of this life."""
+        """Finds the last error since the start."""
         return _last_error(self._output()) or _last_error(_read_tail(self.log, self._log_start))
 
     def _output(self) -> str:
@@ -233,7 +233,7 @@ class ZooKeeperProcess:
                 raise access_error(error, self.directory / name, "write") from error
 
     def _answers(self) -> bool:
-        """Whether it serves: it listens earlier than that."""
+        """Whether it serves: it listens before that."""
         host = "127.0.0.1" if self.endpoint.is_wildcard else self.endpoint.host
         with (
             contextlib.suppress(OSError),
@@ -245,7 +245,7 @@ class ZooKeeperProcess:
 
 
 def find_jars() -> list[Path]:
-    """Finds ZooKeeper among PySpark's jars; raises AccessError if it is not there."""
+    """Finds ZooKeeper among PySpark's jars. Raises AccessError if it is missing."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise AccessError(
@@ -263,7 +263,7 @@ def find_jars() -> list[Path]:
 
 
 def _as_property(text: str) -> str:
-    """Escapes a key or a value as java.util.Properties reads it."""
+    """Escapes a key or a value for java.util.Properties."""
     plain = "".join(f"\\{c}" if c in "\\:=#! " else c for c in text)
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
@@ -271,7 +271,7 @@ def _as_property(text: str) -> str:
 
 
 def _read_tail(path: Path, start: int) -> str:
-    """Reads what came after the byte `start`, or all of a file that was begun again; of much of it the end."""
+    """Reads the last bytes of the file, from the byte `start` on; from its beginning if it is shorter (a new file)."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         size = path.stat().st_size
         file.seek(max(start if start <= size else 0, size - 20_000))
@@ -280,8 +280,8 @@ def _read_tail(path: Path, start: int) -> str:
 
 
 def _last_error(text: str) -> str:
-    """Finds the line that says why: the last ERROR of its log, with the reason after it, or what Java says before there
-    is a log.
+    """Finds the line with the reason: the last ERROR of the log, with its exception, or Java's message if there is no
+    log yet.
     """
     lines = text.splitlines()
     found = ""
@@ -294,8 +294,8 @@ def _last_error(text: str) -> str:
 
 
 def _reason_in(lines: Sequence[str]) -> str:
-    """Gives what an exception says whose trace the lines begin with, or the last of its causes, which knows more; empty
-    if they begin with none.
+    """Returns the message of the exception whose trace is at the start of the lines, or of its innermost cause; "" if
+    there is no trace.
     """
     exception = _EXCEPTION.match(lines[0]) if lines else None
     reason = exception[1] if exception else ""
