@@ -1,6 +1,6 @@
-"""__consumer_offsets: where groups are kept, and read from when the first one of a partition is asked for.
+"""__consumer_offsets: keeps the groups; a partition is read when one of its groups is first asked for.
 
-A broker that only reads keeps its groups in memory: they live as long as it does.
+A read-only broker keeps its groups in memory alone: they end with it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _CODES_FOR_CLIENTS = {
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
 }
-"""What a client gets for errors of the log."""
+"""The error codes that clients get for errors of the log; all others become COORDINATOR_NOT_AVAILABLE."""
 
 _log = logging.getLogger("plog.groups")
 
 
 class ConsumerOffsetsTopic(CoordinatorLog):
-    """Owned by the broker's task, but for the reading itself. Gives `coordinator` its world (`GroupEnvironment`)."""
+    """Owned by the broker's task, except for the reading itself. It is `coordinator`'s `GroupEnvironment`."""
 
     def __init__(self, services: LogServices) -> None:
         super().__init__(services, GROUPS_TOPIC)
@@ -97,7 +97,7 @@ class ConsumerOffsetsTopic(CoordinatorLog):
         self.coordinator.forget(number)
 
     def _on_topic_deleted(self, topic: TopicImage) -> None:
-        """Forgets how far groups have read of it."""
+        """Deletes the groups' committed offsets of the topic."""
         super()._on_topic_deleted(topic)
         if topic.name != GROUPS_TOPIC:
             self.coordinator.on_topic_deleted(topic.name)
@@ -109,7 +109,7 @@ class ConsumerOffsetsTopic(CoordinatorLog):
     # --- writing
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
-        """Does what `GroupEnvironment.write` says: COORDINATOR_NOT_AVAILABLE if the disk refuses."""
+        """See `GroupEnvironment.write`. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if the disk refuses."""
         if self._services.node.is_read_only:
             return
         now_ms = self.now_ms()
@@ -126,7 +126,7 @@ class ConsumerOffsetsTopic(CoordinatorLog):
             raise KafkaError(_CODES_FOR_CLIENTS.get(code, ErrorCode.COORDINATOR_NOT_AVAILABLE)) from error
 
     def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
-        """Takes up a marker of that partition: what the transaction committed there counts now, or never."""
+        """Applies a marker in that partition: offsets that the transaction committed there count now, or never."""
         self.when_loaded(
             number,
             lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit),
@@ -134,7 +134,7 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
 
 class _Replay:
-    """The groups of one partition, which the coordinator does not know before `finish`; a `Replay`."""
+    """A `Replay` of the groups of one partition, which the coordinator gets in `finish`."""
 
     def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
         self._coordinator = coordinator

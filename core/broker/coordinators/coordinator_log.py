@@ -1,10 +1,10 @@
-"""An internal topic in which a coordinator keeps what it knows, and from which it reads it after a start.
+"""An internal topic that keeps a coordinator's state, and from which the coordinator reads it after a start.
 
-What belongs to a key, a group's id or a transactional id, is in the partition that the key's hash says
+The records of a key, a group id or a transactional id, are in the partition that the key's hash selects
 (org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime). A partition is read once, in the background, and only
-the newest record of each key is kept, as by the log's cleaner; the coordinator then takes these up in turns, apart from
-what it knows, and knows them all at once. Until that is done the partition's keys answer COORDINATOR_LOAD_IN_PROGRESS,
-which clients try again.
+the newest record of each key is kept, as by the log cleaner; these are then replayed in turns, apart from the
+coordinator's state, and added to it all at once. Until then requests for the partition's keys get
+COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_COMMITS = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""What clients of coordinators get for reasons why records of theirs were not committed: they know only their own
+"""Why records were not committed, in error codes that clients of coordinators know
 (kafka.coordinator.group.GroupMetadataManager.createPutCacheCallback).
 """
 
@@ -61,29 +61,29 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=10_000)
 def partition_of(key: str, partitions: int) -> int:
-    """Applies Kafka's `Utils.abs` to the hash: the one number that has no positive is 0."""
+    """Applies Kafka's `Utils.abs` to the hash, which maps the smallest int32 to 0."""
     value = java_hash(key)
     return 0 if value == _INT_MIN else abs(value) % partitions
 
 
 class Replay(Protocol):
-    """How a coordinator takes up what a partition holds."""
+    """Replays the records of a partition."""
 
     def take_up(self, read: ReadRecord) -> None:
-        """Takes up one record, apart from what the coordinator knows."""
+        """Applies one record, apart from the coordinator's state."""
 
     def finish(self) -> None:
-        """Makes known all that was taken up, in one step."""
+        """Adds all that was replayed to the coordinator's state, in one step."""
 
 
 class CoordinatorLog(ABC):
-    """Owned by the broker's task, but for the reading itself."""
+    """Owned by the broker's task, except for the reading itself."""
 
     def __init__(self, services: LogServices, topic: str) -> None:
         self._services = services
         self._topic = topic
         self._loaded: set[int] = set()
-        self._readings: dict[int, object] = {}  # of partitions that are being read; another object each time
+        self._readings: dict[int, object] = {}  # of partitions that are being read; a new object each time
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
@@ -93,26 +93,26 @@ class CoordinatorLog(ABC):
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:
-        """How the topic is made."""
+        """Returns the settings of the topic."""
 
     @abstractmethod
     def _begin_replay(self, number: int) -> Replay:
-        """Is called with a partition's number when it was read."""
+        """Called with a partition's number when it was read."""
 
     @abstractmethod
     def _forget_all(self) -> None:
-        """What the coordinator knows goes with the topic that keeps it."""
+        """Clears the coordinator's state, because the topic was deleted."""
 
     @abstractmethod
     def _forget(self, number: int) -> None:
-        """Likewise, what is kept in that partition."""
+        """Clears the coordinator's state of that partition."""
 
     @property
     def _commit_timeout_ms(self) -> int | None:
-        """How long an answer waits at most for what it tells of to be committed."""
+        """How long an answer waits at most for its records to be committed."""
         return None
 
-    # --- what coordinators need of the world
+    # --- what coordinators need from the broker
 
     def now_ms(self) -> int:
         return self._services.runtime.clock.now_ms()
@@ -126,11 +126,11 @@ class CoordinatorLog(ABC):
     # --- the topic
 
     def ensure_topic(self) -> None:
-        """Makes the topic if there is none yet, in one step. Raises what `Topics.create` raises."""
+        """Creates the topic if it does not exist, in one step. Raises what `Topics.create` raises."""
         finish(self.ensure_topic_in_steps())
 
     def ensure_topic_in_steps(self) -> Steps[None]:
-        """Does likewise in steps; whoever else asks meanwhile works at the same topic."""
+        """As `ensure_topic`, in steps; concurrent callers work on the same creation."""
         if self._lacks_topic and self._services.topics.is_member:
             if not self._services.controller.is_informed:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller may yet tell of {self._topic}")
@@ -148,7 +148,7 @@ class CoordinatorLog(ABC):
     def _create(self) -> Steps[None]:
         try:
             creation = self._services.topics.create_all([self._new_topic()])
-            next(creation)  # the topic exists since
+            next(creation)  # now the topic exists
             self._loaded.update(self.numbers)  # nothing is in them yet
             yield
             made = (yield from creation)[self._topic]
@@ -159,12 +159,12 @@ class CoordinatorLog(ABC):
 
     @property
     def numbers(self) -> Mapping[int, object]:
-        """The topic's partitions; none if there is no topic yet."""
+        """The topic's partitions; empty if the topic does not exist yet."""
         topic = self._services.image.topics.get(self._topic)
         return {} if topic is None else topic.partitions
 
     def find_number(self, key: str) -> int | None:
-        """Gives the partition that the key belongs to; None if there is no topic yet."""
+        """Returns the partition that the key belongs to, or None if the topic does not exist yet."""
         count = self._services.controller.count_partitions(self._topic)
         return partition_of(key, count) if count else None
 
@@ -173,8 +173,8 @@ class CoordinatorLog(ABC):
         return self.find_number(key) or 0
 
     def name_of(self, key: str) -> TopicPartition:
-        """Gives which partition the key's records are kept in, by this broker or, in a cluster, by another one. Raises
-        KafkaError(COORDINATOR_NOT_AVAILABLE) if there is none that can be written to.
+        """Returns the key's partition, of which in a cluster another broker may be the leader. Raises
+        KafkaError(COORDINATOR_NOT_AVAILABLE) if no partition can be written to.
         """
         number = self.find_number(key)
         if number is None or not self._services.topics.is_member:
@@ -182,20 +182,20 @@ class CoordinatorLog(ABC):
         return TopicPartition(self._topic, number)
 
     def partition(self, key: str) -> Partition:
-        """Gives where the key's records are kept. Raises KafkaError if that can't be: COORDINATOR_NOT_AVAILABLE, and in
-        a cluster NOT_COORDINATOR.
+        """Returns the key's partition. Raises KafkaError if it is not led here: COORDINATOR_NOT_AVAILABLE, or in a
+        cluster NOT_COORDINATOR.
         """
         number = self.find_number(key)
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
             return self._services.replicas.find(self._topic, number)
-        except KafkaError as error:  # clients ask for the coordinator again, and try again
+        except KafkaError as error:  # clients find the coordinator again, and retry
             raise KafkaError(self._why_no_coordinator, error.message) from error
 
     @property
     def _why_no_coordinator(self) -> ErrorCode:
-        """Gives what is wrong with a partition that is not led here."""
+        """The error for a partition that is not led here."""
         is_member = self._services.topics.is_member
         return ErrorCode.NOT_COORDINATOR if is_member else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -211,8 +211,8 @@ class CoordinatorLog(ABC):
         self._services.replicas.notify([partition.log.partition])
 
     def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-        """Gives what is kept of the key, if that may not be acknowledged before it is committed. Gives nothing if its
-        partition is served no more: it is refused at once then.
+        """Returns the key's records that must be committed before the coordinator may acknowledge them. Refuses at
+        once, and returns nothing, if the partition is no longer led here.
         """
         if self.find_number(key) is None:
             return []
@@ -224,8 +224,8 @@ class CoordinatorLog(ABC):
         return find_uncommitted(partition, lambda code: refuse(_OF_COMMITS.get(code, code)))
 
     def when_committed(self, key: str, answer: T, refuse: Callable[[ErrorCode], None]) -> T | Pending[T]:
-        """Gives the answer to a request that wrote of the key, when that is committed; if it can't be, `refuse` puts
-        that into the answer first.
+        """Returns the answer to a request that wrote the key's records, when these are committed; if they can't be,
+        `refuse` puts the error into the answer first.
         """
         waiting = self.find_uncommitted(key, refuse)
         return when_committed(self._services.replicas, waiting, answer, self._commit_timeout_ms)
@@ -241,12 +241,12 @@ class CoordinatorLog(ABC):
             self._to_read.clear()
 
     def _on_partition_stopped(self, partition: TopicPartition) -> None:
-        if partition.topic == self._topic:  # not at once: it may have stopped at a group's own write
+        if partition.topic == self._topic:  # not at once: a group's own write may have stopped it
             self.schedule(0, partial(self._resign, partition.partition))
 
     def _on_role(self, partition: Partition) -> None:
-        """Takes office where a partition of the topic is led here from now on: reads it, as others may have written to
-        it. Resigns at once where it is led no more.
+        """Loads a partition of the topic when this broker becomes its leader: others may have written to it. Resigns at
+        once when this broker is no longer the leader.
         """
         topic, number = partition.log.partition
         if topic == self._topic and partition.is_leading:
@@ -255,13 +255,13 @@ class CoordinatorLog(ABC):
             self._let_go(number)
 
     def _resign(self, number: int) -> None:
-        """Lets go of the partition, unless it is served again by now."""
+        """Unloads the partition, unless it is led here again by now."""
         if not self._is_led_here(number):
             self._let_go(number)
 
     def _let_go(self, number: int) -> None:
-        """Coordinates no more what is kept in that partition: this broker can't read or write it. Whoever waits for its
-        groups is answered NOT_COORDINATOR. What was known of it is read again if it ever comes back.
+        """Unloads the partition, which this broker can no longer read or write. Waiting members of its groups get
+        NOT_COORDINATOR. If it comes back, it is read again.
         """
         self._readings.pop(number, None)
         self._after_loading.pop(number, None)
@@ -270,8 +270,8 @@ class CoordinatorLog(ABC):
             self._forget(number)
 
     def load_all(self) -> ErrorCode | None:
-        """Begins to read what is not read yet; if not everything is known, says why. What other brokers of a cluster
-        lead is theirs.
+        """Starts to read the partitions that are not loaded, in a cluster those led here; returns why not all are
+        loaded yet, or None.
         """
         is_member = self._services.topics.is_member
         own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
@@ -281,8 +281,8 @@ class CoordinatorLog(ABC):
 
     def ensure_loaded(self, key: str, /) -> None:
         """Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the key's partition is being read,
-        COORDINATOR_NOT_AVAILABLE if it can't be, NOT_COORDINATOR in a cluster if it is not led here. Nothing is to be
-        read if there is no topic yet, which in a cluster is nobody's then.
+        COORDINATOR_NOT_AVAILABLE if it can't be, NOT_COORDINATOR in a cluster if it is not led here. If the topic does
+        not exist, nothing needs to be read; in a cluster no broker is the coordinator then.
         """
         number = self.find_number(key)
         if number is None and self._services.topics.is_member:
@@ -294,8 +294,8 @@ class CoordinatorLog(ABC):
                 raise KafkaError(code)
 
     def when_loaded(self, number: int, work: Callable[[], None]) -> None:
-        """Does it now, or once the partition is read if that has begun; never if it has not, for whoever reads it then
-        will see in the log what it was about.
+        """Calls `work` now, or after the partition is read, if that has started; never if it has not, because a later
+        reading finds in the log what `work` is about.
         """
         if number in self._loaded:
             work()
@@ -303,7 +303,7 @@ class CoordinatorLog(ABC):
             self._after_loading.setdefault(number, []).append(work)
 
     def _why_not_loaded(self, number: int) -> ErrorCode | None:
-        """Gives an error of loading, which clients try again, or None."""
+        """Returns an error of loading, which clients retry, or None."""
         if number in self._loaded:
             return None
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._is_led_here(number) else self._why_no_coordinator
@@ -315,7 +315,7 @@ class CoordinatorLog(ABC):
         self._services.late_loads.when_loaded(name, self, partial(self._load, number))
         partition = self._services.replicas.partitions.get(name)
         if partition is None or not partition.is_leading:
-            return  # it will be loaded, is offline, or another's: what is in it must not be taken for nothing
+            return  # not opened yet, offline, or led elsewhere: it must not count as empty
         log = partition.log
         if log.log_end_offset == log.log_start_offset:
             self._loaded.add(number)
@@ -326,7 +326,7 @@ class CoordinatorLog(ABC):
         self._read_next()
 
     def _read_next(self) -> None:
-        """Reads one partition after the other: what was read lies in memory until it is taken up."""
+        """Reads one partition after the other, because a partition's records are in memory until they are replayed."""
         if self._to_read and not self._is_reading:
             self._is_reading = True
             self._to_read.popleft()()
@@ -356,7 +356,7 @@ class CoordinatorLog(ABC):
         def then() -> None:
             if self._readings.get(number) is not reading:  # the partition is gone
                 self._end_reading()
-            elif not is_whole:  # the next one who asks tries again
+            elif not is_whole:  # the next request tries again
                 self._after_loading.pop(number, None)
                 del self._readings[number]
                 self._end_reading()
@@ -384,7 +384,8 @@ class CoordinatorLog(ABC):
 def _batches(
     partition: TopicPartition, ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int
 ) -> Iterator[Batch]:
-    """Reads what can be read of the segments, each up to its end; safe from any thread. Raises the disk's OSError."""
+    """Yields the readable batches of the segments, each up to its end; safe from any thread. Raises the disk's OSError.
+    """
     for segment, end in ends:
         for item in segment.reading(end).items():
             if isinstance(item, DamagedBytes):

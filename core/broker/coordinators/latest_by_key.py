@@ -12,13 +12,13 @@ from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import NO_PRODUCER_ID, RecordBatch
 
 _FEW_RECORDS = 2000
-"""So many are read sooner one by one than by columns, whose libraries may have to be loaded first."""
+"""Up to so many records are read faster one by one than by columns, whose libraries may have to be loaded first."""
 
 
 class ReadRecord(NamedTuple):
-    """A record as the log holds it; a transaction's marker if the key is empty.
+    """A record as in the log; a transaction's marker if the key is empty.
 
-    `producer_id`: that of the transaction which it belongs to, -1 if it belongs to none.
+    `producer_id`: that of the record's transaction, -1 if it is not transactional.
     """
 
     key: bytes
@@ -29,19 +29,19 @@ class ReadRecord(NamedTuple):
 
 
 Fields = tuple[bytes, bytes | None, int, bool, int]
-"""A `ReadRecord` as a plain tuple, which the collector of cycles does not look through: hundreds of thousands may wait
-to be taken up, and nobody is served meanwhile.
+"""A `ReadRecord` as a plain tuple, which the garbage collector does not track: hundreds of thousands may wait to be
+replayed, and a collection of these would stop the broker.
 """
 
 
 def newest_records(
     batches: Iterable[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterable[Fields]:
-    """Gives the records of the batches in their order, but for those whose key has a later one: the log's cleaner may
-    take them away at any time, so that nobody may depend on them.
+    """Returns the records of the batches in order, without those whose key has a later one: the log cleaner may remove
+    them at any time, so the coordinator must not depend on them.
 
-    One that deletes comes with what it deletes, which shows that there was such a group at all. Those of transactions
-    and their markers all stay: which of them counts is known at the end only.
+    A tombstone comes with the record that it deletes, which shows that there was such a group. All records of
+    transactions and all markers stay: only the end shows which of them count.
     """
     found: dict[object, Fields] = {}
     for group in group_batches(batches):
@@ -49,7 +49,7 @@ def newest_records(
             for read in _records(run, on_undecodable):
                 name, value, producer_id = read[:3]
                 key = name if name and producer_id == NO_PRODUCER_ID else object()
-                earlier = found.pop(key, None)  # for the order, which is that of the last ones
+                earlier = found.pop(key, None)  # the order is that of the newest records
                 if value is None and earlier is not None and earlier[1] is not None:
                     found[object()] = earlier
                 found[key] = read
@@ -57,7 +57,7 @@ def newest_records(
 
 
 def _runs(batches: Sequence[Batch]) -> Iterator[list[Batch]]:
-    """Gives neighbours that belong to no transaction together, each other one alone."""
+    """Yields neighbouring batches that are not transactional together, and each other batch alone."""
     for is_plain, neighbours in groupby(batches, _is_plain):
         if is_plain:
             yield list(neighbours)
@@ -70,7 +70,7 @@ def _is_plain(batch: Batch) -> bool:
 
 
 def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]) -> Iterator[Fields]:
-    """Reads the records of batches that belong to no transaction, or of one that does."""
+    """Yields the records of batches that are not transactional, or of one that is."""
     if count_records(batches) > _FEW_RECORDS:
         yield from _newest_by_columns(batches, on_undecodable)
         return
@@ -84,8 +84,8 @@ def _records(batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecor
 def _newest_by_columns(
     batches: list[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterator[Fields]:
-    """Gives the newest record of each key in the batches, in order, and the newest that does not delete: older ones
-    cost no object.
+    """Yields the newest record of each key in the batches, in order, and the newest that is not a tombstone: older ones
+    are not turned into objects.
     """
     import numpy as np
 
@@ -96,7 +96,7 @@ def _newest_by_columns(
         if len(keyed):
             codes = keyed.keys().dictionary_encode().indices.to_numpy(zero_copy_only=False)
             last = np.full((2, int(codes.max()) + 1), -1)
-            last[0, codes] = np.arange(len(codes))  # of what is assigned to one place several times, the last counts
+            last[0, codes] = np.arange(len(codes))  # numpy keeps the last of several values for one index
             kept = np.flatnonzero(keyed.value_lengths >= 0)
             last[1, codes[kept]] = kept
             newest = keyed.select(np.unique(last[last >= 0]))

@@ -1,4 +1,4 @@
-"""Gives producer ids, each once in the life of the directory."""
+"""Allocates producer ids, each once in the life of the directory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from core.common.errors import KafkaError
 
 
 class ProducerIds:
-    """Owned by the broker's task. The controller gives ids in blocks, which are in the metadata before one is used."""
+    """Owned by the broker's task. The controller allocates ids in blocks; the metadata have a block before its use."""
 
     def __init__(self, services: StorageServices, *, has_adopted: bool, is_member: bool = False) -> None:
-        """`has_adopted` says that folders came without metadata: their logs may know of ids that nobody gave here. To a
-        member of a cluster the controller gives what it gives to nobody else, whatever the logs here know.
+        """`has_adopted` says that folders came without metadata: their logs may hold ids that were not allocated here.
+        A member of a cluster gets ids from the controller alone, whatever ids its logs hold.
         """
         self._services = services
         self._is_member = is_member
@@ -22,10 +22,10 @@ class ProducerIds:
         self._left = iter(range(0))
 
     def next(self, load_transactions: Callable[[], ErrorCode | None], latest_of_transactions: Callable[[], int]) -> int:
-        """Gives an id that was never given in this directory, nor lies in a log that came from elsewhere.
+        """Returns an id that was never used in this directory, and is in no log that came from elsewhere.
 
-        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while that is not known. `load_transactions` begins to read the
-        transactional ids, and says why they are not all known; `latest_of_transactions` is the highest id among them.
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while that is not known. `load_transactions` starts to read the
+        transactional ids, and returns why they are not all known; `latest_of_transactions` returns their highest id.
         """
         try:
             return next(self._left)
@@ -46,5 +46,5 @@ class ProducerIds:
 
     @property
     def _must_know_all_logs(self) -> bool:
-        """Says whether ids may stand in logs that the metadata do not know."""
+        """Whether logs may hold ids that are not in the metadata."""
         return not self._services.node.is_read_only and (self._has_adopted or not self._services.image.next_producer_id)

@@ -1,8 +1,8 @@
-"""Decides whether a transaction's records may be appended: only if its coordinator knows that it writes (KIP-890).
+"""Decides whether a transaction's records may be appended: only if its coordinator knows the partition (KIP-890).
 
-A marker then follows for certain, and nothing that arrives late begins a transaction which nobody ends. Clients of
-transaction.version 2 leave it to the broker to add a partition with the first records for it; those before have added
-it, and are checked. Source: kafka.server.AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
+Then a marker is sure to follow, and a late request can't open a transaction that never ends. Clients of
+transaction.version 2 let the broker add a partition with its first records; older ones must have added it, and that is
+verified. Source: kafka.server.AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ COORDINATOR_IS_AWAY = frozenset(
 
 
 class ClientCapability(Enum):
-    """What a client understands."""
+    """What a client's request version supports."""
 
     BASIC = 0
     ABORTABLE_ERRORS = 1
-    """It understands TRANSACTION_ABORTABLE."""
+    """The client understands TRANSACTION_ABORTABLE."""
 
     IMPLICIT_ADDING = 2
-    """It leaves it to the broker to add partitions."""
+    """The client lets the broker add partitions."""
 
     @classmethod
     def of(cls, version: int, first_with_abortable_errors: int, first_with_implicit_adding: int) -> ClientCapability:
-        """Finds it by the version of a request."""
+        """Finds the capability by the version of a request."""
         if version >= first_with_implicit_adding:
             return cls.IMPLICIT_ADDING
         return cls.ABORTABLE_ERRORS if version >= first_with_abortable_errors else cls.BASIC
 
 
 def code_for_client(code: ErrorCode, *, knows_fenced: bool) -> ErrorCode:
-    """Gives older clients the code that stood for PRODUCER_FENCED before there was one (KIP-588)."""
+    """Returns the code that stood for PRODUCER_FENCED before KIP-588 if the client is older."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED and not knows_fenced else code
 
 
@@ -55,7 +55,7 @@ def refusals(
     partitions: Iterable[Partition],
     client: ClientCapability,
 ) -> dict[TopicPartition, KafkaError]:
-    """Gives the partitions to which the transaction may not write, and why; the others belong to it now."""
+    """Returns the partitions to which the transaction may not write, and why; it may write to the others."""
     names = _names_to_check(producer, partitions)
     if not names:
         return {}
@@ -84,13 +84,13 @@ def refusals(
 
 
 def _is_asked_for(services: Services, client: ClientCapability) -> bool:
-    """Says whether another broker that coordinates is asked: to check is a choice, to add is not."""
+    """Returns whether to ask a coordinator on another broker: verifying is optional, adding is not."""
     is_checking = services.config.transaction_partition_verification_enable
     return is_checking or client is ClientCapability.IMPLICIT_ADDING
 
 
 def _names_to_check(producer: ProducerIdAndEpoch, partitions: Iterable[Partition]) -> list[TopicPartition]:
-    """Gives those in which the producer's transaction has not begun."""
+    """Returns the partitions in which the producer has no open transaction."""
     return [
         partition.log.partition
         for partition in partitions
@@ -106,9 +106,9 @@ def ask_elsewhere(
     partitions: Iterable[Partition],
     client: ClientCapability,
 ) -> Pending[dict[TopicPartition, KafkaError]] | None:
-    """Asks the other broker that coordinates the transaction, in a cluster, for the partitions in which it has not
-    begun, or has it add them; gives those to which it may not write, and why. `refusals` knows then of the others. None
-    if nobody else is to be asked.
+    """Asks the coordinator of the transaction, if that is another broker, to verify the partitions in which the
+    transaction is not open yet, or to add them; returns those to which it may not write, and why. `refusals` then knows
+    the verified ones. Returns None if no other broker needs to be asked.
     """
     membership = services.membership
     if membership is None or not _is_asked_for(services, client):
@@ -129,7 +129,7 @@ def ask_elsewhere(
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
-    """Makes the error one that the client understands."""
+    """Returns the error in terms that the client understands."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
     if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientCapability.BASIC:

@@ -1,7 +1,6 @@
-"""What coordinators of transactions, and those who lead partitions, ask of the other brokers of a cluster.
+"""Requests about transactions, from coordinators and partition leaders, to the other brokers of a cluster.
 
-`MarkerSender` has the brokers that lead a transaction's partitions write its markers (WriteTxnMarkers, KIP-98).
-
+`MarkerSender` asks the brokers that lead a transaction's partitions to write its markers (WriteTxnMarkers, KIP-98).
 Source: kafka.coordinator.transaction.TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 """
 
@@ -42,8 +41,8 @@ _NOT_NEEDED = frozenset(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-"""Answers after which that marker is there, or must never be written: a later producer of the id has come. Not so if
-this coordinator is fenced: the transaction is another one's to end, and this broker hears of that soon.
+"""Answers after which the marker is written, or must never be: a later producer epoch was seen. A fenced coordinator is
+not among them: another broker must end the transaction then, and this one soon learns that.
 """
 
 
@@ -63,9 +62,9 @@ class MarkerSender:
         *,
         raises_epochs: bool = False,
     ) -> None:
-        """Asks each leader, and calls `then`, when all have answered or failed, with the partitions that lack it.
-        `raises_epochs` says whether the cluster is one in which ends of transactions raise the producer's epoch: all
-        brokers know then what a marker is told of that.
+        """Asks each leader, and, when all have answered or failed, calls `then` with the partitions that lack the
+        marker. `raises_epochs`: the cluster has transaction.version 2, which the request carries, and all brokers
+        understand that.
         """
         version = _VERSION_WITH_TRANSACTION_VERSION if raises_epochs else _VERSION
         self._tasks.begin(self._send_all(prepared, marker, by_leader, then, version))
@@ -89,7 +88,7 @@ class MarkerSender:
         names: set[TopicPartition],
         version: int,
     ) -> set[TopicPartition]:
-        """Gives the partitions for which it could not be done."""
+        """Returns the partitions for which it failed."""
         topics = defaultdict[str, list[int]](list)
         for name in sorted(names):
             topics[name.topic].append(name.partition)
@@ -119,13 +118,13 @@ class MarkerSender:
         return {name for name in names if codes.get(name, ErrorCode.UNKNOWN_SERVER_ERROR) not in _NOT_NEEDED}
 
     async def close(self) -> None:
-        """Gives up what is not answered: whoever coordinates next writes the markers again."""
+        """Gives up unanswered requests: the next coordinator writes these markers again."""
         await self._tasks.close()
 
 
 class TransactionPeers:
-    """Owned by the broker's loop. Markers have connections of their own: they are answered when they are replicated,
-    and who is to be verified can't wait for that.
+    """Owned by the broker's loop. Markers have connections of their own, because they are answered only when they are
+    replicated, and verifying can't wait for that.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class TransactionPeers:
         self.verifier = TransactionVerifier(self._pools[1])
 
     def on_brokers_changed(self) -> None:
-        """Called when brokers have come or gone, or listen elsewhere."""
+        """Called when brokers have come or gone, or changed their addresses."""
         for pool in self._pools:
             pool.on_brokers_changed()
 

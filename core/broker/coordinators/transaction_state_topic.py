@@ -1,7 +1,7 @@
-"""__transaction_state: where transactional ids are kept, and the markers that end their transactions.
+"""__transaction_state: keeps the transactional ids, and writes the markers that end their transactions.
 
-It is read when the broker starts, for what was being ended when it stopped must be ended. A broker that only reads says
-what is there, and ends nothing.
+It is read when the broker starts, because prepared transactions must be finished. A read-only broker shows the
+transactions, and ends none.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _CODES_FOR_CLIENTS = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR,
 }
-"""Errors of the log that trying again does not mend; for the others a client learns that it may."""
+"""The error codes that clients get for errors of the log; all others become COORDINATOR_NOT_AVAILABLE."""
 
 _log = logging.getLogger("plog.transactions")
 
 
 class TransactionStateTopic(CoordinatorLog):
-    """Owned by the broker's task. Gives `coordinator` its world (`TransactionEnvironment`)."""
+    """Owned by the broker's task. It is `coordinator`'s `TransactionEnvironment`."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class TransactionStateTopic(CoordinatorLog):
         groups: ConsumerOffsetsTopic,
         others: TransactionPeers | None = None,
     ) -> None:
-        """`groups` learn of the markers that are written to their topic. `others` are the brokers that lead what this
-        one does not, in a cluster.
+        """`groups` must learn of the markers that are written to their topic. `others` are, in a cluster, the brokers
+        that lead the other partitions.
         """
         super().__init__(services, TRANSACTIONS_TOPIC)
         self._others = others
@@ -107,14 +107,14 @@ class TransactionStateTopic(CoordinatorLog):
     # --- loading
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
-        """Makes known all that the partition holds. What was being ended when the broker stopped is ended now, unless
-        it only reads.
+        """Adds the partition's ids to the coordinator. Prepared transactions are finished now, unless the broker is
+        read-only.
         """
         transactional_ids = self.coordinator.take_over(read)
         if not self._services.node.is_read_only:
             partition = self._services.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
-            if partition is not None:  # else its disk failed just now
-                self._services.replicas.flush_as_configured(partition.log)  # nobody else asks for what was recovered
+            if partition is not None:  # else its disk has just failed
+                self._services.replicas.flush_as_configured(partition.log)  # no other request flushes recovered records
             self.coordinator.begin(transactional_ids)
 
     # --- writing
@@ -146,8 +146,8 @@ class TransactionStateTopic(CoordinatorLog):
         then: Callable[[frozenset[TopicPartition]], None],
         /,
     ) -> None:
-        """See `TransactionEnvironment.write_markers`. A partition whose topic is gone needs none, nor does one that a
-        later producer of the id has written to.
+        """See `TransactionEnvironment.write_markers`. A partition needs no marker if its topic was deleted, or a later
+        epoch of the producer has written to it.
         """
         try:
             marker = EndTransactionMarker(prepared.is_commit, self.partition(prepared.transactional_id).leader_epoch)
@@ -176,7 +176,7 @@ class TransactionStateTopic(CoordinatorLog):
                     elsewhere[leader].append(name)
                     continue
                 left.add(name)
-                if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # which is being read, after a start
+                if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # still being opened, after a start
                     _log.error("transaction of %s can't be ended on %s: %s", prepared.transactional_id, name, error)
 
         waiting = [
@@ -196,14 +196,14 @@ class TransactionStateTopic(CoordinatorLog):
         self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
-        """Finds who leads the partition, if that is another broker of the cluster; None if nobody does, or this one."""
+        """Returns the leader of the partition if it is another broker of the cluster, otherwise None."""
         known = None if self._others is None else self._services.image.find_partition(name)
         is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._services.node.node_id)
         return known.leader if known is not None and is_elsewhere else None
 
     def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
-        """Finds the broker that coordinates the id, if it is another one; NO_LEADER while nobody does. None if this one
-        does, or is to.
+        """Returns the broker that coordinates the id, if it is another one; NO_LEADER while no broker does. None if
+        this broker does, or is not in a cluster.
         """
         number = self.find_number(transactional_id)
         name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
@@ -215,8 +215,8 @@ class TransactionStateTopic(CoordinatorLog):
     def append_marker(
         self, partition: Partition, marker: EndTransactionMarker, producer_id: int, producer_epoch: int
     ) -> None:
-        """Ends the producer's transaction on that partition, and what it committed of groups there. Raises what
-        `PartitionLog.append_as_leader` raises.
+        """Ends the producer's transaction in that partition, and applies the offsets that it committed there. Raises
+        what `PartitionLog.append_as_leader` raises.
         """
         data = end_transaction_batch(
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
@@ -231,7 +231,7 @@ class TransactionStateTopic(CoordinatorLog):
         self._services.replicas.notify([name])
 
     def _call_when_committed(self, waiting: Sequence[Uncommitted], then: Callable[[], None]) -> None:
-        """Calls `then` when all of it is committed, or was refused."""
+        """Calls `then` when all of it is committed or refused."""
         wait = when_committed(self._services.replicas, waiting, None)
         if isinstance(wait, Pending):
             wait.on_value = lambda _nothing: then()
@@ -244,7 +244,7 @@ def _add_name(names: set[TopicPartition], partition: Partition, _code: ErrorCode
 
 
 def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
-    """Says whether this end was written there before the broker stopped; that is known if ends raise the epoch."""
+    """Returns whether the marker was written before the broker stopped, which shows only if ends raise the epoch."""
     state = partition.log.producers.find(prepared.producer_id)
     return (
         prepared.client_transaction_version >= RAISES_EPOCH
@@ -255,7 +255,7 @@ def _has_marker(partition: Partition, prepared: TransactionMetadata) -> bool:
 
 
 class _Replay:
-    """The transactional ids of one partition; a `Replay`."""
+    """A `Replay` of the transactional ids of one partition."""
 
     def __init__(self, log: TransactionStateTopic, number: int) -> None:
         self._log = log

@@ -1,9 +1,9 @@
-"""Asks the broker that coordinates a transaction whether the transaction writes to partitions that are led here
-(AddPartitionsToTxn with VerifyOnly, KIP-890), or has it add them for clients that leave that to the leader.
+"""Asks a transaction's coordinator on another broker whether the transaction includes partitions that are led here
+(AddPartitionsToTxn with VerifyOnly, KIP-890), or to add them for clients that leave that to the leader.
 
-What it says holds until a marker of that producer comes: the transaction that was asked for may be over then, and
-nothing would end what is appended after it. It holds no longer than this broker leads the partition, either: markers
-that another leader has written come with its records.
+The answer holds until a marker of that producer comes: the verified transaction may have ended then, and a marker for
+later records would never come. It also holds only while this broker leads the partition in the same leader epoch:
+markers that another leader has written come with its records.
 
 Source: kafka.server.AddPartitionsToTxnManager, org.apache.kafka.storage.internals.log.VerificationGuard.
 """
@@ -33,13 +33,13 @@ from core.records.record_batch import ProducerIdAndEpoch
 _log = logging.getLogger("plog.transactions")
 
 _VERSION = 4
-"""The first that brokers send; later ones add an error that clients may not know."""
+"""The first version that brokers send; later ones add an error that clients may not know."""
 
 _VERSION_OF_ADDING = 5
-"""For clients of transaction.version 2, which know it."""
+"""For clients of transaction.version 2, which know that error."""
 
 _MOST_VERIFIED = 1000
-"""Producers of a partition."""
+"""Producers per partition."""
 
 Verdicts = dict[TopicPartition, ErrorCode]
 
@@ -49,8 +49,7 @@ class _Asked:
     producer_id: int
     names: frozenset[TopicPartition]
     ended: set[TopicPartition] = field(default_factory=set)
-    """Partitions for which the answer will not count: a marker came since it was asked, or they are led
-    in another epoch."""
+    """Partitions whose answer will not count: a marker came since the request, or their leader epoch changed."""
 
 
 class TransactionVerifier:
@@ -72,8 +71,9 @@ class TransactionVerifier:
         *,
         adds: bool = False,
     ) -> Pending[Verdicts]:
-        """Gives an error for each partition, NONE if the transaction writes to it, which is noted then. NOT_COORDINATOR
-        if nobody can be asked there: the client asks again. With `adds` it writes to them from now on.
+        """Returns an error code for each partition, NONE if the transaction includes it; that is remembered.
+        NOT_COORDINATOR if the broker does not answer: the client retries. With `adds` the coordinator adds the
+        partitions.
         """
         pending = Pending[Verdicts]()
         request = _request(transactional_id, producer, frozenset(names), adds=adds)
@@ -107,25 +107,25 @@ class TransactionVerifier:
         pending.complete_with(verdicts)
 
     def _note(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> None:
-        """Notes that the producer may write there; whoever is forgotten for it is asked for again."""
+        """Notes that the producer may write there; the oldest note is dropped if there are too many."""
         verified = self._verified.setdefault(name, {})
         verified[producer.producer_id] = producer.epoch
         if len(verified) > _MOST_VERIFIED:
             del verified[next(iter(verified))]
 
     def is_verified(self, name: TopicPartition, producer: ProducerIdAndEpoch) -> bool:
-        """Says whether the producer's transaction is known to write there."""
+        """Returns whether the producer's transaction is known to include the partition."""
         return self._verified.get(name, {}).get(producer.producer_id) == producer.epoch
 
     def on_marker(self, name: TopicPartition, producer_id: int) -> None:
-        """Called when a marker of that producer, of whichever epoch, was appended to the partition."""
+        """Called when a marker of that producer, of any epoch, was appended to the partition."""
         self._verified.get(name, {}).pop(producer_id, None)
         for asked in self._asked:
             if asked.producer_id == producer_id and name in asked.names:
                 asked.ended.add(name)
 
     def forget(self, name: TopicPartition) -> None:
-        """Called when the partition is led in another epoch, or here no more: what was said of it counts no longer."""
+        """Called when the partition's leader epoch changed, or it left this broker: earlier answers no longer count."""
         self._verified.pop(name, None)
         for asked in self._asked:
             if name in asked.names:
@@ -138,7 +138,7 @@ class TransactionVerifier:
 def _verdicts_in(
     answer: AddPartitionsToTxnResponse, transactional_id: str, names: frozenset[TopicPartition]
 ) -> Verdicts:
-    """Reads what the answer says of those partitions; anything else in it was not asked for."""
+    """Reads the verdicts on those partitions; ignores others."""
     if answer.error_code:
         return dict.fromkeys(names, ErrorCode.of(answer.error_code))
     found = {
