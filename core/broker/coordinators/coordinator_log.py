@@ -384,8 +384,7 @@ class CoordinatorLog(ABC):
 def _batches(
     partition: TopicPartition, ends: Sequence[tuple[LogSegment, OffsetPosition]], log_start_offset: int
 ) -> Iterator[Batch]:
-    """Yields the readable batches of the segments, each up to its end; safe from any thread. Raises the disk's OSError.
-    """
+    """Yields the readable batches of the segments, each up to its end; thread-safe. Raises the disk's OSError."""
     for segment, end in ends:
         for item in segment.reading(end).items():
             if isinstance(item, DamagedBytes):

@@ -72,8 +72,7 @@ class TransactionVerifier:
         adds: bool = False,
     ) -> Pending[Verdicts]:
         """Returns an error code for each partition, NONE if the transaction includes it; that is remembered.
-        NOT_COORDINATOR if the broker does not answer: the client retries. With `adds` the coordinator adds the
-        partitions.
+        NOT_COORDINATOR if the broker does not answer: the client retries. With `adds` the coordinator adds them.
         """
         pending = Pending[Verdicts]()
         request = _request(transactional_id, producer, frozenset(names), adds=adds)

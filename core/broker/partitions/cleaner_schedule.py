@@ -1,4 +1,4 @@
-"""Has compacted logs cleaned as the broker's settings in force say."""
+"""Starts the cleaning of compacted logs with the broker's current settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CleanerSchedule:
         )
 
     def step(self) -> None:
-        """Begins to clean the logs that need it. A broker that only reads cleans none."""
+        """Starts to clean the logs that need it. A read-only broker cleans none."""
         config = self._services.config
         threads = config.log_cleaner_threads
         if self._services.node.is_read_only or not threads:
@@ -45,6 +45,6 @@ class CleanerSchedule:
         self.cleaner.step(settings, threads, config.log_cleaner_backoff_ms)
 
     def on_topic_deleted(self, topic: TopicImage) -> None:
-        """Stops cleaning its logs."""
+        """Stops the cleaning of the topic's logs."""
         for number in topic.partitions:
             self.cleaner.forget(TopicPartition(topic.name, number))

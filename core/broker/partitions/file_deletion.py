@@ -13,14 +13,14 @@ _DELETED_AT_ONCE = 20
 
 
 class FileDeletion:
-    """Owned by the broker's task; the deleting itself is done by another thread."""
+    """Owned by the broker's task; another thread deletes the files."""
 
     def __init__(self, log_manager: LogManager, runtime: Runtime) -> None:
         self._log_manager = log_manager
         self._runtime = runtime
 
     def delete_later(self, paths: Iterable[Path], delay_ms: int) -> None:
-        """Deletes the paths after that time. If the broker stops before, its next start does so."""
+        """Deletes the paths after that time. If the broker stops before, its next start deletes them."""
         self._runtime.schedule(delay_ms, lambda: self._delete(paths))
 
     def delete_leftovers(self) -> None:
@@ -28,7 +28,7 @@ class FileDeletion:
         self._delete(self._log_manager.find_deleted_directories())
 
     def _delete(self, paths: Iterable[Path]) -> None:
-        """Deletes some at a time: checkpoints, and a stop, don't wait for all of them."""
+        """Deletes a few at a time, so that checkpoints and a stop need not wait for all."""
         left = iter(paths)
 
         def delete_some() -> None:

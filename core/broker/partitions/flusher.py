@@ -1,15 +1,15 @@
-"""Group commit: one flush at a time, in the background; whatever asks while it runs shares the next.
+"""Group commit: one flush at a time, in the background; requests that come while it runs share the next one.
 
-A flush syncs the files of every log that asked before it began. The next one begins when as many asked as the broker
-can handle while it runs, so that neither waits for the other: those who were answered by one flush ask again during the
-next.
+A flush syncs the files of every log that was asked for before it began. The next one begins when as many requests have
+come as the broker can handle during a flush, so that neither waits for the other: clients answered by one flush send
+their next requests during the next one.
 
-If the disk takes longer than all of them do, a flush is to be shared by all. They ask again one after the other: it
-waits for those that the last one answered, for as long as that took, within 1 to 20 ms. It waits for seven of eight:
-the others come while the thread wakes, and what is appended until it syncs is synced.
+If the disk takes longer than all requests, one flush should serve them all. They come one after the other: the flush
+waits for as many as the last one answered, for as long as that took, within 1 to 20 ms. Seven of eight are enough: the
+others come while the thread wakes, and records that are appended before it syncs are synced, too.
 
-Who waits for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`) is called
-in the broker's own task.
+Callbacks that wait for a flush (an acknowledgement under `flush.messages`, a consumer under `plog.visible.after.flush`)
+run in the broker's own task.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from core.log.partition_log import PartitionLog, sync_segments
 
 _LEAST_GATHER_MS, _MOST_GATHER_MS = 1, 20
 _REQUEST_US = 30
-"""About what a request that asks for a flush takes the broker."""
+"""About how long the broker works on a request that asks for a flush."""
 
 
 class _Sync:
-    """What one log has to sync; its records below `offset` are safe then, if there is no error."""
+    """The sync of one log; if there is no error, its records below `offset` are on the disk afterwards."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.offset = log.log_end_offset
         self._segments = log.unflushed_segments(self.offset)
         self._cuts = log.cuts
-        self.late_asks = 0  # that are answered too
+        self.late_asks = 0  # answered by this sync, too
         self.error: OSError | None = None
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the log was cut since: nobody knows which of its records were synced."""
+        """Whether the log was truncated since: it is unknown which of its records were synced."""
         return self.log.cuts != self._cuts
 
     def run(self, asked: dict[PartitionLog, int]) -> None:
-        """Runs in the flusher's thread, while the broker's task appends on; the order of the lines matters. Who asked
-        by now had appended before, so the end that is read next covers them; and all below it is in these segments, if
-        the last one takes appends still. Then they are synced.
+        """Runs in the flusher's thread, while the broker's task goes on to append; the order of the lines matters.
+        Requests counted here have appended before, so the end offset that is read next covers them; and these segments
+        hold all records below it, if the last one is not sealed. Then they are synced.
         """
         late_asks = asked.get(self.log, 0)
         offset = self.log.log_end_offset
@@ -59,8 +59,8 @@ class _Sync:
 class Flusher:
     """Owned by the broker's task.
 
-    `on_flushed` is called with each log that was flushed, its recovery point moved; `on_failed` with one whose disk
-    refused. What the kernel could not write once it may have thrown away: such a log must not be asked to flush again.
+    `on_flushed` is called with each log that was flushed, its recovery point moved; `on_failed` with each log whose
+    disk refused. The kernel may have dropped the data of a failed write: such a log must not be flushed again.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Flusher:
         self._clock = runtime.clock
         self._on_flushed = on_flushed
         self._on_failed = on_failed
-        self._asked: dict[PartitionLog, int] = {}  # how often, since the last flush began
-        self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # by when, ms, and the timer for it
+        self._asked: dict[PartitionLog, int] = {}  # requests per log since the last flush began
+        self._due: dict[PartitionLog, tuple[int, TimerHandle]] = {}  # the deadline in ms, and its timer
         self._asks = 0
-        self._answered = 0  # how many asked for the flush that is done now
+        self._answered = 0  # requests for the current flush
         self._enough_asks = 1
         self._started_us = self._gather_ms = 0
         self._is_flushing = False
         self._gathering: TimerHandle | None = None
 
     def flush(self, log: PartitionLog) -> None:
-        """Brings everything that the log holds now to the disk."""
+        """Flushes the log up to its present end."""
         self._ask(log)
         if not self._is_flushing:
             self._start_when_shared()
@@ -94,7 +94,7 @@ class Flusher:
         self._asks += 1
 
     def flush_within(self, log: PartitionLog, delay_ms: int) -> None:
-        """Does the same, `delay_ms` from now at the latest. If no timers run, at the first call after that."""
+        """Flushes within `delay_ms`; if no timers run, at the first call after that time."""
         now_ms = self._clock.monotonic_ms()
         if log not in self._due:
             self._due[log] = now_ms + delay_ms, self._schedule(delay_ms, lambda: self.flush(log))
@@ -102,7 +102,7 @@ class Flusher:
             self.flush(log)
 
     def forget(self, log: PartitionLog) -> None:
-        """Forgets a log that is not served any more."""
+        """Forgets a log that is no longer served."""
         self._asks -= self._asked.pop(log, 0)
         self._cancel_timer(log)
 
@@ -153,7 +153,7 @@ class Flusher:
                 sync.log.mark_flushed(sync.offset)
                 flushed.append(sync.log)
         if self._asked:
-            self._start_when_shared()  # the disk works while those are answered who waited for this one
+            self._start_when_shared()  # the disk works while the callbacks of this flush run
         for log in flushed:
             self._on_flushed(log)
 

@@ -1,4 +1,4 @@
-"""What a broker does from time to time, and when it is due: checkpoints, retention, cleaning, expiry."""
+"""The periodic work of a broker, and when it is due: checkpoints, retention, cleaning, expiry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Housekeeping:
         self._last_run_us: dict[str, int] = {}
 
     def step(self) -> None:
-        """Does what is due by now. Raises OSError if a checkpoint can't be written."""
+        """Does the work that is due. Raises OSError if a checkpoint can't be written."""
         services, config = self._services, self._services.config
         logs, run = services.log_manager, services.runtime.run_in_background
         if self._is_due("high watermarks", config.replica_high_watermark_checkpoint_interval_ms):
@@ -62,7 +62,7 @@ class Housekeeping:
             services.transactions.expire()
 
     def apply_retention(self) -> None:
-        """Drops the segments that their topics' configurations do not keep; a broker that only reads drops none."""
+        """Deletes the segments that retention settings no longer keep; a read-only broker deletes none."""
         services = self._services
         if services.node.is_read_only:
             return
@@ -85,7 +85,7 @@ class Housekeeping:
         services.log_manager.checkpoints.write_log_starts(services.runtime.run_in_background)
 
     def _is_due(self, what: str, every_ms: int) -> bool:
-        """Says whether it is due, by the clock that nobody sets: a step of the other one changes nothing."""
+        """Returns whether the work is due, by the monotonic clock: a change of the system's time has no effect."""
         now_us = self._clock.monotonic_us()
         if now_us - self._last_run_us.setdefault(what, self._began_us) < every_ms * 1000:
             return False

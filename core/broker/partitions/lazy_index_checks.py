@@ -1,8 +1,8 @@
-"""Checks indexes that nobody used since the start: a few segments at a time, for a sixth of the time at most.
+"""Checks indexes that were not used since the start: a few segments at a time, for a sixth of the time at most.
 
-A start opens none of them, and whoever uses one checks it (`core/log/lazy_index_check.py`). This finds what is wrong
-with the others while nobody waits for it, and which offsets are missing between two segments. Who asks for those of a
-topic has its segments checked first (`steps`).
+A start opens no index, and the first use of one checks it (`core/log/lazy_index_check.py`). This checks the other
+indexes in the background, and finds offsets that are missing between two segments. A request for the missing offsets of
+a topic has its segments checked first (`steps`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LazyIndexChecks:
         run_in_background: RunInBackground,
         on_holes: Callable[[PartitionLog, list[tuple[int, int]]], None] | None,
     ) -> None:
-        """`on_holes` is called with the offsets [start, end) that are missing between segments of a log for no known
-        reason; first, it may be, with some of which the reason is still being looked for.
+        """`on_holes` is called with the offsets [start, end) that are missing between segments of a log without a known
+        reason; a first call may include offsets whose reason is found afterwards.
         """
         self._find_logs = find_logs
         self._schedule = schedule
@@ -39,11 +39,11 @@ class LazyIndexChecks:
         self._on_holes = on_holes
 
     def begin(self) -> None:
-        """Checks the logs that there are now, once."""
+        """Checks the present logs, once."""
         self._go_on(self._check_all(list(self._find_logs())))
 
     def add(self, log: PartitionLog) -> None:
-        """Checks one that came later."""
+        """Checks a log that was opened later."""
         self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
 
     def _go_on(self, steps: Steps[None]) -> None:
@@ -53,10 +53,10 @@ class LazyIndexChecks:
 
     def _check_all(self, logs: list[PartitionLog]) -> Steps[None]:
         while logs:
-            yield from self.steps(logs.pop(0))  # one that is deleted meanwhile is not held
+            yield from self.steps(logs.pop(0))  # keeps no reference to a log that is deleted meanwhile
 
     def steps(self, log: PartitionLog) -> Steps[None]:
-        """Checks what was not used yet of a log, unless that was done."""
+        """Checks the indexes of a log that were not used yet, unless that was done."""
         late_check = log.late_check
         if late_check is None:
             return

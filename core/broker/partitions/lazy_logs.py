@@ -1,12 +1,11 @@
-"""Logs that are opened when somebody first asks for them, as it takes long: much of them has to be read. Small ones are
-opened by the start, as far as that takes no time.
+"""Logs that are opened on first use, because opening them takes long: much of them has to be read. The start opens
+small logs as long as that takes no noticeable time.
 
-A broker that only reads has to read all of a log, one that owns it what was not safe on the disk when it last stopped.
-One is read at a time, by another thread: of those that were asked for the one with the least to read comes first. The
-owner goes on with those that nobody asked for, as it has work to do in all of them. Who asks for one waits
-for it, for `MOST_WAIT_MS` at most, and must ask again then: NOT_LEADER_OR_FOLLOWER is Kafka's answer of a broker
-that does not lead a partition yet. A fetch waits only if none of its partitions is open. Whoever asks for others is
-served meanwhile.
+A read-only broker has to read all of a log, the owner only the part that was not safely on the disk at its last stop.
+Another thread reads one log at a time: first the requested logs, the one with the least to read before the others. The
+owner goes on with the other logs, because all of them need work. A request waits for its log, for `MOST_WAIT_MS` at
+most, and must be sent again then: it gets NOT_LEADER_OR_FOLLOWER, as Kafka answers for a partition that the broker does
+not lead yet. A fetch waits only if none of its partitions is open. Requests for other logs are served meanwhile.
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ from core.protocol.schema.write_txn_markers import WRITE_TXN_MARKERS, WriteTxnMa
 _log = logging.getLogger("plog.log")
 
 MOST_WAIT_MS = 10_000
-"""How long a request waits: less than clients wait for an answer."""
+"""How long a request waits: less than clients wait for a response."""
 
 AT_ONCE_BYTES = 64 * 1024 * 1024
 _BYTES_OF_OPENING = 128 * 1024
-"""What could be read in the time that it takes to open a log, or a segment of it."""
+"""Bytes that could be read in the time that it takes to open a log, or a segment of it."""
 
 
 class LazyLogs:
-    """Owned by the broker's task, but for the reading itself."""
+    """Owned by the broker's task, except for the reading itself."""
 
     def __init__(self, services: StorageServices, opening: LogStartup) -> None:
         self._services = services
         self._opening = opening
         self._asked: set[TopicPartition] = set()
-        self._queue: list[tuple[bool, int, TopicPartition]] = []  # those asked for (False) first, then by bytes to read
+        self._queue: list[tuple[bool, int, TopicPartition]] = []  # requested ones (False) first, then by bytes to read
         self._loading: TopicPartition | None = None
-        self._files: StoppableFileSystem | None = None  # that it is read with
+        self._files: StoppableFileSystem | None = None  # through which `_loading` is read
         self._is_stopped = False
         self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
         self._waiting: dict[_Waiting, None] = {}
 
     def read_at_once(self) -> Iterator[TopicPartition]:
-        """Gives those that are to be opened before the broker serves, as that takes no time: the smallest, those of
-        groups and transactions first.
+        """Yields the partitions to open before the broker serves: the owner's internal topics, and the smallest others,
+        as long as that takes no noticeable time.
         """
         unloaded, left = self._services.log_manager.unloaded, AT_ONCE_BYTES
         for name in sorted(
@@ -72,7 +71,7 @@ class LazyLogs:
                 yield name
 
     def begin(self) -> None:
-        """Has an owner's logs read from now on, whoever asks for them."""
+        """Starts to read logs; the owner reads all of them, requested or not."""
         if not self._services.node.is_read_only:
             unloaded = self._services.log_manager.unloaded
             self._queue += [(True, log.bytes_to_read, name) for name, log in unloaded.items()]
@@ -80,17 +79,17 @@ class LazyLogs:
         self._begin_next()
 
     def is_loading(self, topic: str) -> bool:
-        """Says whether a log of the topic is being read just now, so that its folder must stay where it is."""
+        """Returns whether a log of the topic is being read, so that its folder must not be renamed."""
         return self._loading is not None and self._loading.topic == topic
 
     def stop(self) -> None:
-        """Gives up soon what is being read, and begins nothing else."""
+        """Soon stops the current reading, and starts no other."""
         self._is_stopped = True
         if self._files is not None:
             self._files.stop()
 
     def ask(self, partition: TopicPartition) -> None:
-        """Has the log opened, if that was not done. Without a loop it is done when this returns."""
+        """Opens the log, if it is not open yet. Without an event loop it is open when this returns."""
         unloaded = self._services.log_manager.unloaded.get(partition)
         if unloaded is not None:
             if partition not in self._asked:
@@ -99,7 +98,7 @@ class LazyLogs:
             self._begin_next()
 
     def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
-        """Does the work once for `who` asks, when the log is open or offline; never if it is that now."""
+        """Calls `work` once per `who` when the log is open or offline; never if it already is."""
         if partition in self._services.log_manager.unloaded:
             self._then[partition][who] = work
             self.ask(partition)
@@ -124,7 +123,7 @@ class LazyLogs:
                 if not found:
                     found.append(self._opening.load(partition, config, files))
             except (OSError, PlogError) as error:
-                found.append(error.with_traceback(None))  # which would hold the log
+                found.append(error.with_traceback(None))  # the traceback would keep the log
             except Exception as error:  # noqa: BLE001 - the door of a background thread
                 _log.exception("%s could not be read", partition)
                 found.append(PlogError(f"could not be read: {error}"))
@@ -140,7 +139,7 @@ class LazyLogs:
         self._services.runtime.run_loading(work, then)
 
     def _take_next(self) -> TopicPartition | None:
-        """Takes the next one that is to be opened still; None if there is none."""
+        """Takes the next log to open from the queue; returns None if none is left."""
         unloaded = self._services.log_manager.unloaded
         while self._queue:
             is_not_asked, bytes_to_read, partition = heappop(self._queue)
@@ -159,7 +158,7 @@ class LazyLogs:
         self._services.replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
-        """Gives what `handle` gives, or a Pending with it for when the partitions are open that the request names."""
+        """Returns the result of `handle`, or a Pending with it if partitions of the request must be opened first."""
         named = _NAMED.get(key)
         unloaded = self._services.log_manager.unloaded
         if named is None or not unloaded or (self._services.node.is_read_only and key in _WRITES):
@@ -198,7 +197,7 @@ class _Waiting(Pending[Any]):
 
     @property
     def is_at_work(self) -> bool:
-        """A fetch is not: it ends when the client goes, as one does that waits for records."""
+        """False for a fetch: it ends when the client disconnects, as a fetch that waits for records does."""
         return (self in self._among and not self._is_fetch) or super().is_at_work
 
     def on_loaded(self, partition: TopicPartition) -> None:
@@ -208,7 +207,7 @@ class _Waiting(Pending[Any]):
                 self.complete_now()
 
     def complete_now(self) -> None:
-        """Handles the request, with the logs that are open by now."""
+        """Handles the request with the logs that are open by now."""
         if self not in self._among:
             super().complete_now()
             return
@@ -265,7 +264,7 @@ _NAMED: dict[int, Callable[[MetadataImage, Any], Iterable[TopicPartition]]] = {
     DESCRIBE_PRODUCERS.key: _of_producers,
     WRITE_TXN_MARKERS.key: _of_markers,
 }
-"""The partitions that a request is about, by the API's key."""
+"""The partitions that a request names, by API key."""
 
 _WRITES = (PRODUCE.key, DELETE_RECORDS.key, WRITE_TXN_MARKERS.key)
-"""The APIs that write: a broker that only reads refuses these, whether the log is open or not."""
+"""The APIs that write: a read-only broker refuses them, whether the log is open or not."""

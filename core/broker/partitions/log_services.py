@@ -1,4 +1,4 @@
-"""The services below the coordinators: logs, and the topics that they are of."""
+"""The services below the coordinators: logs and their topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the logs of a data directory: at the start, or later, when somebody asks for one that was left out then."""
+"""Opens the logs of a data directory: at the start, or at the first request for one that was left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("plog.broker")
 
 
 class LogStartup:
-    """Owned by the broker's task, but for `load`."""
+    """Owned by the broker's task, except for `load`."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class LogStartup:
         recovered_flush: PostRecoveryFlush,
         unreadable: list[Path],
     ) -> None:
-        """`controller` is the one of a lone broker; a member of a cluster has none that would take up topics or start
-        leader epochs. `unreadable` are the files that a broker which only reads passed over.
+        """`controller` is that of a lone broker; for a member of a cluster it is None: a member neither adopts topics
+        nor starts leader epochs. `unreadable` are the files that a read-only broker skipped.
         """
         self._services = services
         self._controller = controller
@@ -47,16 +47,16 @@ class LogStartup:
         self._doubts = doubts
         self._recovered_flush = recovered_flush
         self._unreadable = unreadable
-        self._found: dict[TopicPartition, Doubts] = {}  # of a log that was just read
+        self._found: dict[TopicPartition, Doubts] = {}  # for logs that were just read
         self.has_adopted = False
         """Whether there were folders without metadata."""
 
     # --- at the start
 
     def find_known(self) -> Mapping[TopicPartition, Path]:
-        """Finds the folders of the topics that the metadata know. Those of others are taken up if there are no
-        metadata, or if some are lost; else they are set aside. A member of a cluster opens all that it has: what is its
-        replica is said later.
+        """Finds the folders of the topics in the metadata. Folders of other topics are adopted if the metadata are
+        missing or incomplete; otherwise they are set aside. A member of a cluster opens all folders; the controller
+        tells it later which replicas it has.
         """
         if self._controller is None:
             self._note_member()
@@ -92,21 +92,21 @@ class LogStartup:
 
     @property
     def _was_member(self) -> bool:
-        """Says whether the directory's topics may be those of a cluster that it was in, and be taken up."""
+        """Whether the directory was in a cluster, so that its topics may be adopted."""
         return self._member_file.exists()
 
     def _note_member(self) -> None:
-        """Notes that, if the directory has metadata of its own: a later start without the cluster takes up what it
-        finds, and sets nothing aside.
+        """Marks a directory with metadata of its own: a later start without the cluster adopts the folders that it
+        finds, and sets none aside.
         """
         directory = self._services.log_manager.directory
         if (directory / partition_directory_name(METADATA_PARTITION)).is_dir() and not self._was_member:
             self._services.filesystem.write_atomic(self._member_file, b"")
 
     def _adopt(self, controller: SingleNodeController, folders: Mapping[TopicPartition, Path]) -> None:
-        """Takes up the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
+        """Adopts the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
 
-        What their configuration was is not known: nothing is deleted or compacted until somebody says so.
+        Their configuration is not known: nothing is deleted or compacted until the user sets it.
         """
         self.has_adopted = bool(folders)
         found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
@@ -133,8 +133,8 @@ class LogStartup:
             self._services.log_manager.forget_clean_shutdown()
 
     def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
-        """Raises the epochs of logs that were cut, and of those that know later epochs than the metadata. In a cluster
-        the controller does: it has elected another leader when this one went.
+        """Raises the leader epochs of logs that were truncated, and of logs with later epochs than the metadata. In a
+        cluster the controller does that: it elected another leader when this one went down.
         """
         if self._controller is None:
             return
@@ -147,17 +147,17 @@ class LogStartup:
                 self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
 
     def _note_doubts(self, loaded: LoadedLog, doubts: Doubts | None) -> None:
-        """Notes what was found by a broker that only reads; None for a log that is owned."""
+        """Passes on the doubts of a read-only broker; None for a log that this broker owns."""
         if doubts is None:
             self._doubts.note_unexplained(loaded.log, loaded.unexplained or ())
         else:
             self._doubts.note(loaded.log, doubts, self._unreadable)
 
-    # --- later
+    # --- after the start
 
     def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
-        """Reads the partition's log, with that file system; in any thread. Raises OSError and CorruptRecordError if
-        that can't be. `end_load` comes then.
+        """Reads the partition's log through that file system; in any thread. Raises OSError and CorruptRecordError. The
+        caller then calls `end_load`.
         """
         if self._services.node.is_read_only and find_lock_holder(self._services.node.directory) is not None:
             self._link_again(partition)
@@ -167,8 +167,8 @@ class LogStartup:
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
-        """Links the folder as it is now: whoever writes there made and deleted segments since the start. Raises OSError
-        if it can't be read.
+        """Links the folder's present files: the writing process created and deleted segments since the start. Raises
+        OSError if the folder can't be read.
         """
         name = partition_directory_name(partition)
         shadow = self._services.log_manager.directory / name
@@ -184,7 +184,7 @@ class LogStartup:
         )
 
     def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
-        """Serves the partition, unless it could not be read or is there no more."""
+        """Serves the partition, unless its log could not be read or was deleted."""
         found_doubts = self._found.pop(partition, None)
         loaded = self._services.log_manager.end_load(partition, found)
         if loaded is None:
@@ -192,7 +192,7 @@ class LogStartup:
         self._note_doubts(loaded, found_doubts)
         try:
             self._raise_leader_epochs([loaded])
-        except KafkaError as error:  # of the metadata log: an epoch that is not on the disk would be given twice
+        except KafkaError as error:  # of the metadata log: an epoch that is not on the disk could be used twice
             self._services.log_manager.set_offline(partition, error)
             return
         self._services.replicas.serve_loaded(loaded.log)

@@ -1,5 +1,5 @@
-"""Brings what a start recovered to the disk, and notes how far it is: a crash soon after this one must not cost the
-same again.
+"""Flushes recovered logs after a start, and checkpoints their recovery points: a crash soon afterwards must not cost
+the same recovery again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHECKPOINT_EVERY_MS = 100
 
 
 class PostRecoveryFlush:
-    """Owned by the broker's task; segments are flushed one after the other by the flusher's thread."""
+    """Owned by the broker's task; the flusher's thread flushes one segment after the other."""
 
     def __init__(
         self, log_manager: LogManager, replicas: ReplicaManager, runtime: Runtime, *, is_read_only: bool
@@ -28,7 +28,7 @@ class PostRecoveryFlush:
         self._noted_ms = runtime.clock.monotonic_ms()
 
     def begin(self, logs: Iterable[PartitionLog]) -> None:
-        """Flushes what was recovered of those logs."""
+        """Flushes the recovered part of those logs."""
         if self._is_needed:
             logs = [log for log in logs if log.unflushed_messages]
             found = [(log, s, log.cuts) for log in logs for s in log.unflushed_segments(log.log_end_offset)]
@@ -51,7 +51,7 @@ class PostRecoveryFlush:
             try:
                 segment.sync()
             except OSError as error:
-                failures.append(error.with_traceback(None))  # which would hold the segment
+                failures.append(error.with_traceback(None))  # the traceback would keep the segment
 
         def then() -> None:
             if failures:
@@ -64,9 +64,7 @@ class PostRecoveryFlush:
         self._runtime.run_flush(sync, then)
 
     def _note(self, *, is_last: bool = False) -> None:
-        """Notes how far the logs are, if that was not done just now, or nothing follows: the file has a line for each
-        log.
-        """
+        """Writes the recovery points, unless that was just done and more follow: the file has a line for each log."""
         now_ms = self._runtime.clock.monotonic_ms()
         if is_last or now_ms - self._noted_ms >= _CHECKPOINT_EVERY_MS:
             self._noted_ms = now_ms

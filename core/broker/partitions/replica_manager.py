@@ -1,8 +1,8 @@
 """The partitions that this broker holds, and the fetches that wait for records in them.
 
-`ReplicationCounts` says what the broker has replicated since it started, and how often the replicas in sync changed
-where it leads: counters, with the meanings of Kafka's (kafka.server.BrokerTopicStats, the ReplicaManager's
-IsrShrinksPerSec and the like).
+`ReplicationCounts` counts what the broker has replicated since it started, and the changes of the ISR of partitions
+that it leads, as Kafka's metrics do (kafka.server.BrokerTopicStats, the ReplicaManager's IsrShrinksPerSec and the
+like).
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _FLUSH_AGAIN_MS = 1000
 Result = TypeVar("Result")
 
 PERHAPS_KEPT = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-"""A producer's error for a batch that is in the log, if nobody knows whether the disk has it. Clients send it again as
-it was, so that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not written."""
+"""A producer's error for a batch that is in the log, but perhaps not on the disk. Clients send the same batch again, so
+that it is recognized if it is there. After KAFKA_STORAGE_ERROR they may take it for not written.
+"""
 
 
 @dataclass(slots=True)
@@ -56,20 +57,20 @@ class ReplicationCounts:
     """Owned by the broker's task."""
 
     bytes_in: int = 0
-    """Of records that were fetched from leaders."""
+    """Bytes of records fetched from leaders."""
     bytes_out: int = 0
-    """Of records that were given to followers."""
+    """Bytes of records sent to followers."""
     reassignment_bytes_in: int = 0
-    """Those of `bytes_in` that are of replicas which a reassignment adds here."""
+    """The part of `bytes_in` for replicas that a reassignment adds here."""
     reassignment_bytes_out: int = 0
-    """Likewise, those of `bytes_out` for replicas that it adds elsewhere."""
+    """The part of `bytes_out` for replicas that a reassignment adds elsewhere."""
     isr_shrinks: int = 0
     isr_expands: int = 0
     failed_isr_updates: int = 0
-    """Proposals of other replicas in sync that the controller refused."""
+    """Proposed ISRs that the controller refused."""
 
     def note_in(self, size_bytes: int, *, is_added: bool) -> None:
-        """Counts what was fetched; `is_added` says whether a reassignment adds the replica."""
+        """Counts fetched bytes; `is_added`: a reassignment adds the replica."""
         self.bytes_in += size_bytes
         if is_added:
             self.reassignment_bytes_in += size_bytes
@@ -80,7 +81,7 @@ class ReplicationCounts:
             self.reassignment_bytes_out += size_bytes
 
     def note_isr(self, *, is_expansion: bool, is_done: bool) -> None:
-        """Counts the controller's answer to a proposal of replicas in sync that was waiting for it."""
+        """Counts the controller's answer to a pending ISR proposal."""
         if not is_done:
             self.failed_isr_updates += 1
         elif is_expansion:
@@ -91,7 +92,7 @@ class ReplicationCounts:
 
 class Watcher(Protocol):
     def on_change(self, partition: TopicPartition) -> None:
-        """Called when what can be read of the partition has changed."""
+        """Called when the readable records of the partition have changed."""
 
 
 class ReplicaManager:
@@ -108,18 +109,18 @@ class ReplicaManager:
         may_be_elsewhere: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         """Without `peers` this broker is the only one, and nothing is replicated. `may_be_elsewhere` is asked about
-        partitions that this broker does not have; without it others have those that `apply` is told of.
+        partitions that this broker does not have; the default looks into the metadata of `apply`.
         """
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
-        """Another one whenever partitions came or went."""
+        """Changes whenever partitions come or go."""
         self.appends = 0
-        """Counts the batches that were appended here as a leader."""
+        """How many batches this broker appended as a leader."""
         self.counts = ReplicationCounts()
         self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Offsets [start, end) that are missing for no known reason, as far as they were looked for."""
+        """Offsets [start, end) found missing for no known reason, by partition."""
         self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Likewise, batches of which it is not known whether they were aborted: the marker is lost."""
+        """Offsets [start, end) of batches that may have been aborted: the marker is lost."""
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
@@ -130,13 +131,13 @@ class ReplicaManager:
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
         self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
-        """Called with damage that a reader met and that was not known."""
+        """Called with new damage that a reader met."""
         self.on_unloaded: Callable[[TopicPartition], None] | None = None
-        """Called with a partition that somebody asks for, and whose log was not opened yet."""
+        """Called with a requested partition whose log is not open yet."""
         self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
-        """Called with what the controller is to be asked for, who answers by `on_isr_answer`."""
+        """Called with a proposal for the controller, whose answer comes to `on_isr_answer`."""
         self.on_cut: Callable[[PartitionLog, int], None] | None = None
-        """See `PartitionLog.on_cut`, of all logs that are served from now on."""
+        """The `PartitionLog.on_cut` of all logs that are served from now on."""
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
         self._on_stopped: list[Callable[[TopicPartition], None]] = []
         self._on_role: list[Callable[[Partition], None]] = []
@@ -144,18 +145,18 @@ class ReplicaManager:
     def subscribe(
         self, on_stopped: Callable[[TopicPartition], None], on_role: Callable[[Partition], None] | None = None
     ) -> None:
-        """Calls back with each partition that is served no more, and with each that has taken up what the controller
-        decided, from now on: its role may be another one, or it has the same one in another leader epoch.
+        """Calls `on_stopped` with each partition that is no longer served, and `on_role` with each that has applied a
+        decision of the controller: it may have another role, or the same role in another leader epoch.
         """
         self._on_stopped.append(on_stopped)
         if on_role is not None:
             self._on_role.append(on_role)
 
-    # --- which partitions there are
+    # --- the partitions of this broker
 
     def apply(self, delta: MetadataDelta) -> list[Steps[None]]:
-        """Takes up a change of the metadata. Partitions that are gone are stopped at once. The steps, if there are any,
-        have those that are led in another epoch, or by another node, change their roles, and start new ones.
+        """Applies a change of the metadata. Removed partitions are stopped at once. The returned steps, if any, change
+        the roles of partitions with a new leader or leader epoch, and start new partitions.
         """
         self._image = delta.apply()
         for topic in delta.deleted_topics():
@@ -175,8 +176,8 @@ class ReplicaManager:
         return effects
 
     def _let_go(self, name: TopicPartition) -> None:
-        """Stops a partition of which this node is no replica any more: its log stays, until it is said to be deleted.
-        Whoever waits here for what another node does now is answered.
+        """Stops a partition of which this node is no longer a replica: its log stays until the controller deletes it.
+        Requests that wait for the partition are answered.
         """
         partition = self.partitions.get(name)
         if partition is not None:
@@ -185,8 +186,8 @@ class ReplicaManager:
             partition.notify_waiting()
 
     def _change_roles(self, topic: TopicImage, names: Sequence[TopicPartition]) -> Steps[None]:
-        """Has partitions that are served take up the change, one a step: a leader writes down where its epoch begins,
-        and others are served while many do. What is decided later, and came meanwhile, counts.
+        """Changes the roles of served partitions, one per step: a leader writes the start of its epoch to the disk, and
+        other requests are served in between. Each step applies the latest decision.
         """
         for name in names:
             partition, known = self.partitions.get(name), self._image.topics_by_id.get(topic.topic_id)
@@ -211,8 +212,8 @@ class ReplicaManager:
             on_role(partition)
 
     def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
-        """Makes or takes up the logs, one a step, and stops if the topic is deleted, which it may be already; a log
-        that the disk refuses is offline, with the reason.
+        """Creates or opens the logs, one per step, and stops if the topic is deleted, which may have happened already;
+        a log that the disk refuses is offline, with the reason.
         """
         if topic.topic_id not in self._image.topics_by_id:
             return
@@ -224,13 +225,13 @@ class ReplicaManager:
             for partition in filter(self._is_missing, held):
                 self._set_offline(partition, error)
         for partition in held:
-            registration = self._registration(partition)  # which may be another one by now
+            registration = self._registration(partition)  # may have changed by now
             if self._is_missing(partition) and self._node_id in registration.replicas:
                 self._add(partition, registration, config)
                 yield
                 if topic.topic_id not in self._image.topics_by_id:
                     return
-        if self._configs.of_topic(topic.name) != config:  # somebody altered it meanwhile
+        if self._configs.of_topic(topic.name) != config:  # altered meanwhile
             self._configure_topic(self._image.topics_by_id[topic.topic_id])
 
     def _is_missing(self, partition: TopicPartition) -> bool:
@@ -257,7 +258,7 @@ class ReplicaManager:
         self._tell_role(partition)
 
     def serve_loaded(self, log: PartitionLog) -> None:
-        """Serves a partition whose log was opened just now, unless this node is no replica of it, or not yet."""
+        """Serves a partition whose log was just opened, unless this node is not, or not yet, one of its replicas."""
         registration = self._image.find_partition(log.partition)
         if registration is None or self._node_id not in registration.replicas:
             return
@@ -268,7 +269,7 @@ class ReplicaManager:
             self._set_offline(log.partition, error)
 
     def configure(self, delta: MetadataDelta) -> None:
-        """Configures the logs of topics whose configuration changed, or that take something from the broker's."""
+        """Configures the logs of topics whose settings changed, in the topic or in the broker's defaults."""
         names = {name for type_, name in delta.configs.changed if type_ == ConfigResourceType.TOPIC}
         if delta.changes_brokers_configs():
             names |= self._image.topics.keys()
@@ -287,7 +288,7 @@ class ReplicaManager:
         self._log_manager.set_offline(partition, reason)
 
     def _stop(self, topic: TopicImage) -> None:
-        """Stops the partitions; whoever waits for their records is answered."""
+        """Stops the topic's partitions; requests that wait for their records are answered."""
         removed = [TopicPartition(topic.name, number) for number in topic.partitions]
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
@@ -308,18 +309,18 @@ class ReplicaManager:
             on_stopped(partition.log.partition)
 
     def take_offline(self, partition: Partition, reason: PlogError) -> None:
-        """Answers KAFKA_STORAGE_ERROR for it from now on; the next start tries again."""
+        """Answers KAFKA_STORAGE_ERROR for the partition from now on; the next start tries again."""
         self._stop_serving(partition)
         self._log_manager.set_offline(partition.log.partition, reason)
         self.notify([partition.log.partition])
         partition.notify_waiting()
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Says whether this broker has a replica of it; its log may be still to be opened."""
+        """Returns whether this broker has a replica of it; its log may not be open yet."""
         return partition in self.partitions or partition in self._log_manager.unloaded
 
     def leads(self, partition: TopicPartition) -> bool:
-        """Says whether clients are to ask this broker for it; its log may be still to be opened."""
+        """Returns whether this broker leads it; its log may not be open yet."""
         served = self.partitions.get(partition)
         if served is not None:
             return served.is_leading
@@ -327,19 +328,19 @@ class ReplicaManager:
         return registration is not None and registration.leader == self._node_id
 
     def is_being_read(self, partition: TopicPartition) -> bool:
-        """Says whether its log is still to be opened, or is being opened."""
+        """Returns whether its log is not open yet."""
         return partition in self._log_manager.unloaded
 
     def _registration(self, partition: TopicPartition) -> PartitionRecord:
         return self._image.topics[partition.topic].partitions[partition.partition]
 
     def find_name(self, topic_id: bytes) -> str | None:
-        """Finds the name of the topic with that id, of those that this broker has replicas of."""
+        """Returns the name of the topic with that id, among the topics that this broker has replicas of."""
         return self._image.find_name(topic_id)
 
     def find(self, topic: str, number: int) -> Partition:
-        """Finds it, if this broker leads it. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if another
-        does, or none.
+        """Finds a partition that this broker leads. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if
+        this broker does not lead it.
         """
         partition = self.partitions.get(TopicPartition(topic, number)) or self.find_replica(topic, number)
         if not partition.is_leading:
@@ -347,9 +348,9 @@ class ReplicaManager:
         return partition
 
     def find_replica(self, topic: str, number: int) -> Partition:
-        """Finds it, whoever leads it, or raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if its log
-        is offline, NOT_LEADER_OR_FOLLOWER if other nodes have it, or while it is opened, which begins if it had not:
-        clients ask again.
+        """Finds a partition, led here or not. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR if its
+        log is offline, NOT_LEADER_OR_FOLLOWER if other brokers have it, or while its log is being opened, which this
+        starts: clients retry.
         """
         name = TopicPartition(topic, number)
         partition = self.partitions.get(name)
@@ -368,7 +369,7 @@ class ReplicaManager:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def find_error(self, partition: Partition) -> ErrorCode | None:
-        """Says why the partition is not served or not led any more; None while it is."""
+        """Returns why the partition is no longer served or led here, or None if it is."""
         if partition.is_served:
             return None if partition.is_leading else ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
@@ -382,10 +383,10 @@ class ReplicaManager:
     def append(
         self, partition: Partition, batch: RecordBatch, *, required_acks: int, from_client: bool = True
     ) -> AppendResult:
-        """Appends a batch, a client's or one of the broker's own; the caller calls `notify` when its request is done.
+        """Appends a batch of a client or of the broker itself; the caller calls `notify` at the end of its request.
 
-        Raises what `Partition.append` raises, and KAFKA_STORAGE_ERROR if the disk refuses, or holds damage where the
-        batch is to go: it is not kept then. PERHAPS_KEPT if it was written, and the partition is offline. It is also
+        Raises what `Partition.append` raises, and, with the batch not kept, KAFKA_STORAGE_ERROR if the disk refuses or
+        the log is damaged at its end. PERHAPS_KEPT if the batch was written, and the partition is offline. It is also
         offline if the disk refuses, and another replica could lead.
         """
         try:
@@ -405,10 +406,10 @@ class ReplicaManager:
             raise _logged_error(error) from error
 
     def read(self, partition: Partition, read: Callable[[PartitionLog], Result]) -> Result:
-        """Gives what `read` finds in the partition's log.
+        """Returns the result of `read` on the partition's log.
 
-        KafkaError: its own, CORRUPT_MESSAGE if the log is damaged there, KAFKA_STORAGE_ERROR if the disk refuses. The
-        partition is offline then if another replica leads it or could.
+        Raises KafkaError: what `read` raises, CORRUPT_MESSAGE if the log is damaged there, KAFKA_STORAGE_ERROR if the
+        disk refuses. Then the partition is taken offline if another replica leads it or could.
         """
         try:
             return read(partition.log)
@@ -416,8 +417,8 @@ class ReplicaManager:
             raise self._reading_error(partition, error) from error
 
     def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
-        """Gives what the steps find in the partition's log; raises what `read` raises, and what `find` raises if it is
-        served no more.
+        """Returns the result of the steps on the partition's log. Raises what `read` raises, and what `find_replica`
+        raises if it is no longer served.
         """
         while True:
             try:
@@ -430,7 +431,7 @@ class ReplicaManager:
             yield step
             if not partition.is_served:
                 self.find_replica(*partition.log.partition)
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # another one has its name now
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # a new partition has its name now
 
     def _reading_error(self, partition: Partition, error: CorruptRecordError | OSError) -> KafkaError:
         log = partition.log
@@ -445,7 +446,7 @@ class ReplicaManager:
         return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
 
     def on_unreadable(self, path: Path, error: OSError) -> None:
-        """Called when an answer can't be sent whole, because the disk refuses to read the file that it lies in."""
+        """Called when a response can't be sent completely, because the disk refuses to read its file."""
         reason = access_error(error, path, "read")
         _log.error("%s; the answer that was to hold it is cut off", reason)
         name = parse_partition_directory_name(path.parent.name)
@@ -454,8 +455,8 @@ class ReplicaManager:
             self._leave_to_others(partition, error, reason)
 
     def _leave_to_others(self, partition: Partition, error: OSError, reason: PlogError) -> None:
-        """Takes the partition offline if another replica leads it or could: the controller has one lead that has a
-        better disk. It stays if the process has run out of descriptors: the disk was not asked.
+        """Takes the partition offline if another replica leads it or could: the controller elects one with a better
+        disk. Not so if the process has run out of descriptors, which is no fault of the disk.
         """
         if partition.is_served and partition.has_others_in_sync and error.errno not in OUT_OF_DESCRIPTORS:
             self.take_offline(partition, reason)
@@ -465,7 +466,7 @@ class ReplicaManager:
     def note_fetch(
         self, partition: Partition, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int
     ) -> None:
-        """Notes that a replica fetches. Says and raises what `Partition.note_fetch` does."""
+        """Notes a replica's fetch. Raises what `Partition.note_fetch` raises."""
         before = partition.log.high_watermark
         proposal = partition.note_fetch(
             replica,
@@ -478,8 +479,8 @@ class ReplicaManager:
             self._announce(partition, before, proposal)
 
     def look_at_followers(self) -> None:
-        """Looks which followers are late, and proposes that they leave the replicas in sync. To be called twice in
-        replica.lag.time.max.ms (ReplicaManager.maybeShrinkIsr).
+        """Proposes to remove late followers from the ISR. Call it twice in replica.lag.time.max.ms
+        (ReplicaManager.maybeShrinkIsr).
         """
         now_ms = self._clock.monotonic_ms()
         for partition in list(self.partitions.values()):
@@ -487,7 +488,7 @@ class ReplicaManager:
             self._announce(partition, before, partition.look_at_followers(now_ms))
 
     def on_isr_answer(self, partition: Partition, proposal: IsrProposal, answer: IsrAnswer) -> None:
-        """Takes up the controller's answer to a proposal, which is made again if that may help."""
+        """Applies the controller's answer to a proposal; proposes it again if that may help."""
         before = partition.log.high_watermark
         was_waiting, is_expansion = partition.proposes(proposal), len(proposal.isr) > partition.isr_size
         must_send_again = partition.on_isr_answer(proposal, answer, self._clock.monotonic_ms())
@@ -497,7 +498,7 @@ class ReplicaManager:
         self._announce(partition, before, proposal if must_send_again else None)
 
     def _announce(self, partition: Partition, high_watermark: int, proposal: IsrProposal | None) -> None:
-        """Tells readers if the high watermark was there and has moved, and the controller what is proposed."""
+        """Notifies readers if the high watermark has moved, and passes on a proposal for the controller."""
         if partition.log.high_watermark != high_watermark:
             self.notify([partition.log.partition])
         if proposal is not None and self.on_proposal is not None:
@@ -512,8 +513,8 @@ class ReplicaManager:
         high_watermark: int,
         log_start_offset: int,
     ) -> None:
-        """Appends what the leader answered in that epoch, if there is something, and has the log begin, and be
-        committed, as far as the leader's is. Raises what `PartitionLog.append_as_follower` raises.
+        """Appends the records of the leader's response in that epoch, if any, and takes over its log start offset and
+        high watermark. Raises what `PartitionLog.append_as_follower` raises.
         """
         log = partition.log
         before = log.log_start_offset, log.high_watermark
@@ -531,7 +532,7 @@ class ReplicaManager:
     # --- flushing
 
     def flush_as_configured(self, log: PartitionLog) -> None:
-        """Asks for the flush that `flush.messages` or `flush.ms` require by now."""
+        """Requests the flush that `flush.messages` or `flush.ms` require by now."""
         config = log.config
         unflushed = log.log_end_offset - log.recovery_point
         if not unflushed:
@@ -544,14 +545,14 @@ class ReplicaManager:
             self._flusher.flush(log)
 
     def ensure_flushed(self, partition: Partition) -> None:
-        """Raises KafkaError(REPLICA_NOT_AVAILABLE) unless all of the log is on the disk, and has it brought there."""
+        """Raises KafkaError(REPLICA_NOT_AVAILABLE), and requests a flush, unless the whole log is on the disk."""
         if partition.log.unflushed_messages:
             self._flusher.flush(partition.log)
         if partition.log.unflushed_messages:
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "what the log holds is being brought to the disk")
 
     def flush_to_close_files(self) -> None:
-        """Asks for the flush of logs whose files may be closed then, when too many are open."""
+        """Requests flushes of logs whose files can be closed afterwards, when too many files are open."""
         for log in self._log_manager.find_logs_to_sync():
             self._flusher.flush(log)
 
@@ -563,8 +564,8 @@ class ReplicaManager:
                 self.notify([log.partition])
 
     def on_flush_failed(self, log: PartitionLog, error: OSError) -> None:
-        """Takes it offline: what the disk lost is not known, so it must be opened and checked again. Not so if a file
-        could not even be opened, for want of descriptors: the disk was not asked then, and is asked again.
+        """Takes the log's partition offline: it is unknown what the disk lost, so the log must be opened and checked
+        again. Not so if a file could not even be opened for want of descriptors: the flush is tried again.
         """
         partition = self.partitions.get(log.partition)
         if partition is None or partition.log is not log:
@@ -579,11 +580,11 @@ class ReplicaManager:
     # --- damage
 
     def gaps_of(self, topic: TopicImage) -> dict[int, list[DamagedRange]]:
-        """Gives what is known to be damaged, by partition."""
+        """Returns the known damage, by partition."""
         return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
 
     def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """Gives what readers should know that fetches do not say, by key and partition: offsets [start, end)."""
+        """Returns what a Fetch response cannot report, by key and partition: offsets [start, end)."""
         names = [TopicPartition(topic.name, number) for number in topic.partitions]
         holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
         for tp, partition in self._served(topic):
@@ -608,7 +609,7 @@ class ReplicaManager:
     # --- waiting for records
 
     def watch(self, watcher: Watcher, partitions: Iterable[TopicPartition]) -> None:
-        """Calls `watcher.on_change` with each of the partitions that gets records or loses some, or goes away."""
+        """Calls `watcher.on_change` with each of the partitions that gets or loses records, or is stopped."""
         for partition in partitions:
             self._waiting.setdefault(partition, {})[watcher] = None
 
@@ -621,13 +622,13 @@ class ReplicaManager:
                     del self._waiting[partition]
 
     def waiting_counts(self) -> tuple[int, int]:
-        """Counts the answers that wait for records, and those that wait for records to be committed."""
+        """Counts the responses that wait for records, and those that wait for records to be committed."""
         for_records = {watcher for watchers in self._waiting.values() for watcher in watchers}
         for_commit = {waiting for partition in self.partitions.values() for waiting in partition.commit_waits}
         return len(for_records), len(for_commit)
 
     def notify(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called when records came, or went, or the partitions did."""
+        """Calls the watchers of partitions whose records came or went, or that are gone."""
         if self._waiting:
             for partition in partitions:
                 for watcher in list(self._waiting.get(partition, ())):
@@ -635,6 +636,6 @@ class ReplicaManager:
 
 
 def _logged_error(reason: PlogError, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> KafkaError:
-    """Makes the error that a client gets; the operator reads the reason in the log."""
+    """Returns the error for the client, and logs its reason for the operator."""
     _log.error("%s", reason)
     return KafkaError(code, str(reason))

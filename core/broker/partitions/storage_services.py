@@ -1,4 +1,4 @@
-"""The services that everything else of a broker stands on: what it takes to keep logs."""
+"""The services that all other parts of a broker use, to keep logs."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class StorageServices:
 
     @property
     def image(self) -> MetadataImage:
-        """Gives the metadata as they are now."""
+        """The present metadata."""
         return self.controller.image
 
     @property
     def unknown_topic_id(self) -> ErrorCode:
-        """Gives what clients that produce or fetch are answered about a topic id that the image lacks: they ask again
-        if there may be such a topic.
+        """The error for a produce or fetch request with a topic id that the image lacks: clients retry if the topic may
+        exist.
         """
         return ErrorCode.UNKNOWN_TOPIC_ID if self.controller.is_informed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
     def config(self) -> BrokerConfig:
-        """Gives the broker's settings that are in force now."""
+        """The broker's present settings."""
         return self.configs.broker

@@ -1,8 +1,8 @@
-"""What readers should know about logs and fetches do not say: offsets that may be lost, and transactions whose end is.
+"""Finds what a Fetch response cannot report: offsets that may be lost, and transactions whose marker is lost.
 
-A broker that only reads looks for both when it opens a log, and reports them as keys of a topic's settings
-(`core.broker.config.config_sources`). One that owns its logs learns of offsets that are missing between segments from
-what opens and checks them, and of damage from readers that meet it.
+A read-only broker looks for both when it opens a log, and reports them as keys of a topic's settings
+(`core.broker.config.config_sources`). A broker that owns its logs gets missing offsets between segments from the code
+that opens and checks segments, and damage from readers that meet it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Doubts(NamedTuple):
 
 
 class SuspectedLoss:
-    """Owned by the broker's task, but for `find`."""
+    """Owned by the broker's task, except for `find`."""
 
     def __init__(
         self, log_manager: LogManager, replicas: ReplicaManager, origin: Path, run_in_background: RunInBackground
     ) -> None:
-        """`origin` is the user's directory, of which the log manager's may be a shadow."""
+        """`origin` is the user's directory; the log manager may work on a shadow of it."""
         self._log_manager = log_manager
         self._replicas = replicas
         self._origin = origin
@@ -53,8 +53,8 @@ class SuspectedLoss:
         self._examining: set[tuple[str, int]] = set()  # path and position
 
     def find(self, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> Doubts:
-        """Looks for them in a log that is only read; in any thread, as it may read the whole log. `evidence` is no more
-        that of a clean stop afterwards: the engine may have changed the shadow.
+        """Finds doubts in a log of a read-only broker; in any thread, because it may read the whole log. Afterwards
+        `evidence` may no longer count as that of a clean stop: the engine may have changed the shadow.
         """
         log, partition = loaded.log, loaded.log.partition
         gaps = [(gap.start_offset, gap.end_offset) for segment in log.segments for gap in segment.gaps]
@@ -74,8 +74,8 @@ class SuspectedLoss:
         return Doubts(holes.ranges if holes.count else [], undecided)
 
     def note(self, log: PartitionLog, doubts: Doubts, unreadable: Iterable[Path]) -> None:
-        """Takes up what was found. `unreadable` are the segments that can't be opened: nothing else reports those after
-        a log's end.
+        """Keeps the doubts for readers. `unreadable` are segments that can't be opened: those after a log's end are
+        reported here alone.
         """
         if doubts.unexplained:
             self._replicas.unexplained[log.partition] = doubts.unexplained
@@ -88,7 +88,7 @@ class SuspectedLoss:
                 self._log_manager.with_wrong_tail.add(log.partition)
 
     def note_unexplained(self, log: PartitionLog, holes: Sequence[tuple[int, int]]) -> None:
-        """Takes up the offsets [start, end) that are missing between the segments of a log that is still served."""
+        """Keeps the offsets [start, end) that are missing between the segments of a log, if it is still served."""
         if self._log_manager.logs.get(log.partition) is not log:
             return
         if holes:
@@ -97,7 +97,7 @@ class SuspectedLoss:
             self._replicas.unexplained.pop(log.partition, None)
 
     def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
-        """Finds out how far the damage that a reader met goes, and notes it in the log."""
+        """Finds the extent of damage that a reader met, and notes it in the log."""
         segment = next((s for s in log.segments if str(s.records.path) == error.path), None)
         where = error.path, error.position
         if segment is None or error.position < 0 or where in self._examining:
@@ -114,7 +114,7 @@ class SuspectedLoss:
 
         def then() -> None:
             self._examining.discard(where)
-            if segment.is_removed or log.cuts != cuts:  # what was read may have been of what came after a cut
+            if segment.is_removed or log.cuts != cuts:  # the bytes may have been written after a truncation
                 return
             for gap in found:
                 log.note_damage(gap)
@@ -123,12 +123,12 @@ class SuspectedLoss:
         self._run_in_background(work, then)
 
     def _judge_transactions(self, log: PartitionLog) -> list[tuple[int, int]]:
-        """Has the log give to readers of committed records what its files prove, as the disk has them: in the shadow,
-        indexes may have been made again. Gives the offsets of batches of which that is not known.
+        """Lets the log serve to read_committed consumers what the files on the disk prove; the shadow's indexes may
+        have been rebuilt. Returns the offsets of batches whose transaction's outcome is unknown.
         """
         partition, directory = log.partition, self._origin / log.directory.name
         evidence, is_beside_writer = KnownOffsetsOfDirectory(self._origin), find_lock_holder(self._origin) is not None
-        with contextlib.suppress(PlogError, OSError):  # what can't be read is reported elsewhere
+        with contextlib.suppress(PlogError, OSError):  # files that can't be read are reported elsewhere
             reader = PartitionReader(directory, evidence=evidence, is_locked=not is_beside_writer)
             with contextlib.closing(reader):
                 fates = reader.transaction_fates

@@ -1,7 +1,7 @@
-"""Makes topics, grows them, and deletes them: the change is submitted to the controller, its effect on the logs arrives
-as a delta of the metadata, and takes steps.
+"""Creates, grows and deletes topics: the change is submitted to the controller; its effect on the logs arrives as a
+delta of the metadata, and takes steps.
 
-Others learn of it by what they gave to `subscribe`: the coordinators forget what belongs to a topic that is gone.
+Subscribers (`subscribe`) learn of deletions: the coordinators forget the state that belongs to a deleted topic.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class Topics:
     """Owned by the broker's task."""
 
     def __init__(self, services: StorageServices, *, is_member: bool = False) -> None:
-        """A member of a cluster is told by its controller which logs to make and to remove (`LeaderAndIsrChanges`)."""
+        """The controller tells a member of a cluster which logs to create and to remove (`LeaderAndIsrChanges`)."""
         self._services = services
         self.is_member = is_member
         self.ask_for: Callable[[NewTopic, str], None] = _ask_nobody
-        """Has the controller of the cluster make a topic, some time soon, and logs who wants it; raises KafkaError if
-        it has refused to.
+        """Asks the controller of the cluster to create a topic soon, and logs the sender; raises KafkaError if
+        the controller has refused.
         """
         self._on_deleted: list[Callable[[TopicImage], None]] = []
         self._effects: list[Steps[None]] | None = None
-        """Those of the change that is being submitted; None if none is."""
+        """The effects of the change that is being submitted, or None."""
 
     def subscribe(self, on_deleted: Callable[[TopicImage], None]) -> None:
-        """Has `on_deleted` called with each topic that is deleted, while its partitions are still served."""
+        """Calls `on_deleted` with each deleted topic, while its partitions are still served."""
         self._on_deleted.append(on_deleted)
 
     def create(self, topic: NewTopic, sender: str = "this broker") -> TopicImage:
-        """Makes one topic, at once, for `sender`. Raises KafkaError if it may not be made; in a cluster
-        LEADER_NOT_AVAILABLE, as the controller is asked to.
+        """Creates one topic, at once, for `sender`. Raises KafkaError if it may not be created; in a cluster always
+        LEADER_NOT_AVAILABLE, after the controller was asked.
         """
         if self.is_member:
             self.ask_for(topic, sender)
@@ -56,8 +56,8 @@ class Topics:
     def create_all(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> Steps[dict[str, TopicImage | KafkaError]]:
-        """Gives, by name, what `Controller.create_topics` makes of each. The topics exist after the first step, the
-        logs of their partitions when the last one is done: until then clients get LEADER_NOT_AVAILABLE, and ask again.
+        """Returns, by name, the results of `Controller.create_topics`. The topics exist after the first step, their
+        partitions' logs after the last one: until then clients get LEADER_NOT_AVAILABLE, and retry.
         """
         self._services.node.ensure_writable()
         config = self._services.config
@@ -84,8 +84,8 @@ class Topics:
         yield from _one_after_the_other(effects)
 
     def delete_all(self, names: Sequence[str]) -> Steps[list[TopicImage]]:
-        """Deletes the topics, all of them or none. They are gone after the first step, their folders are renamed when
-        the last one is done, and deleted after `file.delete.delay.ms`.
+        """Deletes all the topics, or none. They are gone after the first step; their folders are renamed by the last
+        one, and deleted after `file.delete.delay.ms`.
 
         Raises what `Controller.delete_topics` raises.
         """
@@ -95,20 +95,20 @@ class Topics:
         yield from _one_after_the_other(effects)
         return topics
 
-    # --- what changes of the metadata come to
+    # --- effects of metadata changes
 
     def begin(self) -> None:
-        """Takes up all topics that there are, at once, and from now on each change."""
+        """Applies all present topics, at once, and from now on each change."""
         if not self.is_member:
             for starting in self._services.replicas.apply(MetadataDelta.of_everything(self._services.image)):
                 finish(starting)
         self._services.controller.subscribe(self._on_metadata)
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
-        """Does at once what clients see of the change. What is work for the disk takes steps: they are work of whoever
-        submits the change just now, or if nobody does, the broker's own, which it does in turns and before it closes.
+        """Applies at once the visible part of the change. Work on the disk takes steps: the request that submits the
+        change does them, otherwise the broker itself, in turns and before it closes.
         """
-        # The coordinators' own go first: they would note there that the others go, which makes such a topic again.
+        # Internal topics go first: coordinators would write the others' deletion to them, and so create them again.
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
             for on_deleted in self._on_deleted:
                 on_deleted(topic)
@@ -123,7 +123,7 @@ class Topics:
 
     @contextmanager
     def _submitting(self) -> Iterator[list[Steps[None]]]:
-        """Gives a list, to which the effects are added of each change that arrives meanwhile."""
+        """Yields a list that receives the effects of each change that arrives meanwhile."""
         outer, self._effects = self._effects, []
         try:
             yield self._effects
@@ -131,7 +131,7 @@ class Topics:
             self._effects = outer
 
     def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
-        """Closes the logs of topics that were deleted; the steps, if there are any, rename their folders."""
+        """Closes the logs of deleted topics; the returned steps, if any, rename their folders."""
         removed = {
             TopicPartition(topic.name, number): self._services.configs.of_topic_in(delta.before, topic.name)
             for topic in delta.deleted_topics()
@@ -140,7 +140,7 @@ class Topics:
         return self.remove_logs(removed)
 
     def remove_logs(self, configs: Mapping[TopicPartition, LogConfig]) -> list[Steps[None]]:
-        """Closes the logs of those partitions; the steps, if there are any, rename their folders, which are deleted
+        """Closes the logs of those partitions; the returned steps, if any, rename their folders, which are deleted
         after the `file.delete.delay.ms` of each.
         """
         leaving = defaultdict[int, list[TopicPartition]](list)
@@ -160,7 +160,7 @@ class Topics:
 
 
 def _ask_nobody(_topic: NewTopic, _sender: str) -> None:
-    """A lone broker makes topics itself."""
+    """Does nothing: a lone broker creates topics itself."""
 
 
 def _one_after_the_other(all_steps: Iterable[Steps[None]]) -> Steps[None]:
