@@ -1,4 +1,4 @@
-"""An answer that may not be sent before what it acknowledges is committed (`Partition.is_committed`)."""
+"""An answer that must wait until the records that it acknowledges are committed (`Partition.is_committed`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Uncommitted(NamedTuple):
-    """Records below `offset` that are not committed yet: what they wait for is said by `Partition.must_wait_for`.
-    `refuse` puts into the answer why they never were.
+    """Records below `offset` that are not committed yet, on the `terms` of `Partition.must_wait_for`. `refuse` puts
+    into the answer why they never were.
     """
 
     partition: Partition
@@ -25,7 +25,7 @@ class Uncommitted(NamedTuple):
 
 
 def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
-    """Gives what the partition holds, if that may not be acknowledged before it is committed."""
+    """Returns the partition's records, if they must be committed before they are acknowledged."""
     end_offset = partition.log.log_end_offset
     terms = partition.must_wait_for(end_offset)
     return [Uncommitted(partition, end_offset, terms, refuse)] if terms else []
@@ -34,9 +34,7 @@ def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) 
 def when_committed(
     replicas: ReplicaManager, waiting: Sequence[Uncommitted], answer: T, timeout_ms: int | None = None
 ) -> T | Pending[T]:
-    """Gives the answer if nothing must be waited for, else one that waits so long; without a timeout for as long as it
-    takes.
-    """
+    """Returns the answer if it need not wait, otherwise a Pending that waits at most `timeout_ms`, if that is given."""
     if not waiting:
         return answer
     wait = CommitWait(replicas, answer, waiting)
@@ -47,17 +45,17 @@ def when_committed(
 
 
 def error_of_uncommitted(code: ErrorCode) -> ErrorCode:
-    """Gives a producer's error for a batch that was appended and not committed, for that reason."""
+    """Returns a producer's error for a batch that was appended but not committed for that reason."""
     return PERHAPS_KEPT if code is ErrorCode.KAFKA_STORAGE_ERROR else code
 
 
 class CommitWait(Pending[T]):
-    """Gives the answer when all the records are committed; those that are not when its time is up, or never will be,
-    are refused in it. Owned by the broker's task.
+    """Completes with the answer when all records are committed; records that are not when the time is up, or never will
+    be, are refused in the answer. Owned by the broker's task.
     """
 
     def __init__(self, replicas: ReplicaManager, answer: T, waiting: Sequence[Uncommitted]) -> None:
-        """Takes the `answer` as it is if all goes well."""
+        """`answer` is the one for success."""
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting
@@ -65,8 +63,8 @@ class CommitWait(Pending[T]):
             partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
-        """Gives the answer if all is committed, as far as it ever will be: a partition has committed more, or is led or
-        served no more.
+        """Completes if no partition can commit more of the records: they are committed, or it is no longer served or
+        led here.
         """
         for partition, offset, terms, _ in self._waiting:
             if not partition.is_committed(offset, terms) and partition.is_served and partition.is_leading:

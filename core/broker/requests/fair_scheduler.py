@@ -1,12 +1,12 @@
-"""Connections with more requests than one turn is worth: they take turns, and everybody else is served in between.
+"""Takes turns between connections that have more requests than one turn is worth; other requests are served in between.
 
-A client may send thousands of requests without waiting for an answer. A connection handles what came for about
-`TURN_SECONDS`, then stands in line; the line moves for at most `ROUND_SECONDS` before the loop looks at all the other
-sockets again. So what one peer has in the queue, or two hundred, costs another's next request no more than a round.
+A client may send thousands of requests without waiting for a response. A connection handles its requests for about
+`TURN_SECONDS`, then stands in line; the line moves for at most `ROUND_SECONDS` before the loop looks at all other
+sockets again. So one peer's queue, or two hundred queues, delay another peer's next request by one round at most.
 
-A single request that takes longer is worked on in steps (`stepped_answer.py`), turn by turn, too: a few such requests
-at a time, as each holds what it is working on; the others wait until one of them is done. What holds nothing, such as
-to make the logs of a topic, which may take a minute, waits for none of them, nor they for it.
+A single request that takes longer is processed in steps (`stepped_answer.py`), turn by turn, too: a few such requests
+at a time, because each holds its data in memory; the others wait until one of them is done. Work that holds nothing,
+such as creating the logs of a topic, which may take a minute, does not wait for a place, and takes none.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class FairScheduler:
         self._work: deque[Callable[[], bool]] = deque()
 
     def wait(self, take_turn: Callable[[], None]) -> None:
-        """Calls back once, when the turn comes."""
+        """Calls `take_turn` once, in its turn."""
         self._line.append(take_turn)
         self._move()
 
     def take(self, take_turn: Callable[[], bool]) -> None:
-        """Calls back, turn by turn, as long as that gives True: there is more to do."""
+        """Calls `take_turn`, turn by turn, as long as it returns True: it has more to do."""
 
         def go_on() -> None:
             if take_turn():
@@ -48,7 +48,7 @@ class FairScheduler:
         self.wait(go_on)
 
     def work(self, take_turn: Callable[[], bool]) -> None:
-        """Does likewise for what holds memory as long as it is at work: when there is a place for it."""
+        """As `take`, for work that holds memory: it starts when one of `MOST_AT_WORK` places is free."""
         if self._at_work == MOST_AT_WORK:
             self._work.append(take_turn)
             return
@@ -69,11 +69,11 @@ class FairScheduler:
 
     @property
     def has_enough_work(self) -> bool:
-        """Whether more of it would have to wait."""
+        """Whether more such work would have to wait."""
         return self._at_work == MOST_AT_WORK
 
     def go_through(self, steps: Steps[None]) -> None:
-        """Does the broker's own work, a turn's worth at a time, beside all that is in the line."""
+        """Does the broker's own work, a turn's worth at a time, besides all other work in the line."""
 
         def take_turn() -> bool:
             end_s = monotonic() + TURN_SECONDS
@@ -87,7 +87,7 @@ class FairScheduler:
             self._loop.call_soon(self._go_round)
 
     def _go_round(self) -> None:
-        """Calls those who stand in line now, as long as the round lasts."""
+        """Calls those in line now, until the round is over."""
         end_s = monotonic() + ROUND_SECONDS
         try:
             for _ in range(len(self._line)):

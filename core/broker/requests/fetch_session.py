@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): the broker remembers what a client fetches, and answers only what changed.
+"""Fetch sessions (KIP-227): the broker remembers the partitions that a client fetches, and answers only with changes.
 
-A client asks for a session with epoch 0, and is given an id. From then on its requests name only partitions that are
-new, changed or forgotten, with epochs that count up; answers hold only partitions that have records, an error or other
-watermarks than the client knows. If there is no room the id is 0, and the client goes on with whole requests. Epoch
--1 ends a session, and is what clients without one send.
+A client asks for a session with epoch 0, and gets an id. From then on its requests name only partitions that are new,
+changed or forgotten, with epochs that count up; answers hold only partitions that have records, an error or other
+watermarks than the client knows. If there is no room the id is 0, and the client goes on with full requests. Epoch -1
+ends a session, and is sent by clients without one.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
 _MAX_ID = 0x7FFFFFFF
 _SAFE_MS = 120_000
-"""How long a session is safe from those that want its slot, after its beginning and after its last use."""
+"""How long a session can't be evicted, after its creation and after its last use."""
 MAX_PARTITIONS = 200_000
-"""The most partitions of all sessions together: some 100 MB."""
+"""The limit for the partitions of all sessions together: some 100 MB."""
 
 _Key = tuple[str | bytes, int]  # a topic's name, or from version 13 its id; a partition
 
 
 @dataclass(slots=True)
 class _CachedPartition:
-    """What a client wants of a partition, and what it got last; -1 if it must get it again. `wanted` holds the high
-    watermark that it knows.
+    """A partition as the client requests it, and the watermarks that it got last; -1 if it must get them again.
+    `wanted` holds the high watermark that the client knows.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class FetchSession:
         return 1 if self.epoch == _MAX_ID else self.epoch + 1
 
     def update(self, request: FetchRequest) -> None:
-        """Takes over what the request names, and forgets what it forgets."""
+        """Adds and changes the partitions that the request names, and removes those that it forgets."""
         for topic in request.topics:
             for wanted in topic.partitions:
                 key = topic.topic_id if self.uses_topic_ids else topic.topic, wanted.partition
@@ -85,7 +85,7 @@ class FetchSession:
                 self.partitions.pop((topic_key, number), None)
 
     def topics(self) -> list[FetchTopic]:
-        """Gives all that the client wants, in the order in which its answer is filled."""
+        """Returns all partitions of the session, in the order in which the response is filled."""
         topics: list[FetchTopic] = []
         for cached in self.partitions.values():
             if not topics or (topics[-1].topic, topics[-1].topic_id) != (cached.topic, cached.topic_id):
@@ -94,8 +94,8 @@ class FetchSession:
         return topics
 
     def without_unchanged(self, responses: Iterable[FetchableTopicResponse]) -> list[FetchableTopicResponse]:
-        """Gives the answers with the partitions that are news to the client; it counts as knowing them now. Those that
-        records are sent of come last the next time: none keeps others from their turn.
+        """Returns the responses with only the partitions that have news for the client, which count as known from now
+        on. Partitions with records come last the next time, so that each gets its turn.
         """
         news = []
         for topic in responses:
@@ -127,24 +127,24 @@ class FetchSessionCache:
     def __init__(self, slots: int, clock: Clock) -> None:
         self._slots = slots
         self._clock = clock
-        self._sessions: dict[int, FetchSession] = {}  # the one that was used last comes last
+        self._sessions: dict[int, FetchSession] = {}  # the last used one comes last
         self._cached_partitions = 0
         self.evictions = 0
-        """Sessions that had to make room."""
+        """How many sessions were removed to make room."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
     def cached_partitions(self) -> int:
-        """Counts those of all sessions."""
+        """The number of partitions of all sessions."""
         return self._cached_partitions
 
     def find(self, request: FetchRequest, *, uses_topic_ids: bool) -> FetchSession | None:
-        """Finds the session of a request, brought up to it; None if the request stands alone.
+        """Finds the session of a request, and updates it; returns None if the request is sessionless.
 
-        KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. The client
-        begins again then.
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. Then
+        the client starts a new session.
         """
         if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             self._remove(request.session_id)
@@ -189,8 +189,8 @@ class FetchSessionCache:
         return session_id
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """Makes a slot for a session of `size` partitions, if need be that of one that nobody used for long, or of one
-        that is smaller and has had its time: what saves most stays.
+        """Makes a slot for a session of `size` partitions, by evicting one that was not used for long, or an older,
+        smaller one: larger sessions save more.
         """
         if len(self._sessions) < self._slots:
             return True

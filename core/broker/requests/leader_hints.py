@@ -1,5 +1,5 @@
-"""Who leads a partition, for an answer to a client that asked another broker, or knows another epoch: it goes on there
-at once, and need not ask for metadata before (KIP-951).
+"""Names a partition's leader in an answer to a client that asked another broker, or knows another epoch: the client
+goes there at once, without a Metadata request (KIP-951).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class LeaderHint(NamedTuple):
-    """Both -1 if nothing is known of the partition; the leader is -1 if there is none."""
+    """Both are -1 for an unknown partition; the leader is -1 if the partition has no leader."""
 
     node_id: int
     epoch: int
 
 
 class LeaderHints(Generic[T]):
-    """Names leaders in one answer, and gathers where they are reached."""
+    """Finds leaders for one answer, and collects their endpoints."""
 
     def __init__(self, services: Services, context: RequestContext, node_endpoint: Callable[..., T]) -> None:
         """`node_endpoint` makes the API's own NodeEndpoint."""
@@ -35,7 +35,7 @@ class LeaderHints(Generic[T]):
         self._gathered: set[int] = set()
 
     def find(self, topic: str, number: int) -> LeaderHint:
-        """Finds who leads it, and adds where that broker is reached."""
+        """Finds the partition's leader, and adds its endpoint."""
         leader = find_leader_hint(self._services, topic, number)
         if leader.node_id not in self._gathered:
             self._gathered.add(leader.node_id)
@@ -46,7 +46,7 @@ class LeaderHints(Generic[T]):
 
 
 def find_leader_hint(services: Services, topic: str, number: int) -> LeaderHint:
-    """Gives what this broker's own replica knows, by which it has refused, or else what the metadata say."""
+    """Returns the leader that this broker's replica knows, for which it refused, or else the leader in the metadata."""
     name = TopicPartition(topic, number)
     partition = services.replicas.partitions.get(name)
     if partition is not None:

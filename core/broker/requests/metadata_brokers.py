@@ -1,7 +1,7 @@
-"""What clients learn of brokers and leaders: of each broker the address of the listener that their request came to.
+"""What clients learn of brokers and leaders: each broker's address on the listener of their request.
 
-A lone broker leads what it serves, and nobody else is there. In a cluster the image says who lives and who leads,
-whatever this broker holds.
+A lone broker leads all partitions that it serves. In a cluster the image has the live brokers and the leaders, whatever
+this broker holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 
 class MetadataBroker(NamedTuple):
-    """A broker, and where the client reaches it."""
+    """A broker, and its address for the client."""
 
     node_id: int
     host: str
@@ -29,8 +29,8 @@ class MetadataBroker(NamedTuple):
 
 
 class MetadataPartition(NamedTuple):
-    """How a partition stands: LEADER_NOT_AVAILABLE without a leader, LISTENER_NOT_FOUND if the client can't reach it.
-    The leader is NO_LEADER then. Replicas are offline on brokers that do not live, and on disks that failed.
+    """The state of a partition: LEADER_NOT_AVAILABLE without a leader, LISTENER_NOT_FOUND if the client can't reach it.
+    The leader is NO_LEADER then. Replicas are offline on dead brokers, and on failed disks.
     """
 
     error_code: ErrorCode
@@ -39,13 +39,13 @@ class MetadataPartition(NamedTuple):
 
 
 def own_endpoint(services: Services, context: RequestContext) -> Endpoint:
-    """Gives where the client reaches this broker."""
+    """Returns the address at which the client reaches this broker."""
     listener = context.listener or services.config.main_listener
     return services.node.advertised_endpoint(services.config.find_advertised(listener), context.local_host, listener)
 
 
 def find_broker(services: Services, context: RequestContext, node_id: int) -> MetadataBroker | None:
-    """Finds a broker that lives, this one or another, if the client can reach it."""
+    """Returns a live broker, this one or another, or None if the client can't reach it."""
     if node_id == services.node.node_id:
         endpoint = own_endpoint(services, context)
         return MetadataBroker(node_id, endpoint.host, endpoint.port, services.config.broker_rack)
@@ -58,12 +58,12 @@ def find_broker(services: Services, context: RequestContext, node_id: int) -> Me
 
 
 def controller_id(services: Services) -> int:
-    """Gives who decides on the metadata; -1 if nobody is known to."""
+    """Returns the id of the controller, -1 if it is not known."""
     return services.node.node_id if services.membership is None else services.membership.controller.controller_id
 
 
 class MetadataBrokers:
-    """Made for one request; immutable. How a partition stands is looked up when it is asked for."""
+    """Made for one request; immutable. Looks up a partition's state when asked for it."""
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self._services = services
@@ -83,11 +83,11 @@ class MetadataBrokers:
 
     @property
     def is_cluster(self) -> bool:
-        """Says whether there may be other brokers."""
+        """Whether there may be other brokers."""
         return self._services.membership is not None
 
     def look_at(self, name: TopicPartition, registration: PartitionRecord) -> MetadataPartition:
-        """Says how a partition of the image stands."""
+        """Returns the state of a partition of the image."""
         if self._services.membership is None:
             return self._look_at_own(name, registration)
         disks = registration.directories or [b""] * len(registration.replicas)
@@ -109,7 +109,7 @@ class MetadataBrokers:
         return MetadataPartition(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, list(registration.replicas))
 
     def find_leader(self, name: TopicPartition) -> MetadataBroker | None:
-        """Finds who leads the partition, if the client can reach it."""
+        """Returns the partition's leader, or None if the client can't reach it."""
         registration = self._services.image.find_partition(name)
         if registration is None:
             return None

@@ -1,4 +1,4 @@
-"""What a handler knows of a request besides the request itself."""
+"""What a handler knows about a request besides its message."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from core.coordinator.group_environment import ClientInfo
 
 _MOST_SHOWN = 200
-"""Characters of a client's id that a log line has."""
+"""The most characters of a client id in a log line."""
 
 
 class RequestContext(NamedTuple):
-    """What is known of a request; `local_host` is the address of ours that the client reached, `client_host` its own,
-    `listener` the name of the listener that it came to; empty if there is no socket.
+    """`local_host` is this broker's address that the client reached, `client_host` the client's own, `listener` the
+    name of the listener; all are empty without a socket.
     """
 
     api_version: int
@@ -27,5 +27,5 @@ class RequestContext(NamedTuple):
 
     @property
     def sender(self) -> str:
-        """Names the client and its address, for log lines."""
+        """The client and its address, for log lines."""
         return f"client {(self.client_id or '')[:_MOST_SHOWN]!r} at {self.client_host or 'no address'}"

@@ -1,7 +1,7 @@
 """From a request's bytes to its answer's: no sockets, no loop.
 
-`handle` gives the pieces of the answer in order; None if there is none (acks=0); or a `Pending` of them if it must
-wait. What is advertised in ApiVersions is what stands in the table here.
+`handle` returns the pieces of the answer in order; None for a request without one (acks=0); or a `Pending` of them if
+it must wait. ApiVersions advertises the APIs in the table here.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
 
 
 def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
-    """Gives what ApiVersions advertises."""
+    """Returns the APIs and versions that ApiVersions advertises."""
     return {served.api: served.versions(finalized) for served in _SERVED.values() if served.is_advertised(finalized)}
 
 
@@ -181,11 +181,11 @@ class RequestDispatcher:
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 
     def handle(self, frame: memoryview, local_host: str = "", client_host: str = "", listener: str = "") -> Answer:
-        """Answers one request, a frame without its size; `frame` may be overwritten when this returns,
-        unless it is larger than `LARGE_BYTES` and the answer is at work: then when that answer is there.
+        """Answers one request, a frame without its size. The caller may overwrite `frame` when this returns, unless it
+        is larger than `LARGE_BYTES` and the answer is at work: then after that answer is complete.
 
-        MalformedMessageError: bytes that are no request, an API or a version that is not served; the connection is then
-        of no more use, as Kafka too decides. Raises what `handlers.produce` raises.
+        Raises MalformedMessageError for bytes that are not a request, and an API or version that is not served; the
+        connection must be closed then, as Kafka does. Raises what `handlers.produce` raises.
         """
         start = key, version, _ = read_request_start(frame)
         is_logging = is_logging_requests()
@@ -217,7 +217,7 @@ class RequestDispatcher:
         may_be_usual: bool,
         is_observed: bool,
     ) -> Answer:
-        """`start`: what `read_request_start` gives. `came_by`: the last fields of `RequestContext`."""
+        """`start`: the result of `read_request_start`. `came_by`: the last fields of `RequestContext`."""
         key, version, correlation_id = start
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
@@ -255,7 +255,7 @@ class RequestDispatcher:
         started_s: float,
         response: Any,
     ) -> list[Piece]:
-        """Encodes the response, if it is not None, and reports the request to those who watch."""
+        """Encodes the response, if it is not None, and reports the request to metrics and request log."""
         pieces = encode(response)
         time_ms = (perf_counter() - started_s) * 1000
         if self.metrics is not None:
@@ -272,7 +272,7 @@ class RequestDispatcher:
         started_s: float,
         answer: list[Piece] | Pending[list[Piece]],
     ) -> Answer:
-        """Writes a request that was known by its bytes to the request log, and counts it, when it is answered."""
+        """Writes a remembered request to the request log, and counts it, when it is answered."""
         request = known.endpoint.decode_request(frame)[1]
 
         def log(pieces: list[Piece]) -> list[Piece]:
@@ -286,7 +286,7 @@ class RequestDispatcher:
         return answer.map(log) if isinstance(answer, Pending) else log(answer)
 
     def _find_route(self, key: int, version: int) -> tuple[Handler, Endpoint[Any, Any]] | None:
-        """Gives None for an unknown version of ApiVersions; raises MalformedMessageError for what is not served."""
+        """Returns None for an unknown version of ApiVersions. Raises MalformedMessageError if it is not served."""
         served = _SERVED.get(key)
         finalized = self._services.finalized_of_cluster
         if served is None or not served.is_known(finalized):
@@ -304,12 +304,12 @@ class RequestDispatcher:
 
 
 def _encode_if_any(endpoint: Endpoint[Any, Any], correlation_id: int, response: Any) -> list[Piece]:
-    """Encodes it, if there is one: there is none to a Produce with acks=0."""
+    """Encodes the response, if it is not None: a Produce with acks=0 has none."""
     return [] if response is None else endpoint.encode_response(correlation_id, response)
 
 
 def _encode_if_sure(encode: Callable[[Any], list[Piece]], response: Any) -> list[Piece]:
-    """Raises NotInformedError for an answer that says of a topic that it does not exist."""
+    """Raises NotInformedError for an answer that denies a topic's existence."""
     if not _NO_SUCH_TOPIC.isdisjoint(error_codes(response)):
         raise NotInformedError
     return encode(response)

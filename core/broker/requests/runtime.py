@@ -1,7 +1,7 @@
-"""Who runs the broker: its clock, its timers, the threads of its slow work, and the turns that connections take.
+"""Runs the broker's work: its clock, its timers, the threads of its slow work, and the turns that connections take.
 
-A broker is given its runtime when it is opened, and keeps it. `ImmediateRuntime` is that of commands which work on a
-data directory without a server: they do everything at once. `core.broker.serving.loop_runtime` has that of a server.
+A broker gets its runtime when it is opened, and keeps it. `ImmediateRuntime` is for commands that work on a data
+directory without a server: it does everything at once. `core.broker.serving.loop_runtime` has that of a server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Runtime(Protocol):
 
     @property
     def turns(self) -> FairScheduler | None:
-        """Gives the line that long work stands in. None if nobody else is to be served meanwhile."""
+        """The line in which long work waits for its turns, or None if no other requests need turns meanwhile."""
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
         """Calls the function after that time, as `core.common.pending.Schedule` says."""
@@ -40,11 +40,11 @@ class Runtime(Protocol):
         """Waits for the processes that clean compacted logs."""
 
     def run_loading(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        """Reads a log that is opened late, of which there is one at a time."""
+        """Reads a log that is opened on first use, one at a time."""
 
 
 class ImmediateRuntime:
-    """Does all work before the call returns. Nothing is done later: folders of deleted topics go at the next start."""
+    """Does all work before the call returns. Timers never run: deleted topics' folders go at the next start."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -61,7 +61,7 @@ class _NoTimer:
 
 
 def go_through(runtime: Runtime, steps: Steps[None]) -> None:
-    """Does the broker's own work: in turns with everybody else's, or at once if there are none."""
+    """Does the broker's own work: in turns with other requests, or at once if there are no turns."""
     if runtime.turns is None:
         finish(steps)
     else:

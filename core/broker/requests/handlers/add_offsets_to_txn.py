@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: a transaction will write offsets of a group, to the partition of __consumer_offsets that has it."""
+"""AddOffsetsToTxn: adds a group's partition of __consumer_offsets to a transaction."""
 
 from __future__ import annotations
 

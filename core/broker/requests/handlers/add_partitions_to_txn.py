@@ -1,5 +1,5 @@
-"""AddPartitionsToTxn: a transaction will write to partitions; from version 4, which brokers send, of several
-transactions, and also to ask whether it does.
+"""AddPartitionsToTxn: adds partitions to a transaction; from version 4, which brokers send, to several transactions, or
+verifies that they were added.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def handle(
 
 
 def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
-    """Gives what became of each partition; if one is not known, nothing became of any."""
+    """Returns an error code for each partition; if one partition is unknown, none is added."""
     names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     missing = {

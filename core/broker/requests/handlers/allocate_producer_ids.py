@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a broker gets a block of producer ids that nobody else has (KIP-730)."""
+"""AllocateProducerIds: gives a broker a block of unused producer ids (KIP-730)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: changes the quotas that a cluster keeps; any of its brokers does so."""
+"""AlterClientQuotas: changes the client quotas of a cluster; any of its brokers can do that."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _alter(quotas: ClientQuotas, entry: AlteredQuotas, times: int, *, validate_o
 def _after(
     answer: AlterClientQuotasResponse | Pending[AlterClientQuotasResponse], entry: AlteredQuotas, outcome: _Outcome
 ) -> AlterClientQuotasResponse | Pending[AlterClientQuotasResponse]:
-    """Adds an entry's outcome to the answer, when both are there."""
+    """Adds an entry's outcome to the answer, when both are known."""
 
     def add(before: AlterClientQuotasResponse, error: KafkaError | None) -> AlterClientQuotasResponse:
         code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)

@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all settings of a resource; what is not given goes back to its default."""
+"""AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
 
 from __future__ import annotations
 

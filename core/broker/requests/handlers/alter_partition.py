@@ -1,4 +1,4 @@
-"""AlterPartition: a leader changes who is in sync with it, if the controller agrees (KIP-497)."""
+"""AlterPartition: a leader changes its ISR, if the controller agrees (KIP-497)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: moves the replicas of partitions to other brokers, or gives that up (KIP-455)."""
+"""AlterPartitionReassignments: moves the replicas of partitions to other brokers, or cancels that (KIP-455)."""
 
 from __future__ import annotations
 

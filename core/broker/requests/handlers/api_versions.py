@@ -1,7 +1,7 @@
-"""ApiVersions: what this broker speaks, and the features that its metadata has finalized.
+"""ApiVersions: the APIs and versions of this broker, and the finalized features of its metadata.
 
-A client that names another cluster or broker than this one has been led astray, by a load balancer or an address that
-was given away again: it must bootstrap again (KIP-1242).
+A client that names another cluster or broker was misdirected, by a load balancer or a reused address: it must bootstrap
+again (KIP-1242).
 """
 
 from __future__ import annotations
@@ -62,15 +62,16 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to a version of ApiVersions that is not known here (KIP-511)."""
+    """Returns the answer, in version 0, to a version of ApiVersions that is not known here (KIP-511)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[advertised(API_VERSIONS, API_VERSIONS.versions)]
     )
 
 
 def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
-    """Produce is said to begin at version 0, as Kafka says: librdkafka before 2.8 stops compressing otherwise
-    (KAFKA-18659). Versions 0 to 2 are refused all the same."""
+    """Returns an API's version range. Produce begins at 0, as with Kafka: librdkafka before 2.8 stops compressing
+    otherwise (KAFKA-18659).
+    """
     first = 0 if api.key == PRODUCE.key else versions.first
     return ApiVersion(api.key, first, versions.last)
 

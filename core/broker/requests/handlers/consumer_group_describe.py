@@ -22,7 +22,7 @@ from core.protocol.schema.consumer_group_describe import (
 )
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
-"""Which protocol a member speaks: 0 is the classic one."""
+"""Values of a member's type: its protocol."""
 
 
 def handle(
@@ -73,7 +73,7 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
 
 
 def _assignment(services: Services, partitions: Partitions) -> Assignment:
-    """Leaves out topics that are gone."""
+    """Leaves out deleted topics."""
     known = services.image.topics_by_id
     return Assignment(
         [

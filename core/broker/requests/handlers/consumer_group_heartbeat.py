@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: a member joins, stays, moves to its assignment, or leaves (KIP-848).
 
-A cluster that ZooKeeper keeps has no such groups before it has finalized group.version 1: its other brokers might not
-be able to read their records. The answer waits until what it tells of is committed.
+A ZooKeeper-mode cluster has such groups only after it has finalized group.version 1: its other brokers might not be
+able to read their records. The answer waits until the group's records are committed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def handle(
 ) -> ConsumerGroupHeartbeatResponse | Pending[ConsumerGroupHeartbeatResponse]:
     if services.lacks(GROUPS_OF_CONSUMERS):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    if not services.controller.is_informed:  # topics that are missing would be taken from the members
+    if not services.controller.is_informed:  # members would lose the topics that are not known yet
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     answer = services.groups.consumer_heartbeat(request, context.client, context.api_version)
     if answer.error_code or services.node.is_read_only:
         return answer
 
     def refuse(code: ErrorCode) -> None:
-        """Says it in the words of groups (org.apache.kafka.coordinator.group.GroupCoordinatorService)."""
+        """Translates to error codes of groups (org.apache.kafka.coordinator.group.GroupCoordinatorService)."""
         is_elsewhere = code is ErrorCode.NOT_COORDINATOR
         answer.error_code = code if is_elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE
 

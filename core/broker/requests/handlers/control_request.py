@@ -1,8 +1,8 @@
-"""How requests of the controller are answered: LeaderAndIsr, StopReplica and UpdateMetadata.
+"""Answers requests of the controller: LeaderAndIsr, StopReplica and UpdateMetadata.
 
-They pass one fence. The settings of topics that are news are read first: ZooKeeper tells of a topic's settings when
-they change, and not when the topic is made with them. A controller has one connection, on which requests are handled
-one after the other, so what it says is taken up in the order in which it was said.
+All pass one fence. The settings of new topics are read first: ZooKeeper announces a topic's settings when they change,
+but not when the topic is created with them. A controller has one connection, whose requests are handled one after the
+other, so its decisions are applied in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Res = TypeVar("Res")
 
 
 def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
-    """Gives the membership that the request is about. Raises MalformedMessageError for one that came to a listener for
-    clients, and for a version that has no topic ids: a controller that obeys an `inter.broker.protocol.version` older
-    than that of Kafka 3.9 would send other old requests, too, so that this broker can't be in its cluster.
+    """Returns the membership that the request is about. Raises MalformedMessageError for a request on a client
+    listener, and for a version without topic ids: a controller whose `inter.broker.protocol.version` is older than
+    Kafka 3.9's would send other old requests, too, so this broker can't be in its cluster.
     """
     membership = services.membership
     assert membership is not None, "a lone broker does not know it"
@@ -47,9 +47,9 @@ def answer_controller(
     answer: Callable[[], Res | Pending[Res]],
     refuse: Callable[[ErrorCode], Res],
 ) -> Res | Pending[Res]:
-    """Gives what `answer` makes if the request passes the fence, and again after a wait for the settings of `topics`: a
-    newer controller may have spoken meanwhile. Gives what `refuse` makes of the error if it does not pass. Raises
-    MalformedMessageError for a request that contradicts itself.
+    """Returns the result of `answer` if the request passes the fence, once more after a wait for the settings of
+    `topics`: a newer controller may have sent requests meanwhile. Otherwise returns the result of `refuse` on the
+    error. Raises MalformedMessageError for a request that contradicts itself.
     """
     _ensure_distinct(request)
 
@@ -65,8 +65,8 @@ def answer_controller(
 
 
 def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
-    """Raises MalformedMessageError if the request speaks twice of a topic, or of a partition: controllers never do, and
-    what would hold then is anybody's guess.
+    """Raises MalformedMessageError if the request names a topic or a partition twice: controllers never do that, and it
+    would be undefined which entry counts.
     """
     names: set[str] = set()
     ids: set[bytes] = set()

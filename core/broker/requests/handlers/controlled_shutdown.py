@@ -1,4 +1,4 @@
-"""ControlledShutdown: the controller takes from a broker that is about to stop what it leads."""
+"""ControlledShutdown: the controller moves leadership away from a broker that is about to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests are answered that only the controller of a cluster answers."""
+"""Answers requests that only the controller of a cluster answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Res = TypeVar("Res")
 
 
 def find_control(services: Services) -> ControllerElector | None:
-    """Finds what the controller does in its cluster, if this broker is the controller, and not cut off from ZooKeeper:
-    who asks is refused at once then, as nobody knows when it could decide again, or who will.
+    """Returns the controller of this broker's cluster if this broker is it, and not cut off from ZooKeeper. A broker
+    that is cut off refuses at once, because it is unknown when it, or which other broker, can decide.
     """
     membership = services.membership
     control = None if membership is None else membership.control
@@ -28,13 +28,13 @@ def find_control(services: Services) -> ControllerElector | None:
 
 
 def find_term(services: Services) -> ActiveController | None:
-    """Finds this broker's time in office; None if it is not the controller of its cluster, or in none."""
+    """Returns this broker's term as the controller, or None if it is not the controller or in no cluster."""
     control = find_control(services)
     return None if control is None else control.term
 
 
 def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
-    """Raises MalformedMessageError for a request of brokers that came to a listener for clients: it can take partitions
+    """Raises MalformedMessageError for a request between brokers that came to a client listener: it can take partitions
     from their leaders.
     """
     inner = services.config.inter_broker_listener
@@ -48,8 +48,8 @@ def answer_in_office(
     answer: Callable[[T], Res],
     refuse: Callable[[KafkaError], Res],
 ) -> Res | Pending[Res]:
-    """Gives what `answer` makes of the controller's decision; what `refuse` makes of NOT_CONTROLLER if this broker is
-    not in office, or is no more when it would decide.
+    """Returns the result of `answer` on the controller's decision, or of `refuse` on its KafkaError; NOT_CONTROLLER if
+    this broker is not the controller, or no longer when it would decide.
     """
     term = find_term(services)
     if term is None:

@@ -1,4 +1,4 @@
-"""CreateAcls: none is made, for there is no authorizer that would ask for it."""
+"""CreateAcls: creates none, because there is no authorizer."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def handle(services: Services, request: CreateAclsRequest, context: RequestConte
     return CreateAclsResponse(results=[refused] * len(request.creations))
 
 
-SERVES = ServedApi(CREATE_ACLS, handle, needs_quorum=True)  # a member leaves them to Kafka's brokers
+SERVES = ServedApi(CREATE_ACLS, handle, needs_quorum=True)  # members of a cluster leave it to Kafka's brokers

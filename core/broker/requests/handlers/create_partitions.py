@@ -37,7 +37,7 @@ def handle(
 
 
 def _wanted(request: CreatePartitionsRequest) -> list[Growth]:
-    """Gives what is asked for of topics that are named once."""
+    """Returns the growth of each topic that the request names once."""
     times = Counter(topic.name for topic in request.topics)
     return [
         Growth(

@@ -1,4 +1,4 @@
-"""CreateTopics: makes topics, each on its own."""
+"""CreateTopics: creates topics, each independent of the others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _create(
     made: Made
     try:
         made = yield from services.topics.create_all(new_topics, validate_only=request.validate_only)
-    except KafkaError as error:  # then none was made
+    except KafkaError as error:  # then none was created
         made = {topic.name: error for topic in new_topics}
     return (yield from _answer(services, request, context, wanted, made))
 

@@ -1,4 +1,4 @@
-"""DeleteAcls: there are none, for there is no authorizer."""
+"""DeleteAcls: deletes none, because there is no authorizer."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def handle(services: Services, request: DeleteAclsRequest, context: RequestConte
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
 
 
-SERVES = ServedApi(DELETE_ACLS, handle, needs_quorum=True)  # a member leaves them to Kafka's brokers
+SERVES = ServedApi(DELETE_ACLS, handle, needs_quorum=True)  # members of a cluster leave it to Kafka's brokers

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members, and the offsets that they committed."""
+"""DeleteGroups: deletes groups without members, and their committed offsets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DeleteRecords: moves the start of a partition's log. What lies before it is gone for consumers at once, and from the
-disk with the next look at retention. The answer waits until the followers' logs begin there, too: until then one of
-them could lead, and give the records back.
+"""DeleteRecords: moves the log start offset of a partition. Consumers no longer get earlier records, and the next
+retention check deletes them from the disk. The answer waits until the followers' logs start there, too: until then one
+of them could become leader and serve the records again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN = -1
 
 
 class _Deleted(NamedTuple):
-    """Records below `offset` that the leader has deleted, and the result that says so."""
+    """Records below `offset` that the leader has deleted, and their result."""
 
     partition: Partition
     offset: int
@@ -60,7 +60,7 @@ def handle(
         topics.append(DeleteRecordsTopicResult(topic.name, partitions))
     response = DeleteRecordsResponse(topics=topics)
     try:
-        services.log_manager.checkpoints.write_log_starts()  # at once: what is deleted stays so
+        services.log_manager.checkpoints.write_log_starts()  # at once: a crash must not bring records back
     except OSError as error:
         _log.error("log starts could not be written: %s", error)
         for partition in (p for topic in topics for p in topic.partitions):
@@ -75,7 +75,7 @@ def handle(
 
 
 def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> _Deleted:
-    """Moves the log's start, and puts into the result where it is now, of all replicas together."""
+    """Moves the log start offset, and puts the lowest one of all replicas into the result."""
     services.node.ensure_writable()
     partition = services.replicas.find(topic, result.partition_index)
     log = partition.log
@@ -88,18 +88,18 @@ def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPa
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {log.partition} is below 0")
     log.increment_log_start_offset(offset)
-    services.replicas.notify([log.partition])  # whoever waits for what is gone must look again
+    services.replicas.notify([log.partition])  # fetches that wait for deleted records must look again
     result.low_watermark = partition.low_watermark
     return _Deleted(partition, offset, result)
 
 
 class DelayedDeletion(Pending[DeleteRecordsResponse]):
-    """Gives the answer when the followers have deleted the records, too, as far as they ever will under this leader.
-    Owned by the broker's task.
+    """Completes when the followers have deleted the records, too, or can't any more under this leader. Owned by the
+    broker's task.
     """
 
     def __init__(self, replicas: ReplicaManager, response: DeleteRecordsResponse, waiting: Sequence[_Deleted]) -> None:
-        """Takes the `response` as it is but for what is waited for."""
+        """`response` lacks only the results that are waited for."""
         self._replicas = replicas
         self._response = response
         self._waiting = waiting
@@ -107,7 +107,7 @@ class DelayedDeletion(Pending[DeleteRecordsResponse]):
             partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
-        """Gives the answer if there is nothing left to wait for: called when followers have come further."""
+        """Completes if no partition has to wait any longer; called when followers have advanced."""
         for partition, offset, _ in self._waiting:
             if partition.is_served and partition.is_leading and partition.low_watermark < offset:
                 return

@@ -65,7 +65,7 @@ def _answer(
 def _sort_out(
     services: Services, wanted: Sequence[DeleteTopicState], version: int
 ) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
-    """Gives the results of all that is asked for, and which of them are to be deleted."""
+    """Returns the results of all topics of the request, and those of topics that can be deleted."""
     times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
     responses: list[DeletableTopicResult] = []
     going: list[DeletableTopicResult] = []
@@ -108,13 +108,13 @@ def _is_named_well(state: DeleteTopicState) -> bool:
 
 
 def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None:
-    """Gives which topic is meant: its id, or the name if it has no such topic."""
+    """Returns the id of the topic, or the name or id of the request if the topic does not exist."""
     topic = services.image.topics.get(state.name or "")
     return topic.topic_id if topic is not None else state.name or state.topic_id
 
 
 def _find(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
-    """Finds the topic that is meant. Raises KafkaError if it may not be deleted, or does not exist."""
+    """Finds the topic. Raises KafkaError if it may not be deleted, or does not exist."""
     if not services.config.delete_topic_enable:
         has_code = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""DescribeAcls: there are none, for there is no authorizer."""
+"""DescribeAcls: lists none, because there is no authorizer."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def handle(services: Services, request: DescribeAclsRequest, context: RequestCon
     return DescribeAclsResponse(0, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
 
 
-SERVES = ServedApi(DESCRIBE_ACLS, handle, needs_quorum=True)  # a member leaves them to Kafka's brokers
+SERVES = ServedApi(DESCRIBE_ACLS, handle, needs_quorum=True)  # members of a cluster leave it to Kafka's brokers

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas that a cluster, or the metadata log of a lone broker, keeps."""
+"""DescribeClientQuotas: the client quotas of a cluster, or of the metadata log of a lone broker."""
 
 from __future__ import annotations
 

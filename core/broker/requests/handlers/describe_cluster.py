@@ -1,4 +1,4 @@
-"""DescribeCluster: who the brokers and the controller are."""
+"""DescribeCluster: the brokers and the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: every key of a resource, or those that the request names; and where their values come from."""
+"""DescribeConfigs: all keys of a resource, or those that the request names, with the sources of their values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[Desc
 
 
 def _refused(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    """Refuses every resource: Kafka takes the request as a whole."""
+    """Refuses every resource, because Kafka refuses the request as a whole."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(error.code, error.message, one.resource_type, one.resource_name)
@@ -67,7 +67,7 @@ def _refused(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConf
 
 
 def _look_for_missing(services: Services, topic: str) -> Steps[None]:
-    """Looks between segments that nobody used since the start: what is missing there was not noticed yet."""
+    """Checks the segments that were not used since the start: offsets missing between them are not known yet."""
     found = services.image.topics.get(topic)
     for number in () if found is None else found.partitions:
         log = services.log_manager.logs.get(TopicPartition(topic, number))

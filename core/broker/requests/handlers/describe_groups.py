@@ -33,7 +33,7 @@ def handle(services: Services, request: DescribeGroupsRequest, context: RequestC
 
 
 def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
-    """Describes the group. Before version 6 one that is not there is `Dead`, which is no error."""
+    """Describes the group. Before version 6 a missing group is `Dead`, which is no error."""
     try:
         group = services.groups.describe(group_id)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directory, what lies in it, and how full its disk is."""
+"""DescribeLogDirs: the data directory, the logs in it, and how full its disk is."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time.
+"""DescribeTopicPartitions: topics in the order of their names, a limited number of partitions at a time.
 
-The controller of a cluster with ZooKeeper tells by it what an election waits for (`ControllerContext.holders`): the
-eligible leader replicas are the holders that are not in sync, the last known ones those that may have what others have
-lost. Other members are not told, and have none. Kafka knows the API in clusters of KRaft alone.
+The controller of a ZooKeeper-mode cluster reports what an election waits for (`ControllerContext.holders`): the
+eligible leader replicas are the holders outside the ISR, the last known ELR those that may have records that others
+have lost. Other members do not know that, and report none. In Kafka only KRaft clusters have this API.
 
-Among all topics the controller also names those that are being deleted: for clients they do not exist, as their error
-code says, and their partitions are those of which a broker has yet to delete its replica.
+When all topics are requested, the controller also lists those that are being deleted: for clients they do not exist, as
+their error code says, and their partitions are those of which a broker has yet to delete its replica.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_PARTITIONS = 2000
 def handle(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Answers; `next_cursor` says where to go on, if there is more. Raises NotInformedError."""
+    """Answers; `next_cursor` is where the next request continues, if there is more. Raises NotInformedError."""
     asked = sorted({topic.name for topic in request.topics})
     if not asked:
         services.controller.ensure_informed()
@@ -98,7 +98,7 @@ def _missing(
 
 
 def _refused(names: list[str]) -> DescribeTopicPartitionsResponse:
-    """Refuses a cursor that lies at none of the topics."""
+    """Refuses a cursor that is at none of the topics."""
     topics = [DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, name) for name in names]
     return DescribeTopicPartitionsResponse(topics=topics)
 

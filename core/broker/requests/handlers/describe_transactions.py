@@ -1,4 +1,4 @@
-"""DescribeTransactions: where each of the transactional ids stands."""
+"""DescribeTransactions: the state of each of the transactional ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: the users in the metadata log, none as a rule: plog serves no SCRAM."""
+"""DescribeUserScramCredentials: the users in the metadata log, usually none: plog does not support SCRAM."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ElectLeaders: with one broker every partition that can be led is led, by the replica that is preferred. In a cluster
-the controller elects.
+"""ElectLeaders: with one broker, the preferred replica leads every partition that can have a leader. In a cluster the
+controller elects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""EndTxn: commits or aborts a transaction; from version 5 it gives the producer its next epoch (KIP-890)."""
+"""EndTxn: commits or aborts a transaction; from version 5 it raises the producer's epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
 def handle(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse | Pending[EndTxnResponse]:
-    """Answers when the outcome is kept and the markers are written, or can't be for now."""
+    """Answers when the outcome is committed and the markers are written, or can't be for now."""
     answer = _Ending()
     version = context.api_version
 
@@ -42,7 +42,7 @@ def handle(
 
 
 class _Ending(Pending[EndTxnResponse]):
-    """Gives the answer when the transaction has ended."""
+    """Completes with the answer when the transaction has ended."""
 
     def value_now(self) -> EndTxnResponse:
         return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -58,8 +58,8 @@ from core.records.compression import CompressionType
 def find_preferred_replica(
     services: Services, context: RequestContext, partition: Partition, rack: str, offset: int
 ) -> int | None:
-    """Finds the follower in sync that has come furthest of those in that rack that have the records at `offset`; None
-    if there is none, or the leader, this broker, is in that rack. The client must reach it.
+    """Returns the most advanced in-sync follower in that rack that has the records at `offset`, or None if there is
+    none that the client can reach, or the leader, this broker, is in that rack.
     """
     if rack == services.config.broker_rack:
         return None
@@ -71,25 +71,25 @@ def find_preferred_replica(
 
 
 class FetchCount:
-    """Owned by its fetch. Partitions go by their number in the request."""
+    """Owned by its fetch. Partitions are numbered as in the request."""
 
     def __init__(self, limits: Sequence[int], sizes: Sequence[int]) -> None:
-        """`limits`: each one's `partition_max_bytes`. `sizes`: bytes that were read of each."""
+        """`limits`: each partition's `partition_max_bytes`. `sizes`: the bytes that were read of each."""
         self._limits = limits
         self._counts = list(map(min, limits, sizes))
         self._first = next((number for number, size in enumerate(sizes) if size), len(sizes))
         self._sum = sum(self._counts)
-        self._above_limit = sum(sizes) - self._sum  # of the first one's batch
+        self._above_limit = sum(sizes) - self._sum  # bytes of the first one's batch
         self.is_outdated = False
-        """Whether others may get more than was counted."""
+        """Whether other partitions may get more than was counted."""
 
     @property
     def size_bytes(self) -> int:
-        """Counts what the fetch would get now."""
+        """The bytes that the fetch would get now."""
         return self._sum + self._above_limit
 
     def update(self, number: int, size: int) -> None:
-        """Notes `size`: what there is of that partition now, read as if no other had records."""
+        """Notes the present `size` of that partition's data, read as if no other partition had records."""
         count = min(self._limits[number], size)
         self._sum += count - self._counts[number]
         self._counts[number] = count
@@ -138,8 +138,8 @@ class FetchReader:
         """Whether a replica does not know yet how much is committed."""
 
     def read(self, name: TopicPartition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
-        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. What is wrong is in the answer. The topic
-        in the name is empty if no topic has the id that was requested.
+        """Reads at most `left` bytes, but one batch whole if `min_one_batch`. Errors are in the result. The topic in
+        the name is empty if no topic has the requested id.
         """
         replicas = self._services.replicas
         try:
@@ -192,7 +192,7 @@ class FetchReader:
     def _read_records(
         self, partition: Partition, wanted: FetchPartition, room: int, data: PartitionData, *, min_one_batch: bool
     ) -> None:
-        """Puts the records into `data`, and with READ_COMMITTED the transactions among them that were aborted."""
+        """Puts the records into `data`, and for READ_COMMITTED the aborted transactions among them."""
         isolation_level = self._isolation_level
         result = self._services.replicas.read(
             partition,
@@ -212,8 +212,8 @@ class FetchReader:
                 ]
 
     def _ensure_may_read(self, partition: Partition, wanted: FetchPartition) -> None:
-        """Raises KafkaError if whoever fetches must not read here, now, or in that version."""
-        if wanted.current_leader_epoch >= 0:  # -2 is none as well, unlike in ListOffsets
+        """Raises KafkaError if the fetcher must not read here, now, or in that version."""
+        if wanted.current_leader_epoch >= 0:  # -2 means no epoch as well, unlike in ListOffsets
             partition.ensure_leader_epoch(wanted.current_leader_epoch)
         if self._needs_leader and not partition.is_leading:
             partition.ensure_leading()
@@ -237,7 +237,7 @@ class FetchReader:
             self.appends_at_first = self._services.replicas.appends
 
     def _must_wait(self, partition: Partition, quota: ReplicationQuota) -> bool:
-        """Says whether the replica gets no records of the partition until others have gone by (KIP-73)."""
+        """Returns whether the replica is throttled, and gets no records of the partition for now (KIP-73)."""
         is_in_sync = partition.has_in_sync(self._replica_id)
         return not is_in_sync and self._is_throttled(partition) and quota.is_exceeded
 
@@ -253,8 +253,8 @@ class FetchReader:
             self._quota.record(size_bytes)
 
     def _is_sent_elsewhere(self, partition: Partition, wanted: FetchPartition, data: PartitionData) -> bool:
-        """Says whether the answer names a replica in the consumer's rack instead of holding records. A replica is told
-        at once that more is committed than it knows: consumers may wait for that there.
+        """Returns whether the answer names a replica in the consumer's rack instead of holding records. A replica
+        learns at once that the high watermark rose: consumers may wait for that there.
         """
         if self.is_for_replica:
             self.has_new_high_watermark |= wanted.high_watermark < data.high_watermark
@@ -288,14 +288,14 @@ def handle(
 
 
 class DelayedFetch(Pending[FetchResponse]):
-    """A fetch that is answered when `min_bytes` are there, or as many as it may get if those are fewer, when something
-    is wrong, or after `max_wait_ms`.
+    """A fetch that is answered when it gets `min_bytes`, or the most that it may get if that is less, at an error, or
+    after `max_wait_ms`.
     """
 
     def __init__(
         self, services: Services, request: FetchRequest, context: RequestContext, session: FetchSession | None
     ) -> None:
-        """Takes a `request` with all that is wanted, also by the session."""
+        """`request` names all wanted partitions, including those of the session."""
         self._services = services
         self._request = request
         self._context = context
@@ -306,14 +306,14 @@ class DelayedFetch(Pending[FetchResponse]):
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._names = [self._names_of(topic) for topic in request.topics]
-        self._size_bytes = 0  # of what was read last
-        self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with numbers in `_count`
-        self._count: FetchCount | None = None  # once it waits; None as long as there was nothing
+        self._size_bytes = 0  # of the last `read`
+        self._watched: dict[TopicPartition, list[tuple[int, FetchPartition]]] = {}  # with their numbers in `_count`
+        self._count: FetchCount | None = None  # while it waits; None as long as there are no records
 
     def read_on_arrival(self) -> FetchResponse:
-        """Reads, and notes how far a replica is. By that something may be committed for which somebody waited who
-        appends then, to partitions that were read already, as transactions do when they end: it is read again. A
-        partition is read after it was noted, so that the first one can't be outdated by its own note.
+        """Reads, and notes the replica's position. That may commit records, and a request that waited for this may
+        append to partitions that were read already, as transactions do when they end: then all is read again. A
+        partition is read after its note, so that its own note can't outdate the first one.
         """
         reader = self._reader
         response = self.read()
@@ -322,7 +322,7 @@ class DelayedFetch(Pending[FetchResponse]):
         return self.read() if is_outdated else response
 
     def wait(self, response: FetchResponse) -> None:
-        """Waits; `response` is what there is, which is not enough."""
+        """Waits; `response` has what was read, which is not enough."""
         number = 0
         for topic, names in zip(self._request.topics, self._names, strict=True):
             for wanted, name in zip(topic.partitions, names, strict=True):
@@ -334,7 +334,7 @@ class DelayedFetch(Pending[FetchResponse]):
         self.limit(self._services.runtime.schedule, self._request.max_wait_ms)
 
     def _counted(self, response: FetchResponse | None) -> FetchCount:
-        """Counts what was read; None for nothing."""
+        """Counts the bytes in the response; None counts as empty."""
         limits = [wanted.partition_max_bytes for topic in self._request.topics for wanted in topic.partitions]
         sizes = [0] * len(limits)
         if response is not None:
@@ -345,8 +345,8 @@ class DelayedFetch(Pending[FetchResponse]):
         self._services.replicas.unwatch(self, self._watched)
 
     def on_change(self, partition: TopicPartition) -> None:
-        """Called when records came to a partition that is watched, or went, or it is served no more. What is read of it
-        here is not read again for the answer.
+        """Called when a watched partition gets or loses records, or is no longer served. Data that is read here is not
+        read again for the answer.
         """
         found: dict[int, PartitionData] = {}
         size_bytes = 0
@@ -376,7 +376,7 @@ class DelayedFetch(Pending[FetchResponse]):
         return self.answer(self.read())
 
     def answer(self, response: FetchResponse) -> FetchResponse:
-        """Makes the client's answer of what was read."""
+        """Completes the response for the client."""
         leaders = None
         says_leaders = self._version >= _FIRST_VERSION_WITH_LEADERS
         for topic, names in zip(response.responses, self._names, strict=True):
@@ -386,19 +386,19 @@ class DelayedFetch(Pending[FetchResponse]):
                 elif data.error_code in _ANSWERED_WITH_LEADER and name.topic and says_leaders:
                     leaders = leaders or LeaderHints(self._services, self._context, NodeEndpoint)
                     data.current_leader = LeaderIdAndEpoch(*leaders.find(*name))
-                    if not self._reader.is_for_replica:  # it knows its brokers from the controller
+                    if not self._reader.is_for_replica:  # a replica knows the brokers from the controller
                         response.node_endpoints = leaders.node_endpoints
         session = self._session
         if session is not None:
             response.session_id = session.session_id
             if session.epoch == self._session_epoch:
                 response.responses = session.without_unchanged(response.responses)
-            else:  # the client went on elsewhere
+            else:  # a later request has used the session
                 response.error_code, response.responses = ErrorCode.INVALID_FETCH_SESSION_EPOCH, []
         return response
 
     def _count_sent(self, name: TopicPartition, size_bytes: int) -> None:
-        """Counts what consumers get, and apart from that what goes to replicas, which is no use of the topic."""
+        """Counts the bytes sent to consumers, and separately those sent to replicas, which are no use of the topic."""
         partition = self._services.replicas.partitions.get(name)
         if partition is None:
             return
@@ -408,7 +408,7 @@ class DelayedFetch(Pending[FetchResponse]):
             partition.bytes_out += size_bytes
 
     def is_enough(self, response: FetchResponse) -> bool:
-        """Says whether the answer, read last, need not wait: enough bytes, an error, or nothing that was requested."""
+        """Returns whether the response just read need not wait: enough bytes, an error, or no partition requested."""
         if self._size_bytes >= self._min_bytes or not response.responses or self._reader.has_new_high_watermark:
             return True
         for topic, names in zip(response.responses, self._names, strict=True):
@@ -418,15 +418,15 @@ class DelayedFetch(Pending[FetchResponse]):
         return False
 
     def _cannot_wait(self, name: TopicPartition, data: PartitionData) -> bool:
-        """Says whether the client must hear of the partition now; not if it is being read, and that is done soon."""
+        """Returns whether the client must get the partition's result now; not so while its log is being opened."""
         if data.error_code:
             is_led_elsewhere = data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             return not (is_led_elsewhere and self._services.replicas.is_being_read(name))
         return data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
 
     def read(self, found: Mapping[int, PartitionData] = MappingProxyType({})) -> FetchResponse:
-        """Reads what there is now, of everything that is wanted. `found` is what was just read of some partitions, by
-        their number in the request, as if no other had records.
+        """Reads all partitions. `found` has data that was just read of some partitions, by their number in the request,
+        as if no other partition had records.
         """
         left = self._max_bytes
         is_first = True
@@ -448,10 +448,10 @@ class DelayedFetch(Pending[FetchResponse]):
         return FetchResponse(responses=topics)
 
     def _names_of(self, topic: FetchTopic) -> list[TopicPartition]:
-        """Gives the names of its partitions, without a topic if no topic has the id that was requested."""
+        """Returns the names of its partitions, with an empty topic if no topic has the requested id."""
         name = topic.topic
         if self._version >= FIRST_VERSION_WITH_IDS:
-            services, topic_id = self._services, topic.topic_id  # the controller may tell of the id after the replicas
+            services, topic_id = self._services, topic.topic_id  # replicas may learn the id before the image
             name = services.image.find_name(topic_id) or services.replicas.find_name(topic_id) or ""
         return [TopicPartition(name, wanted.partition) for wanted in topic.partitions]
 

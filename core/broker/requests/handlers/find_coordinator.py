@@ -1,8 +1,7 @@
-"""FindCoordinator: a lone broker coordinates every group and every transactional id; in a cluster whoever leads the
-partition that keeps it does.
+"""FindCoordinator: a lone broker coordinates every group and every transactional id; in a cluster the coordinator is
+the leader of the partition that keeps it.
 
-The first that is looked for makes the topic in which they are kept; its answer, and those of others who look for one
-meanwhile, come when that is done.
+The first request creates the internal topic; its answer, and those of concurrent requests, come when that is done.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NO_COORDINATOR = "this broker does not coordinate share groups"
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
-    """Answers COORDINATOR_NOT_AVAILABLE for what has none here, INVALID_REQUEST if the keys are of no known type."""
+    """Answers COORDINATOR_NOT_AVAILABLE for keys without a coordinator, INVALID_REQUEST for an unknown key type."""
     return services.stepped_answers.answer(_answer(services, request, context), is_owed=True)
 
 
@@ -73,7 +72,7 @@ def _find(services: Services, known: MetadataBrokers, key: str, key_type: int) -
 
 
 def _find_failure(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse | None]:
-    """Makes the topic if there is none; gives the answer to all keys if they have no coordinator, whatever they are."""
+    """Creates the topic if it is missing; returns the answer to all keys if none can have a coordinator, or None."""
     if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)
     if key_type not in (_GROUP, _TRANSACTIONAL_ID):
@@ -86,7 +85,7 @@ def _find_failure(services: Services, key_type: int, context: RequestContext) ->
             services.node.ensure_writable()
             yield from services.transaction_log.ensure_topic_in_steps()
     except (KafkaError, OSError) as error:
-        if services.membership is not None:  # the controller has not made it yet
+        if services.membership is not None:  # the controller has not created it yet
             return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         _log.error("%s could not be made: %s", topic, error)
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")

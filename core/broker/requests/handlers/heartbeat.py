@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears that it must join again."""
+"""Heartbeat: keeps a member's session alive, and tells it if it must join again."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _alter(
 
 
 def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
-    """Gives the key's new value; None removes the key."""
+    """Returns the key's new value, or None to remove the key."""
     if config.config_operation == _DELETE:
         return None
     if config.config_operation not in (_SET, _APPEND, _SUBTRACT):

@@ -1,4 +1,4 @@
-"""InitProducerId: an id for an idempotent producer, never given before; for a transactional one, its next epoch."""
+"""InitProducerId: an unused id for an idempotent producer; for a transactional one, its next epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup: answered when the rebalance that it takes part in has everybody it waits for."""
+"""JoinGroup: answered when all members that the rebalance waits for have joined."""
 
 from __future__ import annotations
 

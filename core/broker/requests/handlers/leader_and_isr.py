@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller says which replicas this broker holds, and what it does with each."""
+"""LeaderAndIsr: the controller tells this broker which replicas it holds, and the role of each."""
 
 from __future__ import annotations
 

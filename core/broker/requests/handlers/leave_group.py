@@ -1,4 +1,4 @@
-"""LeaveGroup: members say that they go, and the others need not wait for their session to end."""
+"""LeaveGroup: members leave at once, so that the others need not wait for their session to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListConfigResources: what may have settings; version 0 asks for client metrics alone."""
+"""ListConfigResources: the resources that may have settings; version 0 lists client metrics alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups: which groups there are, filtered by state and type if the request wants it."""
+"""ListGroups: the groups, filtered by state and type if the request asks for it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """ListOffsets: the offset of a timestamp, or of one of the special ones below (org.apache.kafka.common.requests).
 
-Consumers are told of what is committed alone. Other replicas, and who asks as a consumer for debugging, are told of all
-that is in the log; the latter also where this broker follows, to see how far it is. Where nobody leads it is the
-controller that asks, and elects by the answer: what a power cut could take is not counted.
+Consumers learn of committed records alone. Other replicas, and debugging consumers, learn of all records in the log;
+debugging consumers also where this broker follows, to see its position. For a partition without a leader the controller
+asks, and elects by the answer: records that a power cut could lose do not count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DEBUGGING_CONSUMER = -2
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
-    """Gives a response, or one that is made in turns."""
+    """Returns a response, or a Pending whose response is made in turns."""
     return services.stepped_answers.answer(_answer(services, request, context))
 
 
@@ -68,13 +68,13 @@ def _answer(services: Services, request: ListOffsetsRequest, context: RequestCon
 
 
 def _is_known(timestamp: int, isolation_level: int, version: int) -> bool:
-    """Says whether the special timestamp, if it is one, exists in that version, and the isolation level at all."""
+    """Returns whether the version has the special timestamp, if it is one, and the isolation level exists."""
     is_timestamp_known = timestamp >= EARLIEST_PENDING_UPLOAD and version >= _FIRST_VERSION_OF.get(timestamp, 0)
     return is_timestamp_known and isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
 
 
 def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
-    """Gives the error that clients of that version know, and at which they ask again."""
+    """Returns the error that makes clients of that version retry."""
     is_unknown = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE if is_unknown else code
 

@@ -1,5 +1,5 @@
-"""ListPartitionReassignments: those that the metadata have; this broker begins none. In a cluster only the controller
-knows them.
+"""ListPartitionReassignments: the reassignments in the metadata; this broker starts none. In a cluster only the
+controller knows them.
 """
 
 from __future__ import annotations

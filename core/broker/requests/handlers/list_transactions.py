@@ -1,4 +1,4 @@
-"""ListTransactions: which transactional ids there are, filtered if the request wants it."""
+"""ListTransactions: the transactional ids, filtered if the request asks for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATES = {state.text: state for state in State}
 
 
 def handle(services: Services, request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
-    """Lists nothing while something is still being loaded: part of it would be taken for the whole."""
+    """Returns an error while a partition is being loaded, because a partial list would look like a complete one."""
     code = services.transaction_log.load_all()
     if code is not None:
         return ListTransactionsResponse(error_code=code)

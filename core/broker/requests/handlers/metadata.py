@@ -1,4 +1,4 @@
-"""Metadata: the brokers' addresses, and topics with their partitions; makes a topic, if so configured."""
+"""Metadata: the brokers' addresses, and topics with their partitions; creates a topic, if so configured."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from core.protocol.schema.metadata import (
 _log = logging.getLogger("plog.broker")
 
 _MOST_AT_ONCE = 50
-"""Topics and partitions that are described in a step: that takes some 0.2 ms."""
+"""Topics and partitions that one step describes: that takes some 0.2 ms."""
 
 _FIRST_VERSION_WHERE_NONE_IS_ALL = 1  # before, an empty list means all topics
 _FIRST_VERSION_WITH_CREATION = 4  # the request says whether topics may be created
-_FIRST_VERSION_WITHOUT_FILTER = 1  # before, brokers that can't be reached are no replicas
+_FIRST_VERSION_WITHOUT_FILTER = 1  # before, replicas on unreachable brokers are left out
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 _FIRST_VERSION_WITH_IDS = 12  # KIP-516
 _NOT_REQUESTED = -(1 << 31)
@@ -98,7 +98,7 @@ def _wants_all(request: MetadataRequest, version: int) -> bool:
 def _find(
     services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
 ) -> TopicImage | MetadataResponseTopic:
-    """Gives the topic, or the answer that there is none."""
+    """Returns the topic, or the response about a missing one."""
     version = context.api_version
     try:
         if wanted.topic_id != ZERO_UUID:
@@ -171,7 +171,7 @@ def _partitions(known: MetadataBrokers, topic: TopicImage, version: int) -> Iter
 
 
 def _leave_out_unreachable(known: MetadataBrokers, described: MetadataResponsePartition) -> None:
-    """Names only replicas that are among the answer's brokers: clients of that time do not know of others."""
+    """Names only replicas on brokers in the response: clients of that time know no others."""
     replicas, isr = described.replica_nodes, described.isr_nodes
     described.replica_nodes = [node_id for node_id in replicas if node_id in known.reachable]
     described.isr_nodes = [node_id for node_id in isr if node_id in known.reachable]

@@ -1,4 +1,4 @@
-"""OffsetCommit: keeps how far a group has read topics that exist.
+"""OffsetCommit: commits a group's offsets of topics that exist.
 
 The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
 """

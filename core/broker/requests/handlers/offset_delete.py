@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets how far a group has read topics that none of its members reads."""
+"""OffsetDelete: deletes a group's committed offsets of topics that none of its members reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far groups have read; -1 if they committed nothing."""
+"""OffsetFetch: the committed offsets of groups; -1 for none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core.protocol.schema.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-_FIRST_VERSION_WITH_AN_ERROR = 2  # KIP-88: of the group; before, each partition has it
+_FIRST_VERSION_WITH_AN_ERROR = 2  # KIP-88: one error for the group; before, one for each partition
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # KIP-709
 _FIRST_VERSION_WITH_IDS = 10  # KIP-848
 _NOTHING = CommittedOffset(-1, -1, "", -1)
@@ -79,7 +79,7 @@ def _fetch(
             partition = TopicPartition(name, number)
             committed = offsets.get(partition, _NOTHING)
             if by_id and committed.topic_id not in (ZERO_UUID, topic.topic_id):
-                committed = _NOTHING  # of a topic of that name that is gone
+                committed = _NOTHING  # of a deleted topic with that name
             response = OffsetFetchResponsePartitions(
                 number, committed.offset, committed.leader_epoch, committed.metadata
             )

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended here, so that a reader notices that what it read was cut off."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch here, so that a reader notices truncated records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handle(
 
 
 def _find(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    """Finds it; epoch and offset are -1 if nothing is known of so early an epoch, or so late a one."""
+    """Finds the end offset; epoch and offset are -1 if the epoch is too early or too late to be known."""
     try:
         partition = services.replicas.find(topic, asked.partition)
         partition.ensure_leader_epoch(asked.current_leader_epoch)

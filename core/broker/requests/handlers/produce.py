@@ -1,15 +1,14 @@
 """Produce: appends record batches, partition by partition; an error of one leaves the others alone.
 
-The answer waits for the disk if `flush.messages` says so. If a topic has batches opened, they are gone through in
-turns: a small one in the first.
+The answer waits for the disk if `flush.messages` says so. If a topic's batches must be decompressed or checked, that
+takes turns: a small batch is done in the first.
 
-`ProduceFastPath` remembers what usual Produce requests mean: one batch for one partition, acknowledged.
+`ProduceFastPath` remembers usual Produce requests: one batch for one partition, with acknowledgement.
 
-A broker that wakes for each batch pays for every line of code that it touches, as the processor's caches hold others'
-by then. What a producer sends to a partition differs from one request to the next in the correlation id and the batch;
-all between is the same, byte for byte. So a request is decoded once, and what one of this kind meant is kept by these
-bytes, with its answer, which differs in three numbers. The next ones are met by their bytes, and handled by
-`handle_remembered`.
+A broker that wakes for each batch pays for every line of code that it touches, because other programs fill the
+processor's caches in between. A producer's requests for a partition differ in the correlation id and the batch alone;
+all bytes between are the same. So the first one is decoded, and its meaning is kept by these bytes, with its answer,
+which differs in three numbers. Later requests are found by their bytes, and handled by `handle_remembered`.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ _HEAD_START = 8
 """In an answer: after the size and the correlation id."""
 
 _TAGS = b"\0\0\0"
-"""No tagged fields of the partition, the topic and the request: what follows the batch."""
+"""No tagged fields of the partition, the topic and the request: the bytes after the batch."""
 
 _NUMBERS = struct.Struct(">qqq")
 """Base offset, log append time, log start offset."""
@@ -84,12 +83,12 @@ _SOME_NUMBERS = 0x0123456789ABCDEF, 0x1032547698BADCFE, 0x2143658709BACDEF
 
 
 def find_topic_name(image: MetadataImage, topic_data: TopicProduceData, version: int) -> str | None:
-    """Gives the name of the topic that a request of this version is for; None for an id that no topic has."""
+    """Returns the name of the topic in a request of this version, or None for an id that no topic has."""
     return topic_data.name if version < _FIRST_VERSION_WITH_IDS else image.find_name(topic_data.topic_id)
 
 
 class RememberedRequest(NamedTuple):
-    """What requests with the same bytes mean, and their answer: `size`, the correlation id, `head`, three numbers,
+    """The meaning of requests with the same bytes, and their answer: `size`, the correlation id, `head`, three numbers,
     `tail`; `head` ends with the error code.
     """
 
@@ -107,12 +106,12 @@ class RememberedRequest(NamedTuple):
     tail: bytes
 
     def answer(self, correlation_id: bytes | memoryview, result: AppendResult) -> list[Piece]:
-        """Writes the answer for a batch that was appended."""
+        """Encodes the answer for an appended batch."""
         numbers = _NUMBERS.pack(result.base_offset, result.log_append_time, result.log_start_offset)
         return [b"".join((self.size, correlation_id, self.head, numbers, self.tail))]
 
     def encode(self, correlation_id: bytes | memoryview, response: PartitionProduceResponse) -> list[Piece]:
-        """Writes the answer with that response of the one partition."""
+        """Encodes the answer with that response of the one partition."""
         topic = TopicProduceResponse(self.topic_name, self.topic_id, [response])
         return self.endpoint.encode_response(int.from_bytes(correlation_id, signed=True), ProduceResponse([topic]))
 
@@ -141,7 +140,7 @@ class ProduceFastPath:
         self._generation = -1
 
     def find(self, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
-        """Finds what the request means, and its records; None if it is unknown, or something follows the records."""
+        """Finds the meaning of the request, and its records; None if it is unknown, or has bytes after the records."""
         if self._generation != self._services.replicas.generation:
             self._forget()
         for length in self._lengths:
@@ -160,7 +159,7 @@ class ProduceFastPath:
     def learn(
         self, frame: memoryview, header: RequestHeader, request: ProduceRequest, endpoint: Endpoint[Any, Any]
     ) -> None:
-        """Looks at a request that was decoded: the next one of its kind is known by its bytes."""
+        """Remembers a decoded request, so that the next one of its kind is found by its bytes."""
         version = header.request_api_version
         topics = request.topic_data
         if (
@@ -214,7 +213,7 @@ class ProduceFastPath:
             self._lengths.append(length)
 
     def _forget(self) -> None:
-        """Forgets all: partitions came or went, or there are too many kinds."""
+        """Forgets all requests: partitions came or went, or there are too many kinds."""
         self._known.clear()
         self._lengths.clear()
         self._generation = self._services.replicas.generation
@@ -238,13 +237,13 @@ _WITHOUT_LOG_START = (
 
 
 class UnacknowledgedError(Exception):
-    """A request with acks=0 failed: there is no answer, so that closing the connection must show it to the client."""
+    """A request with acks=0 failed: it has no response, so the closed connection must show that to the client."""
 
 
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """Gives None if acks is 0 and all went well; raises UnacknowledgedError if something did not."""
+    """Returns None if acks is 0 and all batches were appended; raises UnacknowledgedError if one was not."""
     if request.transactional_id is None:
         return _append(services, request, context, {})
     asking = _ask_elsewhere(services, request, context) if request.acks else None
@@ -258,20 +257,20 @@ def handle(
     refused = _refused_transactions(services, request, context)
 
     def refuse(code: ErrorCode) -> None:
-        """Says that the transaction's writes here could not be noted: nothing may be appended for it."""
+        """Refuses all partitions: the coordinator could not write that they are in the transaction."""
         error = _error_for_client(KafkaError(code), _client(context.api_version))
         for topic_data in request.topic_data:
             name = find_topic_name(services.image, topic_data, context.api_version) or ""
             refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
 
     is_elsewhere = services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is not None
-    if request.acks == 0 or is_elsewhere:  # the other broker has answered when that was kept
+    if request.acks == 0 or is_elsewhere:  # the other coordinator has answered after its commit
         return _append(services, request, context, refused)
     joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
     if not isinstance(joined, Pending):
         return _append(services, request, context, refused)
     keep_records(request)
-    # Asks again: the transaction may have been ended meanwhile, and no marker would follow what comes now.
+    # Checks again: the transaction may have ended meanwhile, and no marker would follow these records.
     return joined.then(
         lambda _nothing: _append(
             services, request, context, _refused_transactions(services, request, context) | refused
@@ -282,8 +281,8 @@ def handle(
 def handle_remembered(
     services: Services, known: RememberedRequest, records: memoryview, correlation_id: memoryview
 ) -> list[Piece] | Pending[list[Piece]] | None:
-    """Does for one batch, of a request that is known by its bytes, what `handle` does, and gives the encoded answer.
-    None, and nothing was done, for what takes steps, belongs to a transaction, or is led elsewhere.
+    """As `handle`, for one batch of a remembered request; returns the encoded answer. Returns None, with nothing done,
+    if the batch takes steps, is transactional, or its partition is led elsewhere.
     """
     partition = known.partition
     log = partition.log
@@ -295,7 +294,7 @@ def handle_remembered(
         batch = _read_usual_batch(records) or read_one_batch(records, known.version)
         if batch.attributes & TRANSACTIONAL_FLAG:
             return None
-        if log.config.opens_records and not is_small(batch):  # a small one is opened by the append
+        if log.config.opens_records and not is_small(batch):  # the append decodes a small one
             if known.acks == -1:
                 partition.ensure_enough_replicas()
             checked = made_in_one_step(log.validate(batch))
@@ -335,14 +334,14 @@ def _refuse_remembered(
 def _append(
     services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
 ) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """Appends; `refused`: what the request's transaction may not write to."""
+    """Appends; `refused` has the partitions to which the request's transaction may not write."""
     return services.stepped_answers.answer(_append_in_steps(services, request, context, refused))
 
 
 def _append_in_steps(
     services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
 ) -> Steps[ProduceResponse | Pending[ProduceResponse | None] | None]:
-    """Appends; gives way only if a batch is large or its records are opened, or a large one is being written."""
+    """Appends; gives way only if a batch is large or must be decoded, or a large one is being written."""
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
     responses = []
@@ -386,7 +385,7 @@ def _append_in_steps(
                     _name_leader(leaders, name, refused_one, context)
                     partitions.append(refused_one)
             responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
-    finally:  # it ends early where the client leaves
+    finally:  # it ends early if the client disconnects
         services.replicas.notify(appended)
     if request.acks == 0:
         if has_failed:
@@ -403,8 +402,8 @@ def _response(number: int, result: AppendResult) -> PartitionProduceResponse:
 def _append_in_turns(
     services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> Steps[AppendResult]:
-    """Appends a batch that is large, or whose records the topic wants to be looked at, which may take many steps; or
-    any other, after the large one that is being written.
+    """Appends a batch that is large, or whose records must be decoded for the topic, which may take many steps; or any
+    other batch, after the large one that is being written.
     """
     yield
     is_written = False
@@ -433,7 +432,7 @@ def _append_in_turns(
 
 
 def _served(services: Services, partition: Partition) -> Partition:
-    """Gives the same, or what has its name by now; raises KafkaError if nothing has, or another node leads it."""
+    """Returns the partition, or the one that has its name by now. Raises KafkaError if none is led here."""
     is_led = partition.is_served and partition.is_leading
     return partition if is_led else services.replicas.find(*partition.log.partition)
 
@@ -441,8 +440,8 @@ def _served(services: Services, partition: Partition) -> Partition:
 def _ask_elsewhere(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> Pending[dict[TopicPartition, KafkaError]] | None:
-    """Asks the broker that coordinates the request's transaction, if that is another one, for the partitions to which
-    it may not write; None if there is nothing to ask.
+    """Asks the transaction's coordinator, if that is another broker, for the partitions to which it may not write;
+    returns None if no other broker needs to be asked.
     """
     if services.membership is None:
         return None
@@ -460,8 +459,8 @@ def _ask_elsewhere(
 def _refused_transactions(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[TopicPartition, KafkaError]:
-    """Gives the partitions to which the request's transaction may not write, and why; the others belong to it now, all
-    of them by one record of its coordinator's.
+    """Returns the partitions to which the request's transaction may not write, and why. The others are in the
+    transaction now, added by one record of the coordinator if need be.
     """
     client = _client(context.api_version)
     written = _written_by(services, request, context)
@@ -478,7 +477,7 @@ def _refused_transactions(
 def _written_by(
     services: Services, request: ProduceRequest, context: RequestContext
 ) -> dict[ProducerIdAndEpoch, list[Partition]]:
-    """Gives the partitions that transactions would be written to, by producer."""
+    """Returns the partitions for which the request has transactional batches, by producer."""
     version = context.api_version
     written: dict[ProducerIdAndEpoch, list[Partition]] = {}
     for topic_data in request.topic_data:
@@ -492,14 +491,14 @@ def _written_by(
                     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
                     written.setdefault(producer, []).append(partition)
             except KafkaError:
-                continue  # it is met again where the partition is appended to
+                continue  # the append raises it again
     return written
 
 
 def _ensure_still_in_transaction(
     services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
 ) -> None:
-    """Raises KafkaError if the transaction was ended since it was checked: no marker would follow what comes now."""
+    """Raises KafkaError if the transaction has ended since it was checked: no marker would follow these records."""
     client = _client(context.api_version)
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     for error in refusals(services, request.transactional_id or "", producer, [partition], client).values():
@@ -511,7 +510,7 @@ def _client(version: int) -> ClientCapability:
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
-    """Makes of what may go away by itself an error at which the client tries again, as Kafka does."""
+    """Turns an error that may go away by itself into one at which the client retries, as Kafka does."""
     if error.code in COORDINATOR_IS_AWAY or (
         error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientCapability.IMPLICIT_ADDING
     ):
@@ -554,7 +553,7 @@ def _name_leader(
     response: PartitionProduceResponse,
     context: RequestContext,
 ) -> None:
-    """Says in the answer who leads the partition, if that is why it is refused."""
+    """Puts the partition's leader into the response, if it is refused because another broker leads it."""
     is_led_elsewhere = response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if is_led_elsewhere and topic is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
         response.current_leader = LeaderIdAndEpoch(*leaders.find(topic, response.index))
@@ -570,7 +569,7 @@ def _find(services: Services, topic: str | None, number: int, context: RequestCo
 
 
 def read_one_batch(records: Records | None, version: int) -> RecordBatch:
-    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords; raises KafkaError if they fail."""
+    """Checks as org.apache.kafka.common.requests.ProduceRequest.validateRecords. Raises KafkaError if a check fails."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the request holds no records for the partition")
     assert isinstance(records, memoryview)
@@ -589,7 +588,7 @@ def read_one_batch(records: Records | None, version: int) -> RecordBatch:
 
 
 def _read_usual_batch(records: memoryview) -> RecordBatch | None:
-    """What `read_one_batch` gives for nearly every request, at a fraction of its price; None if it has to look."""
+    """Returns the batch as `read_one_batch` does, much faster, for nearly every request; None if that must check it."""
     size_bytes = len(records)
     if size_bytes > HEADER_SIZE:
         batch = RecordBatch(records)
@@ -599,7 +598,7 @@ def _read_usual_batch(records: memoryview) -> RecordBatch | None:
 
 
 def failure(number: int, error: KafkaError, log_start_offset: int) -> PartitionProduceResponse:
-    """Answers for a batch that is not kept, and names the records in it that are to blame (KIP-467)."""
+    """Returns the response for a refused batch, which names the records that are the cause (KIP-467)."""
     response = PartitionProduceResponse(number, error.code, -1, error_message=error.message)
     if error.code not in _WITHOUT_LOG_START:
         response.log_start_offset = log_start_offset

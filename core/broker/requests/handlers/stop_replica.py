@@ -1,4 +1,4 @@
-"""StopReplica: the controller has this broker stop, and perhaps delete, replicas."""
+"""StopReplica: the controller makes this broker stop, and perhaps delete, replicas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SyncGroup: answered when the group's leader has handed in the assignment.
+"""SyncGroup: answered when the group's leader has sent the assignment.
 
-In a cluster that is kept by others, too, before a member learns of it: another coordinator would give the generation's
-number to other members.
+In a cluster the assignment is replicated before a member learns of it: otherwise a new coordinator could use the same
+generation for other members.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _when_kept(
 
 
 def _refuse(answer: SyncGroupResponse, code: ErrorCode) -> None:
-    """Members join again if it took too long."""
+    """Makes members join again if it took too long."""
     is_late = code is ErrorCode.REQUEST_TIMED_OUT
     answer.error_code, answer.assignment = ErrorCode.REBALANCE_IN_PROGRESS if is_late else code, b""
 

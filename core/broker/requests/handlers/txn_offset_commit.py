@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets of a group that count once the producer's transaction is committed."""
+"""TxnOffsetCommit: offsets of a group that count after the producer's transaction is committed."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def handle(
 def _ask_elsewhere(
     services: Services, request: TxnOffsetCommitRequest, version: int
 ) -> Pending[dict[TopicPartition, KafkaError]] | None:
-    """Asks the broker that coordinates the transaction, if that is another one; `_join` knows the answer then."""
+    """Asks the transaction's coordinator, if that is another broker; `_join` knows the answer then."""
     if services.membership is None:
         return None
     try:
         kept = services.group_log.partition(request.group_id)
     except KafkaError:
-        return None  # which is met again
+        return None  # `_join` raises it again
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     return ask_elsewhere(services, request.transactional_id, producer, [kept], _client(version))
 
@@ -109,7 +109,7 @@ def _join_and_commit(
 
 
 def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> None:
-    """Lets the transaction write to the group's partition from now on. Raises KafkaError if it may not."""
+    """Adds the group's partition to the transaction. Raises KafkaError if the transaction may not write there."""
     services.node.ensure_writable()
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
@@ -135,7 +135,7 @@ def _commit(
 ) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
     """Commits if it still may: the transaction may have ended while it waited, and no marker would follow."""
     if any(response.error_code for response in responses.values()):
-        return answer  # that it joins could not be kept
+        return answer  # the coordinator could not write that the partition is in the transaction
     commit = OffsetCommit(
         request.group_id,
         request.member_id,
@@ -160,8 +160,8 @@ def _client(version: int) -> ClientCapability:
 
 
 def _code_for_client(error: KafkaError, version: int) -> ErrorCode:
-    """Gives the code; producers before 2.0 take the end of loading for something that never comes, and before KIP-1319
-    none expects that a group, or an epoch of a member, is not there.
+    """Returns the code; producers before 2.0 do not retry while groups are being loaded, and before KIP-1319 no client
+    expects an unknown group or a stale member epoch.
     """
     if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_VERSION_WITH_LOADING:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,7 +1,7 @@
-"""UnregisterBroker: the controller of a cluster with ZooKeeper waits for that broker's replicas no more.
+"""UnregisterBroker: the controller of a ZooKeeper-mode cluster no longer waits for that broker's replicas.
 
-In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by itself;
-what stays is that partitions wait for what the broker may have (`ClusterController.forget`).
+In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by itself,
+but partitions still wait for records that the broker may have (`ClusterController.forget`).
 """
 
 from __future__ import annotations

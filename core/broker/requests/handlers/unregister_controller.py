@@ -1,4 +1,4 @@
-"""UnregisterController: this node is the only controller of its metadata log, and stays it."""
+"""UnregisterController: refused, because this node is the only controller of its metadata log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""UpdateFeatures: finalizes another level of features, as transaction.version; all of them, or none.
+"""UpdateFeatures: finalizes other levels of features, such as transaction.version; all of them, or none.
 
-In a cluster the controller answers it, when it has heard itself of what it has written down (`controller_features.py`).
+In a cluster the controller answers when its own write has come back to it (`controller_features.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def handle(
 
 
 def _read(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) for a way that is none."""
+    """Raises KafkaError(INVALID_UPDATE_VERSION) for an unknown upgrade type."""
     if version < _FIRST_VERSION_WITH_TYPES:
         way = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
     elif update.upgrade_type in tuple(UpgradeType):

@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller tells which brokers live, and how partitions stand."""
+"""UpdateMetadata: the controller announces live brokers and the state of partitions."""
 
 from __future__ import annotations
 

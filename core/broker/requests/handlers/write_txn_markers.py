@@ -1,8 +1,8 @@
 """WriteTxnMarkers: ends transactions on partitions. Coordinators of other brokers send it, and administrators, for a
-transaction that no coordinator knows of any more (KIP-664).
+transaction that no coordinator knows any longer (KIP-664).
 
-The answer waits until the markers are committed: a coordinator takes it for the
-transaction's end, and writes none again.
+The answer waits until the markers are committed: after it, a coordinator considers the transaction ended, and does not
+write the marker again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def handle(
 def _write(
     services: Services, marker: WritableTxnMarker, topic: str, result: WritableTxnMarkerPartitionResult
 ) -> list[Uncommitted]:
-    """Writes it to one partition, and gives what is still to be committed there; an error goes into the result."""
+    """Writes the marker to one partition; returns its uncommitted records. An error goes into the result."""
     number = result.partition_index
     try:
         services.node.ensure_writable()
@@ -67,16 +67,16 @@ def _write(
             marker.transaction_version >= RAISES_EPOCH
             and state is not None
             and marker.producer_epoch <= state.producer_epoch
-        ):  # where each end raises the epoch, one that does not is late (KIP-1228)
+        ):  # each end raises the epoch, so this marker is late (KIP-1228)
             result.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
-            return find_uncommitted(partition, partial(_refuse, result))  # it may be here, and not be committed yet
+            return find_uncommitted(partition, partial(_refuse, result))  # it may not be committed yet
         end = EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch)
         services.transaction_log.append_marker(partition, end, marker.producer_id, marker.producer_epoch)
     except KafkaError as error:
         result.error_code = error.code
         return []
     _log.log(
-        logging.INFO if services.membership is None else logging.DEBUG,  # others coordinate all the time in a cluster
+        logging.INFO if services.membership is None else logging.DEBUG,  # in a cluster, coordinators do it all the time
         "transaction of producer %d is %s on %s-%d, as asked",
         marker.producer_id,
         "committed" if marker.transaction_result else "aborted",
