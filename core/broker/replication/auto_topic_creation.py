@@ -1,8 +1,8 @@
-"""Topics that a broker of a cluster needs and does not find: those that clients ask for, and the coordinators' own. The
-controller is asked to make them.
+"""Asks the controller to create topics that a broker of a cluster needs and does not find: those that clients ask for,
+and the coordinators' internal topics.
 
-Nobody waits for it: whoever asked answers that there is no such topic yet, and clients ask again. They find it when the
-controller has told the brokers of it, or learn why it can't be made.
+No request waits for it: the broker answers that the topic does not exist yet, and clients retry. They find it when the
+controller has announced it to the brokers, or get the reason why it can't be created.
 
 Source: kafka.server.AutoTopicCreationManager.
 """
@@ -31,15 +31,16 @@ _log = logging.getLogger("plog.broker")
 
 _VERSION = 7
 _AT_ONCE = 0
-"""The controller answers when it has written the topic down, which it calls REQUEST_TIMED_OUT. If it waited until the
-topic is led, so would all requests after this one."""
+"""The controller answers when it has written the topic, which it calls REQUEST_TIMED_OUT. If it waited for the topic's
+leaders, so would all later requests.
+"""
 _MOST_KEPT = 1000
-"""Topics that may wait to be asked for, and refusals that are kept for those who wanted them."""
+"""The limit for topics that wait for the controller, and for refusals that are kept for the next request."""
 _IS_MADE = frozenset({ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class AutoTopicCreation:
-    """Owned by the broker's loop. A topic is asked for once at a time."""
+    """Owned by the broker's loop. Each topic is in one request at a time."""
 
     def __init__(self, channel: ControllerChannel, config: Callable[[], BrokerConfig]) -> None:
         self._channel = channel
@@ -51,9 +52,8 @@ class AutoTopicCreation:
         self._errand = ControllerErrand(self._create)
 
     def begin(self, topic: NewTopic, sender: str = "this broker") -> None:
-        """Has a topic made that the metadata do not have, unless that is under way; `sender` wants it. Raises the
-        KafkaError with which the controller has refused it, once; if it is wanted again after that, the controller is
-        asked again.
+        """Asks for a topic that the metadata lack, unless that is under way, on behalf of `sender`. Raises the
+        KafkaError of the controller's last refusal, once; the next call asks the controller again.
         """
         refusal = self._refusals.pop(topic.name, None)
         if refusal is not None:
@@ -64,7 +64,7 @@ class AutoTopicCreation:
         self._errand.begin()
 
     async def close(self) -> None:
-        """Has no more topics made."""
+        """Stops asking."""
         await self._errand.close()
 
     async def _create(self) -> None:
@@ -82,7 +82,7 @@ class AutoTopicCreation:
         return CreateTopicsRequest([self._creatable(topic) for topic in self._asked.values()], timeout_ms=_AT_ONCE)
 
     def _creatable(self, topic: NewTopic) -> CreatableTopic:
-        """The defaults are this broker's: the controller may have others."""
+        """Fills in this broker's defaults: the controller may have others."""
         config = self._config()
         partitions, replicas = topic.num_partitions, topic.replication_factor
         if not topic.assignments:
@@ -105,10 +105,10 @@ class AutoTopicCreation:
         _log.warning("the controller does not make topic %s: %s", result.name, message)
         if result.name in self._asked:
             self._refusals[result.name] = KafkaError(error, message)
-        if len(self._refusals) > _MOST_KEPT:  # of topics that nobody wants any more
+        if len(self._refusals) > _MOST_KEPT:  # of topics that were not requested again
             del self._refusals[next(iter(self._refusals))]
 
 
 def _find_error(answer: CreateTopicsResponse) -> int:
-    """Finds NOT_CONTROLLER, which is said of each topic."""
+    """Returns NOT_CONTROLLER, which is set on each topic, or 0."""
     return next((one.error_code for one in answer.topics if one.error_code == ErrorCode.NOT_CONTROLLER), 0)

@@ -1,13 +1,13 @@
-"""What a broker does as a member of a cluster: it obeys the controller, leads some partitions and follows others.
+"""A broker as a member of a cluster: it obeys the controller, leads some partitions and follows others.
 
-The controller says by LeaderAndIsr what this broker leads and follows; `ReplicaFetcherManager` fetch what is followed,
-`IsrReporter` tells the controller who is in sync with what is led. `join` comes when the broker listens, `leave` before
-it stops listening: until the controller has handed over what is led here, clients are served.
+The controller sends LeaderAndIsr for the partitions that this broker leads and follows; `ReplicaFetcherManager` fetches
+those that it follows, `IsrReporter` proposes the ISRs of those that it leads. `join` is called when the broker listens,
+`leave` before it stops listening: until the controller has moved leadership away, clients are served.
 
-A broker that is about to stop has the controller hand over what it leads (KIP-3, ControlledShutdown).
+A broker that is about to stop asks the controller to move its leadership (KIP-3, ControlledShutdown).
 
-The controller elects other leaders among the replicas in sync, and takes this broker out of them. It goes on serving
-until it is told so, by LeaderAndIsr and StopReplica, and stops then: clients lose no time.
+The controller elects other leaders from the ISR, and removes this broker from it. The broker goes on serving until
+LeaderAndIsr and StopReplica arrive, and stops then: clients lose no time.
 
 Source: kafka.server.KafkaServer.controlledShutdown.
 """
@@ -46,14 +46,14 @@ from core.protocol.schema.controlled_shutdown import (
 
 _VERSION = 3
 _MOST_NAMED = 10
-"""Partitions that a message names."""
+"""The most partitions in one message."""
 
 
 async def controlled_shutdown(
     channel: ControllerChannel, config: BrokerConfig, *, node_id: int, broker_epoch: Callable[[], int]
 ) -> bool:
-    """Asks the controller, again if partitions remain or there is no answer, `controlled.shutdown.max.retries` times
-    at most. Says whether nothing is led here any more; the log says why not. Nobody is asked if
+    """Asks the controller, again if partitions remain or there is no answer, `controlled.shutdown.max.retries` times at
+    most. Returns whether this broker leads no partition any longer; the log says why not. Does nothing if
     `controlled.shutdown.enable` is off.
     """
     if not config.controlled_shutdown_enable:
@@ -75,7 +75,7 @@ async def controlled_shutdown(
 
 
 def _remaining(answer: ControlledShutdownResponse) -> str | None:
-    """Says what this broker still leads; None if it is nothing."""
+    """Describes the partitions that this broker still leads; returns None if it leads no partition."""
     remaining = [str(TopicPartition(one.topic_name, one.partition_index)) for one in answer.remaining_partitions]
     if not remaining:
         return None
@@ -92,7 +92,7 @@ _log = logging.getLogger("plog.broker")
 _SILENCE_MS = 10_000
 
 ReadConfigs = Callable[[Iterable[str]], Pending[None] | None]
-"""Takes up the settings of new topics of those names; gives what is to be waited for, None if that is nothing."""
+"""Reads the settings of new topics of those names; returns a Pending to wait for, or None."""
 
 
 class Membership:
@@ -156,7 +156,7 @@ class Membership:
     # --- the controller's requests
 
     def find_error(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> ErrorCode | None:
-        """Finds why a control request is refused; None if it is the present controller's, which is noted then."""
+        """Returns why a control request is refused, or None if it is the present controller's, which is noted then."""
         error = self._fence.find_error(controller_epoch, broker_epoch)
         if error is None and (controller_id, controller_epoch) != (
             self.controller.controller_id,
@@ -172,18 +172,18 @@ class Membership:
             self.transactions.on_brokers_changed()
             self.channel.look_again()
 
-    # --- its place
+    # --- the broker's place in the cluster
 
     def note_unfit(self, reason: str, hint: str) -> None:
-        """Logs that a controller can't be obeyed, unless one was: what comes then is of somebody else. It is no reason
-        to leave, as anybody may send such a request.
+        """Logs that a controller can't be obeyed, unless one was before: then the request is somebody else's. The
+        broker does not leave for that, because anybody may send such a request.
         """
         if self.controller.controller_id == NO_CONTROLLER and reason not in self._said:
             self._said.add(reason)
             _log.error("%s: this broker leads and follows nothing; %s", reason, hint)
 
     def on_registered(self, broker_epoch: int) -> None:
-        """Another life of the broker begins: requests that were meant for an earlier one are refused from now on."""
+        """Called after each registration of the broker; from then on requests for earlier broker epochs are refused."""
         self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
         self.producer_ids.begin()
         self.channel.look_again()
@@ -199,22 +199,22 @@ class Membership:
 
     @property
     def max_lag(self) -> int:
-        """How many committed records the replica lacks that lacks most, of those that follow here."""
+        """How many committed records the most lagging of the replicas that follow here lacks."""
         return self._fetchers.max_lag
 
     @property
     def look_every_ms(self) -> int:
-        """How often `ReplicaManager.look_at_followers` is to be called."""
+        """The interval for `ReplicaManager.look_at_followers`."""
         return self._peers.max_lag_ms // 2
 
     @property
     def is_controller(self) -> bool:
-        """Says whether this broker is in office."""
+        """Whether this broker is the controller."""
         return self.control is not None and self.control.term is not None
 
     async def hand_over(self) -> None:
-        """Has the controller elect others for what is led here, before the broker stops. If none has ever spoken to it,
-        nothing is here.
+        """Asks the controller to elect other leaders before the broker stops. Without any controller so far, this
+        broker leads nothing.
         """
         if self.controller.controller_id == NO_CONTROLLER:
             return
@@ -226,7 +226,7 @@ class Membership:
         )
 
     async def close(self) -> None:
-        """Follows and asks nobody any more."""
+        """Stops all fetchers and all requests to other brokers."""
         if self.control is not None:
             await self.control.close()
         await self._fetchers.close()

@@ -1,4 +1,4 @@
-"""The other brokers of a cluster, as the metadata have them: which of them live, and where they are reached."""
+"""The other brokers of a cluster in the metadata: which are alive, and their endpoints."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PLAINTEXT_PROTOCOL = 0
 class HasImage(Protocol):
     @property
     def image(self) -> MetadataImage:
-        """The metadata as they are now."""
+        """The present metadata."""
         ...
 
 
 class ClusterPeers:
     """A `core.cluster.partition.leadership.Peers`; owned by the broker's task.
 
-    Brokers reach each other at the listener `inter.broker.listener.name`, and if that is not set, at the one that is
-    called PLAINTEXT, or else at any at which nothing else is spoken.
+    Brokers reach each other at the listener `inter.broker.listener.name`; if that is not set, at the one named
+    PLAINTEXT, or else at any with that protocol.
     """
 
     def __init__(self, config: BrokerConfig, metadata: HasImage) -> None:
@@ -39,7 +39,7 @@ class ClusterPeers:
         self._listener = None if name is None else name.strip().upper()
         self._metadata = metadata
         self._unreachable: set[int] = set()
-        self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # by the record that says so
+        self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # with the record that it comes from
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers.find_broker_epoch`."""
@@ -49,8 +49,8 @@ class ClusterPeers:
         return broker.broker_epoch
 
     def find_endpoint(self, node_id: int) -> Endpoint | None:
-        """Finds where that broker listens to others. None if it does not live, or has no such listener, of which the
-        log tells.
+        """Returns that broker's endpoint for other brokers, or None if it is not alive, or has no such listener, which
+        is logged.
         """
         broker = self._metadata.image.brokers.get(node_id)
         if broker is None:
@@ -63,7 +63,7 @@ class ClusterPeers:
         return endpoint
 
     def endpoint_of(self, node_id: int, broker: UpdateMetadataBroker) -> Endpoint | None:
-        """Finds where a broker listens to others that the metadata may not have yet."""
+        """Returns the endpoint for other brokers of a broker that may not be in the metadata yet."""
         listed = [BrokerEndpoint(one.listener, one.host, one.port, one.security_protocol) for one in broker.endpoints]
         return self._find_listed(node_id, listed)
 

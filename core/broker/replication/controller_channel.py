@@ -1,14 +1,14 @@
-"""The way to the controller of the cluster, whichever broker that is by now: what this broker asks it, over one
+"""The channel to the controller of the cluster, whichever broker that is: sends this broker's requests to it, over one
 connection.
 
-The controller is looked for before each try, and when somebody says that it may be another one. After a lost connection
-or a refusal, such as NOT_CONTROLLER, there is another try, after a short while. So a request may reach a controller
-twice, or two controllers one after the other: only what may be asked twice is asked here.
+The controller is looked up before each try, and when it may have changed. After a lost connection or a refusal, such as
+NOT_CONTROLLER, the request is sent again, after a short while. So it may reach a controller twice, or two controllers
+one after the other: only requests that may be repeated are sent here.
 
-Requests are sent without waiting for the answers to those before. A controller may answer them in order, so that one
-which it answers late keeps later ones waiting.
+Requests are sent without waiting for earlier responses. A controller may answer them in order, so that one late
+response delays the following ones.
 
-A `ControllerErrand` is what a broker has to ask of the controller, beside what else it does.
+A `ControllerErrand` is a task that sends a broker's requests to the controller in the background.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _MAX_BACKOFF_MS = 1000
 
 
 class ControllerErrand:
-    """Owned by the broker's loop. It is run once at a time, until nothing is left to ask, or the channel is closed."""
+    """Owned by the broker's loop. It runs once at a time, until nothing is left to ask, or the channel is closed."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """`work` asks by `ControllerChannel.ask`, as often as it has to."""
+        """`work` calls `ControllerChannel.ask`, as often as it has to."""
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Has it run soon, unless it is under way."""
+        """Starts to run soon, unless it is running."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -59,20 +59,20 @@ class ControllerErrand:
             self._task = None
 
     async def close(self) -> None:
-        """Asks for nothing more; returns when it has ended."""
+        """Cancels the task; returns when it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
 
 class _Connected(NamedTuple):
-    """A connection to what is, or was, the controller."""
+    """A connection to a broker that is, or was, the controller."""
 
     node_id: int
     endpoint: Endpoint
     connection: PeerConnection
     versions: Mapping[int, tuple[int, int]]
-    """By API key, the lowest and the highest version that it serves."""
+    """By API key, the lowest and the highest version that the controller serves."""
 
     def ensure_serves(self, api: Api[Any, Any], version: int) -> None:
         lowest, highest = self.versions.get(api.key, (0, -1))
@@ -96,9 +96,9 @@ class ControllerChannel:
         client_id: str,
         backoff_ms: int = _BACKOFF_MS,
     ) -> None:
-        """`find_controller` finds the newest controller that is known, its id and where it is reached. That must be no
-        older than the sender of any LeaderAndIsr which was taken up: an older one would refuse what it does not know
-        yet, as if it were over (KAFKA-14154).
+        """`find_controller` returns id and endpoint of the newest known controller. That must be no older than the
+        sender of any LeaderAndIsr that was applied: an older one would refuse an epoch that it does not know yet as if
+        it were over (KAFKA-14154).
         """
         self._find_controller = find_controller
         self._client_id = client_id
@@ -113,11 +113,11 @@ class ControllerChannel:
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()
         self._changes = 0
-        """How often a controller was left for the next one while its answers were waited for."""
+        """How often a newer controller replaced one while requests were in flight."""
         self._is_closed = False
         self._has_known_one = False
         self._failures: dict[str, str] = {}
-        """By the name of what is asked, why it was not answered, as it was logged last."""
+        """By API name, the last logged reason why it failed."""
 
     # --- asking
 
@@ -128,11 +128,11 @@ class ControllerChannel:
         make_request: Callable[[], Req | None],
         find_error: Callable[[Res], int],
     ) -> Res | None:
-        """Gives the controller's answer, however often and however long it must be asked for it.
+        """Returns the controller's answer, however often and however long it must ask.
 
-        `make_request` is called before each try, as what is to be said may be something else by then; when it gives
-        None, nothing is asked any more, and None is given. `find_error` finds the error code for which it is to be
-        asked again, 0 if it is not: that of the whole answer, or NOT_CONTROLLER if that is said of a part of it. Raises
+        `make_request` is called before each try, because the request may change meanwhile; if it returns None, asking
+        ends, and None is returned. `find_error` returns the error code of an answer that requires another try,
+        otherwise 0: the code of the whole answer, or NOT_CONTROLLER if a part of it has that. Raises
         ConnectionFailedError once the channel is closed.
         """
         backoff_ms = self._backoff_ms
@@ -143,7 +143,7 @@ class ControllerChannel:
             except (ConnectionFailedError, KafkaError) as error:
                 if self._is_closed:
                     raise self._closed() from None
-                if self._changes != changes:  # nobody has failed
+                if self._changes != changes:  # a newer controller, not a failure
                     continue
                 self._note_failure(api, error)
             else:
@@ -154,9 +154,9 @@ class ControllerChannel:
         return None
 
     async def try_once(self, api: Api[Req, Res], version: int, request: Req, find_error: Callable[[Res], int]) -> Res:
-        """Asks once. Raises ConnectionFailedError if no controller is known, it can't be reached, or gives no answer in
-        time, and KafkaError with the error that `find_error` finds, or UNSUPPORTED_VERSION if the controller does not
-        know that version.
+        """Asks once. Raises ConnectionFailedError if no controller is known, it can't be reached, or does not answer in
+        time, and KafkaError with the error that `find_error` returns, or UNSUPPORTED_VERSION if the controller does not
+        serve that version.
         """
         connected = await self._connect()
         connected.ensure_serves(api, version)
@@ -167,7 +167,7 @@ class ControllerChannel:
         return answer
 
     def _note_failure(self, api: Api[Any, Any], error: ConnectionFailedError | KafkaError) -> None:
-        """Says it once, and nothing before any controller has spoken here: no failure begins with that."""
+        """Logs it once, and nothing before the first controller is known: that is not a failure."""
         if self._has_known_one and self._failures.get(api.name) != str(error):
             self._failures[api.name] = str(error)
             _log.warning("%s; %s is tried again until the controller answers", error, api.name)
@@ -176,11 +176,11 @@ class ControllerChannel:
         if self._failures.pop(api.name, None) is not None:
             _log.info("the controller answers %s again", api.name)
 
-    # --- which controller, and since when
+    # --- the present controller
 
     def look_again(self) -> None:
-        """Called when the controller, or where it is reached, may be another one: whoever waits for the answer of an
-        earlier one asks the present one, at once.
+        """Called when the controller or its endpoint may have changed: requests in flight to an earlier one are sent to
+        the present one at once.
         """
         if self._connected is not None and self._find_controller() != self._connected[:2]:
             self._changes += 1
@@ -189,8 +189,8 @@ class ControllerChannel:
         self._changed.clear()
 
     async def wait_for_change(self, most_ms: int | None = None) -> None:
-        """Returns after that time, by default that before a second try, or earlier, when the controller may be another
-        one.
+        """Returns after that time (by default that before a second try), or earlier when the controller may have
+        changed.
         """
         try:
             async with asyncio.timeout((self._backoff_ms if most_ms is None else most_ms) / 1000):
@@ -199,7 +199,7 @@ class ControllerChannel:
             pass
 
     async def _connect(self) -> _Connected:
-        """Gives a connection to the present controller, of which all who ask at once make one."""
+        """Returns a connection to the present controller, which concurrent callers share."""
         async with self._connecting:
             if self._is_closed:
                 raise self._closed()
@@ -223,7 +223,7 @@ class ControllerChannel:
         return ConnectionFailedError("nothing is asked of the controller any more", where=self._client_id)
 
     def close(self) -> None:
-        """Ends what waits for an answer; ConnectionFailedError is raised there."""
+        """Ends waiting requests, which raise ConnectionFailedError."""
         self._is_closed = True
         self._disconnect()
         self._link.close()
@@ -231,6 +231,6 @@ class ControllerChannel:
 
 
 async def _find_versions(connection: PeerConnection) -> dict[int, tuple[int, int]]:
-    """Asks what is served there: by API key, the lowest and the highest version."""
+    """Asks for the served versions: by API key, the lowest and the highest."""
     answer = await connection.send(API_VERSIONS, _API_VERSIONS_VERSION, ApiVersionsRequest("plog", "1"))
     return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}

@@ -1,8 +1,8 @@
-"""Reports to the controller what leaders here propose: other replicas in sync, by AlterPartition (KIP-497).
+"""Reports the ISRs that leaders here propose to the controller, by AlterPartition (KIP-497).
 
-Proposals wait while a request is in flight; the next one has all that wait. Each answer goes to the partition that
-proposed. What the controller has not answered is asked again, after a short while, unless the partition has moved on:
-another state of it has come, and with that the proposal is over.
+Proposals wait while a request is in flight; the next request has all of them. Each answer goes to the partition that
+proposed. A proposal without an answer is sent again, after a short while, unless the partition's state has changed
+meanwhile, which ends the proposal.
 
 Source: kafka.server.DefaultAlterPartitionManager.
 """
@@ -30,7 +30,7 @@ from core.protocol.schema.alter_partition import (
 
 _log = logging.getLogger("plog.broker")
 
-_VERSION = 3  # KIP-903: with the epochs of the brokers that are in sync
+_VERSION = 3  # KIP-903: with the broker epochs of the ISR
 
 
 class IsrReporter:
@@ -44,8 +44,8 @@ class IsrReporter:
         broker_epoch: Callable[[], int],
         on_answer: Callable[[Partition, IsrProposal, IsrAnswer], None],
     ) -> None:
-        """`broker_epoch` gives that of the broker's present registration, -1 if there is none. `on_answer`
-        (`ReplicaManager.on_isr_answer`) may propose again, at once.
+        """`broker_epoch` returns that of the present registration, or -1. `on_answer` (`ReplicaManager.on_isr_answer`)
+        may propose again, at once.
         """
         self._channel = channel
         self._node_id = node_id
@@ -53,18 +53,18 @@ class IsrReporter:
         self._on_answer = on_answer
         self._waiting: dict[Partition, IsrProposal] = {}
         self._asked: dict[Partition, IsrProposal] = {}
-        """What the request that is in flight says."""
+        """The proposals of the request in flight."""
         self._refusals: dict[TopicPartition, tuple[tuple[int, ...], ErrorCode]] = {}
-        """The proposals that were refused last, and why."""
+        """The last refused proposals, and why."""
         self._errand = ControllerErrand(self._report)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Reports it soon, with all that is proposed in the same turn of the loop."""
+        """Reports it soon, with all other proposals of the same turn of the loop."""
         self._waiting[partition] = proposal
         self._errand.begin()
 
     async def close(self) -> None:
-        """Reports nothing more; the partitions that proposed get no answer."""
+        """Stops reporting; open proposals get no answer."""
         await self._errand.close()
 
     # --- asking
@@ -76,7 +76,7 @@ class IsrReporter:
                 await self._channel.wait_for_change()
 
     def _make_request(self) -> AlterPartitionRequest | None:
-        """Makes one of all that waits, and forgets what is over; None if there is nothing left."""
+        """Makes a request of all waiting proposals, without those that are over; returns None if none is left."""
         self._waiting = {one: proposal for one, proposal in self._waiting.items() if one.proposes(proposal)}
         self._asked = dict(self._waiting)
         if not self._asked:
@@ -93,7 +93,7 @@ class IsrReporter:
     # --- answers
 
     def _take(self, answer: AlterPartitionResponse) -> bool:
-        """Gives the partitions their answers; says whether all that was asked for is written down."""
+        """Passes the partitions their answers; returns whether all proposals were answered for good."""
         results = {
             (topic.topic_id, result.partition_index): result for topic in answer.topics for result in topic.partitions
         }
@@ -145,8 +145,8 @@ def _proposed(partition: Partition, proposal: IsrProposal) -> AlteredPartition:
 
 
 def _find_error(answer: AlterPartitionResponse) -> int:
-    """Finds the error of the whole request, or NOT_CONTROLLER if it is that of one partition: a controller answers so
-    for epochs that are ahead of its own, as another one must have given them.
+    """Returns the error of the whole request, or NOT_CONTROLLER if a partition has it: a controller answers so for
+    epochs that are ahead of its own, which a newer controller must have assigned.
     """
     of_partitions = {result.error_code for topic in answer.topics for result in topic.partitions}
     is_another = ErrorCode.NOT_CONTROLLER in of_partitions

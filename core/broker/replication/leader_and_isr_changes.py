@@ -1,7 +1,7 @@
-"""Which replicas a member of a cluster holds, as its controller says by LeaderAndIsr and StopReplica, and nothing else.
+"""The replicas of a member of a cluster: exactly those that its controller assigns by LeaderAndIsr and StopReplica.
 
-What is assigned makes an image of its own, apart from the one of all topics: UpdateMetadata may tell of a leader before
-that leader knows. A change of it is a delta, which `ReplicaManager.apply` takes up as it does a lone broker's.
+Assignments have an image of their own, apart from the one of all topics: UpdateMetadata may announce a leader before
+that leader knows. A change of it is a delta, which `ReplicaManager.apply` applies as for a lone broker.
 
 Source: kafka.server.ReplicaManager.becomeLeaderOrFollower and stopReplicas, of Kafka 3.9.
 """
@@ -33,13 +33,13 @@ from core.protocol.schema.stop_replica import StopReplicaRequest
 _log = logging.getLogger("plog.broker")
 
 _ANY_EPOCHS = (-1, -2)
-"""Leader epochs of a StopReplica that holds whatever is known: of a topic that is deleted, and of old controllers."""
+"""Leader epochs of a StopReplica that applies in any case: for a deleted topic, and from old controllers."""
 
 Errors = dict[TopicPartition, ErrorCode]
 
 
 class Stopped(NamedTuple):
-    """What StopReplica says of one partition."""
+    """One partition of a StopReplica request."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -59,12 +59,11 @@ class LeaderAndIsrChanges:
     # --- LeaderAndIsr
 
     def take_up(self, request: LeaderAndIsrRequest) -> Steps[Errors]:
-        """Takes up what the request assigns: roles change, and new logs are made, in the steps. Gives for each
-        partition whether it was taken.
-
-        STALE_CONTROLLER_EPOCH for one whose leader epoch is not above the one that is known, UNKNOWN_TOPIC_OR_PARTITION
-        for one of which this broker is no replica, INCONSISTENT_TOPIC_ID for one whose topic id is another topic's,
-        KAFKA_STORAGE_ERROR for one whose log is offline, INVALID_TOPIC_EXCEPTION for a name that is no folder's.
+        """Applies the request's assignments: the steps change roles, and create logs. Returns an error for each
+        partition. STALE_CONTROLLER_EPOCH if its leader epoch is not above the known one, UNKNOWN_TOPIC_OR_PARTITION if
+        this broker is no replica, INVALID_REQUEST for a leader outside the ISR, INCONSISTENT_TOPIC_ID if id and name do
+        not match, KAFKA_STORAGE_ERROR if its log is offline or may not lead, INVALID_TOPIC_EXCEPTION if no folder can
+        have its name.
         """
         self._forget_replaced(request)
         errors: Errors = {}
@@ -90,9 +89,9 @@ class LeaderAndIsrChanges:
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
     def _forget_replaced(self, request: LeaderAndIsrRequest) -> None:
-        """Forgets topics whose names belong to others now, and sets their folders aside. They were deleted without our
-        being told: a controller tells nobody who is no replica any more, and a broker that was away may not know that
-        it is none. Kafka's brokers refuse the new topic until they are started again (INCONSISTENT_TOPIC_ID).
+        """If a topic's name is known under another id, that topic was deleted without notice: removes it, and sets its
+        folders aside. A controller does not inform brokers that are no longer replicas, and a broker that was down may
+        not know that. Kafka's brokers refuse the new topic until they restart (INCONSISTENT_TOPIC_ID).
         """
         for topic in request.topic_states:
             known = self._image.topics.get(topic.topic_name)
@@ -110,7 +109,7 @@ class LeaderAndIsrChanges:
         if name in self._unfit and (
             registration.leader == NO_LEADER or self._find_loss(name, registration) is not None
         ):
-            return ErrorCode.KAFKA_STORAGE_ERROR  # nobody leads, or it is asked again, in the epoch that is known
+            return ErrorCode.KAFKA_STORAGE_ERROR  # no leader, or the same request in the known epoch again
         topic = self._image.topics.get(name.topic)
         if self._image.find_name(topic_id) not in (None, name.topic) or (topic and topic.topic_id != topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -124,7 +123,7 @@ class LeaderAndIsrChanges:
         return None
 
     def _why_unusable(self, name: TopicPartition, topic_id: bytes) -> ErrorCode | None:
-        """Sets aside what the folder has of another topic, unless the disk refuses."""
+        """Sets aside a folder of another topic, unless the disk refuses."""
         log_manager = self._services.log_manager
         try:
             log_manager.ensure_topic(name, topic_id)
@@ -134,7 +133,7 @@ class LeaderAndIsrChanges:
         return None
 
     def _why_not_led(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
-        """Refuses to lead what `_find_loss` finds. A log that is still to be opened is looked at when it is open."""
+        """Refuses to lead after a loss that `_find_loss` finds. A log that is not open yet is checked when it is."""
         error = self._find_loss(name, registration)
         if error is None:
             self._unfit.pop(name, None)
@@ -143,8 +142,8 @@ class LeaderAndIsrChanges:
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _on_loaded(self, name: TopicPartition) -> None:
-        """Called when the log of a partition is open that was assigned before. If this broker is not to lead it, it
-        leads no more, and the controller is told that it can't.
+        """Called when the log of an assigned partition is open. If this broker may not lead it, it stops leading, and
+        tells the controller.
         """
         registration = self._image.find_partition(name)
         if registration is None or name not in self._services.replicas.partitions:
@@ -162,10 +161,9 @@ class LeaderAndIsrChanges:
         self._unfit[name] = reason
 
     def _find_loss(self, name: TopicPartition, registration: PartitionRecord) -> PlogError | None:
-        """Finds committed records that this broker is to lead without: whoever follows would cut them (KAFKA-14139).
-
-        It does not lead then as long as another one is in sync, who may have them. A plog as the controller does not
-        ask it to: it has compared the logs.
+        """Finds lost committed records of a partition that this broker should lead: followers would truncate theirs
+        (KAFKA-14139). It refuses as long as another replica, which may have them, is in the ISR. A plog controller does
+        not ask for it, because it has compared the logs.
         """
         lost = self._services.log_manager.lost_ends.get(name)
         if lost is None or registration.leader == NO_LEADER:
@@ -174,7 +172,7 @@ class LeaderAndIsrChanges:
         is_last = registration.isr == [node_id]
         is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
         if registration.leader != node_id or is_wanted or is_last:
-            del self._services.log_manager.lost_ends[name]  # from now on committed is what that leader has
+            del self._services.log_manager.lost_ends[name]  # from now on that leader's records are the committed ones
             return None
         return PlogError(
             f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and others are in sync"
@@ -191,8 +189,8 @@ class LeaderAndIsrChanges:
     # --- StopReplica
 
     def stop(self, request: StopReplicaRequest) -> Steps[Errors]:
-        """Follows the partitions no more; deletes those that are to be deleted, which may be folders that nobody has
-        assigned in this life of the broker. Gives for each whether it was done.
+        """Stops replicas, and deletes those that the request deletes, even folders that were not assigned since the
+        broker started. Returns an error code for each.
         """
         errors: Errors = {}
         stopped: list[PartitionRecord] = []
@@ -212,7 +210,7 @@ class LeaderAndIsrChanges:
         configs = {name: self._services.configs.of_topic(name.topic) for name in deleted}
         for steps in effects + self._services.topics.remove_logs(configs):
             yield from steps
-        left = filter(self._services.log_manager.has_folder, deleted)  # which the disk has refused to rename
+        left = filter(self._services.log_manager.has_folder, deleted)  # the disk refused to rename these
         return errors | dict.fromkeys(left, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
@@ -226,8 +224,8 @@ class LeaderAndIsrChanges:
         return None
 
     def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
-        """Gives the partition as it is once it is stopped: led by nobody, as far as this node knows, and without a
-        replica here if it is deleted.
+        """Returns the partition after a stop: without a leader, as far as this node knows, and without a replica here
+        if it is deleted.
         """
         after = copy(known)
         if is_deleted:
@@ -236,7 +234,7 @@ class LeaderAndIsrChanges:
         return after
 
     def _removed_topics(self) -> list[MetadataRecord]:
-        """Forgets topics of which nothing is held any more: the next one of that name may have another id."""
+        """Removes topics without a replica here: the next one of that name may have another id."""
         node_id = self._services.node.node_id
         return [
             RemoveTopicRecord(topic.topic_id)
@@ -251,7 +249,7 @@ class LeaderAndIsrChanges:
 
 
 def _is_impossible(name: TopicPartition) -> bool:
-    """Says whether no controller can mean that: its folder would be somewhere else, or is no replica's."""
+    """Returns whether no controller can mean that: its folder would be elsewhere, or is not a replica's."""
     return not is_valid_topic_name(name.topic) or name.topic == CLUSTER_METADATA_TOPIC
 
 

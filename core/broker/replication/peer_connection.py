@@ -1,17 +1,17 @@
-"""A connection to another broker: requests out, answers in, in the order of the requests.
+"""A connection to another broker: requests out, responses in, in the order of the requests.
 
 Raw non-blocking sockets under the event loop, as clients' connections are (core.broker.serving.connection). Requests
-are sent without waiting for the answers to those before. Answers are received into one buffer, which is used again and
-again; it grows with what arrives, never with what is claimed.
+are sent without waiting for earlier responses. Responses are received into one buffer, which is used again and again;
+it grows with the bytes that arrive, never with a claimed size.
 
-The records of an answer are a view of that buffer. They are valid until the next request is sent on the connection. If
-more answers are under way when they come, the buffer is theirs for good, and the connection goes on with another one.
+The records of a response are a view of that buffer. They are valid until the next request is sent on the connection. If
+more responses are due when they come, the buffer is left to them, and the connection goes on with another one.
 
-A connection fails as a whole: when it breaks, when an answer is late or makes no sense, everybody who waits for an
-answer gets a ConnectionFailedError, and so does who sends another request. Whoever wants to go on connects again.
+A connection fails as a whole: when it breaks, or a response is late or invalid, all waiting requests and all later ones
+get a ConnectionFailedError. The caller then connects again.
 
-A `PeerLink` keeps the connection to one broker: it is made when it is needed, and again when it broke or the broker
-has moved.
+A `PeerLink` keeps the connection to one broker: it connects on first use, and again when the connection broke or the
+broker has moved.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Res = TypeVar("Res")
 MAX_ANSWER_BYTES = 1 << 30
 _BUFFER_BYTES = 64 * 1024
 _MOST_RECEIVED_BYTES = 1024 * 1024
-"""The most that is received at once: more would keep others waiting."""
+"""The most bytes received at once: more would delay other connections."""
 _MAX_INT32 = 0x7FFFFFFF
 _CLOSED = "it was closed"
 _UNASKED = "something came that nobody asked for"
 
 
 class _Expected(NamedTuple):
-    """An answer that is due."""
+    """A response that is due."""
 
     api: Api[Any, Any]
     version: int
@@ -57,7 +57,7 @@ class PeerConnection:
     def __init__(
         self, sock: socket.socket, where: str, buffers: ReceiveBuffers, *, client_id: str, request_timeout_s: float
     ) -> None:
-        """Takes over a socket that is connected and does not block; `connect` makes it, too."""
+        """Takes over a connected, non-blocking socket; `connect` makes one."""
         self._loop = asyncio.get_running_loop()
         self._socket = sock
         self._where = where
@@ -67,8 +67,8 @@ class PeerConnection:
         self._expected: deque[_Expected] = deque()
         self._correlation_id = 0
         self._buffer = buffers.take(_BUFFER_BYTES)
-        self._end = 0  # of what was received; an answer, or a part of one, begins at 0
-        self._is_lent = False  # the buffer, to the records of the last answer
+        self._end = 0  # of the received bytes; a response, or a part of one, begins at 0
+        self._is_lent = False  # whether records of the last response use the buffer
         self._out = bytearray()
         self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -85,11 +85,11 @@ class PeerConnection:
         connect_timeout_s: float,
         request_timeout_s: float,
     ) -> Self:
-        """Raises ConnectionFailedError if nobody takes the connection within that time."""
+        """Raises ConnectionFailedError if the connection is not accepted within that time."""
         try:
             async with asyncio.timeout(connect_timeout_s):
                 sock = await _connected_socket(endpoint)
-        except (OSError, ValueError) as error:  # the latter for a name that can be none
+        except (OSError, ValueError) as error:  # ValueError for a name that is invalid
             is_late = isinstance(error, TimeoutError) and error.errno is None
             reason = f"no answer in {connect_timeout_s:g} s" if is_late else _reason(error)
             raise ConnectionFailedError(f"could not connect to {endpoint}: {reason}", where=str(endpoint)) from error
@@ -98,11 +98,11 @@ class PeerConnection:
     # --- out
 
     def send(self, api: Api[Req, Res], version: int, request: Req) -> asyncio.Future[Res]:
-        """Sends, and gives the answer to come; the records of earlier answers are valid no more.
+        """Sends; returns a future of the response. The records of earlier responses are no longer valid.
 
-        Raises ConnectionFailedError if the connection is closed, as the answer does if it fails meanwhile. Raises
-        KafkaError(UNSUPPORTED_VERSION) if the version has no room for the request. Whoever cancels the answer does not
-        wait for it any more; it is dropped when it comes.
+        Raises ConnectionFailedError if the connection is closed; the future raises it if the connection fails. Raises
+        KafkaError(UNSUPPORTED_VERSION) if the version can't express the request. A response whose future is cancelled
+        is dropped when it comes.
         """
         if self.is_closed:
             raise self._failure("it is closed")
@@ -120,7 +120,7 @@ class PeerConnection:
         return answer
 
     def _flush(self) -> None:
-        """Sends what can be sent now; the rest when the socket takes more."""
+        """Sends as much as the socket takes now; the rest when it takes more."""
         try:
             while self._out:
                 del self._out[: self._socket.send(self._out)]
@@ -137,7 +137,7 @@ class PeerConnection:
                 self._loop.remove_writer(self._socket.fileno())
 
     def _on_timer(self) -> None:
-        """Looks at the oldest answer that is due; one timer is enough, because all are given the same time."""
+        """Checks the oldest response that is due; one timer is enough, because all have the same timeout."""
         self._timer = None
         if not self._expected:
             return
@@ -150,7 +150,7 @@ class PeerConnection:
 
     def _on_readable(self) -> None:
         try:
-            if not self._expected:  # what comes now may not touch the buffer, where records lie
+            if not self._expected:  # unexpected bytes must not overwrite records in the buffer
                 self._fail(_UNASKED if self._socket.recv(1) else _CLOSED)
                 return
             received = self._socket.recv_into(self._buffer[self._end : self._end + _MOST_RECEIVED_BYTES])
@@ -169,7 +169,7 @@ class PeerConnection:
             self._fail(error.message)
 
     def _take_answers(self) -> int:
-        """Gives each whole answer to whoever waits for it, and returns where the rest begins."""
+        """Completes the future of each complete response, and returns where the rest begins."""
         start = 0
         while start + SIZE.size <= self._end:
             body = start + SIZE.size
@@ -201,7 +201,7 @@ class PeerConnection:
             expected.answer.set_result(response)
 
     def _keep_rest(self, start: int) -> None:
-        """Brings what is left to the beginning of a buffer that has room for more."""
+        """Moves the rest to the beginning of a buffer that has room for more."""
         if start == self._end and not self._expected:  # nearly always
             self._end = 0
             return
@@ -219,10 +219,10 @@ class PeerConnection:
             size = min(SIZE.size + self._answer_size(0), 2 * len(rest))
             self._buffer = self._buffers.grow(self._buffer, len(rest), size)
 
-    # --- the end
+    # --- closing
 
     def _fail(self, reason: str) -> None:
-        """Closes the connection; whoever waits learns why."""
+        """Closes the connection; waiting requests get the reason."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -238,19 +238,19 @@ class PeerConnection:
         for expected in self._expected:
             if not expected.answer.done():
                 expected.answer.set_exception(self._failure(reason))
-                expected.answer.exception()  # or Python complains of those that nobody asks for any more
+                expected.answer.exception()  # or Python logs an exception that was never retrieved
         self._expected.clear()
 
     def _failure(self, reason: str) -> ConnectionFailedError:
         return ConnectionFailedError(f"lost the connection to {self._where}: {reason}", where=self._where)
 
     def close(self) -> None:
-        """Does nothing if it is closed already. Records that were the last to come stay valid."""
+        """Does nothing if it is closed already. Records of the last response stay valid."""
         self._fail("it is closed")
 
 
 async def _connected_socket(endpoint: Endpoint) -> socket.socket:
-    """Connects to the first of the host's addresses that answers; raises OSError if none does."""
+    """Connects to the first of the host's addresses that accepts. Raises OSError if none does."""
     loop = asyncio.get_running_loop()
     if not 0 < endpoint.port < 1 << 16:
         raise OSError("there is no such port")  # the system would take another one
@@ -276,13 +276,13 @@ async def _connected_socket(endpoint: Endpoint) -> socket.socket:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
-        return os.strerror(error.errno).lower()  # asyncio's words are "connect call failed"
+        return os.strerror(error.errno).lower()  # asyncio's text is "connect call failed"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
 
 
 @cache
 def _has_records(declared: type) -> bool:
-    """Whether a message of that class holds record batches, which are views of what was received."""
+    """Whether a message of that class holds record batches, which are views of the received bytes."""
     return any(
         field.kind == "records" or (isinstance(field.element, type) and _has_records(field.element))
         for field in schema_of(declared).fields
@@ -307,13 +307,13 @@ class PeerLink:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where the connection leads that there is; None if there is none, or it is broken."""
+        """The endpoint of the present connection, or None without a working one."""
         is_connected = self._connection is not None and not self._connection.is_closed
         return self._endpoint if is_connected else None
 
     async def connect(self, endpoint: Endpoint) -> PeerConnection:
-        """Gives a connection to there, of which all who ask at once make one; one to elsewhere is closed. Raises
-        ConnectionFailedError if nobody takes it in time, or the link is closed.
+        """Returns a connection to that endpoint, which concurrent callers share; closes one to another endpoint. Raises
+        ConnectionFailedError if it is not accepted in time, or the link is closed.
         """
         connection = self._connection
         if connection is not None and not connection.is_closed and self._endpoint is endpoint:  # nearly always
@@ -339,12 +339,12 @@ class PeerLink:
             raise ConnectionFailedError("nobody is asked any more", where=self._client_id)
 
     def leave(self) -> None:
-        """Closes the connection, if there is one: ConnectionFailedError is raised where its answers are waited for."""
+        """Closes the connection, if there is one: its waiting requests get ConnectionFailedError."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def close(self) -> None:
-        """Leaves, and makes no other connection."""
+        """Closes the connection, and makes no other."""
         self._is_closed = True
         self.leave()

@@ -1,4 +1,4 @@
-"""Connections to the other brokers of a cluster, one to each, for what coordinators and leaders ask each other."""
+"""Connections to the other brokers of a cluster, one to each, for requests of coordinators and leaders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Res = TypeVar("Res")
 
 
 class PeerPool:
-    """Owned by the broker's loop; any of its tasks may ask. Only what has no records in its answer is asked here."""
+    """Owned by the broker's loop; any of its tasks may ask. Only for requests whose responses have no records."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class PeerPool:
         *,
         client_id: str,
     ) -> None:
-        """`find_endpoint` says where another broker listens; None if it does not live."""
+        """`find_endpoint` returns another broker's endpoint, or None if that is not alive."""
         self._find_endpoint = find_endpoint
         self._config = config
         self._buffers = buffers
@@ -36,8 +36,8 @@ class PeerPool:
         self._is_closed = False
 
     async def ask(self, node_id: int, api: Api[Req, Res], version: int, request: Req) -> Res:
-        """Asks once. Raises ConnectionFailedError if the broker can't be reached or gives no answer in time: it may
-        have done what it was asked to.
+        """Asks once. Raises ConnectionFailedError if the broker can't be reached or does not answer in time; it may
+        have executed the request all the same.
         """
         link = self._links.get(node_id) or self._add_link(node_id)
         endpoint = self._find_endpoint(node_id)
@@ -57,15 +57,15 @@ class PeerPool:
         return link
 
     def on_brokers_changed(self) -> None:
-        """Gives up brokers that live no more, or elsewhere: one that is paused keeps its connections open, and what it
-        was asked is to be asked again of whoever took its place.
+        """Drops connections to brokers that are dead or have moved: a suspended broker keeps its connections open, and
+        its requests must go to the broker that took its place.
         """
         for node_id, link in self._links.items():
             if link.endpoint != self._find_endpoint(node_id):
                 link.leave()
 
     def close(self) -> None:
-        """Ends what waits for an answer; ConnectionFailedError is raised there."""
+        """Ends waiting requests, which raise ConnectionFailedError."""
         self._is_closed = True
         for link in self._links.values():
             link.close()

@@ -1,4 +1,4 @@
-"""Blocks of producer ids that the controller of the cluster gives out, of which one is always there in advance.
+"""Blocks of producer ids from the controller of the cluster; one is always fetched in advance.
 
 Source: kafka.coordinator.transaction.RPCProducerIdManager.
 """
@@ -20,10 +20,10 @@ _VERSION = 0
 
 
 class ProducerIdBlocks:
-    """Owned by the broker's loop. A block is given to this broker once; what is left of it at the end is lost."""
+    """Owned by the broker's loop. A block is allocated to this broker once; ids unused at the end are lost."""
 
     def __init__(self, channel: ControllerChannel, *, node_id: int, broker_epoch: Callable[[], int]) -> None:
-        """`broker_epoch` gives that of the broker's present registration, -1 if there is none."""
+        """`broker_epoch` returns that of the broker's present registration, or -1."""
         self._channel = channel
         self._node_id = node_id
         self._broker_epoch = broker_epoch
@@ -31,13 +31,13 @@ class ProducerIdBlocks:
         self._errand = ControllerErrand(self._fetch)
 
     def begin(self) -> None:
-        """Asks for a block, unless one is there or is asked for."""
+        """Requests a block, unless one is there or requested."""
         if self._block is None:
             self._errand.begin()
 
     def take(self) -> range:
-        """Gives a block, and asks for the next one. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while the
-        controller has not answered: clients ask again.
+        """Returns a block, and requests the next one. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while the
+        controller has not answered: clients retry.
         """
         block, self._block = self._block, None
         self.begin()
@@ -48,7 +48,7 @@ class ProducerIdBlocks:
         return block
 
     async def close(self) -> None:
-        """Asks for no more blocks."""
+        """Stops requesting blocks."""
         await self._errand.close()
 
     async def _fetch(self) -> None:

@@ -1,23 +1,23 @@
-"""Follows one other broker: asks it for the records of all partitions that it leads and this broker follows.
+"""Follows one other broker: fetches the records of all partitions that it leads and this broker follows.
 
-One request after the other goes over one connection; `core.cluster.partition.fetch_plan` says what is asked for. An
-answer is taken up partition by partition, and everybody else has turns in between. Three things may come of it:
+One request after the other goes over one connection; `core.cluster.partition.fetch_plan` makes the requests. A response
+is processed partition by partition, with turns for other tasks in between. It may have three effects:
 
     append     at once, from where the records were received
-    cut        the logs part ways (`FollowerTruncation`)
+    cut        the logs diverge (`FollowerTruncation`)
     reset      the leader's log does not reach to where this one ends: it is asked for its ends, over another connection
 
-The last two are done beside the loop, which goes on with the other partitions. A partition may be stopped, or be led in
-another epoch, while one waits: nothing of what was answered before is done to its log then.
+The last two run beside the loop, which goes on with the other partitions. A partition may be stopped, or get another
+leader epoch, while a task waits: then earlier responses no longer change its log.
 
 Source: kafka.server.AbstractFetcherThread, ReplicaFetcherThread, RemoteLeaderEndPoint.
 
 A `FollowedPartition` is one that this broker follows, in one leader epoch. Its log is cut where the leader has other
-records: what must be on the disk before (`LogManager.forget_safety`) is written in the background thread, for all
-logs that one answer of the leader cuts. The partition's role may change meanwhile: nothing is cut then.
+records: checkpoints that must be on the disk before (`LogManager.forget_safety`) are written in the background, for all
+logs that one response cuts. The partition's role may change meanwhile: then nothing is cut.
 
 `ReplicaFetcherManager` follows the leaders of all partitions that this broker has a replica of and does not lead: there
-is one `ReplicaFetcher` for each broker that leads some; it ends when nothing of that broker is followed any more.
+is one `ReplicaFetcher` for each leading broker; it ends when no partition of that broker is followed any longer.
 Source: kafka.server.ReplicaFetcherManager.
 """
 
@@ -72,18 +72,18 @@ from core.protocol.schema.list_offsets import (
 _log = logging.getLogger("plog.broker")
 
 LIST_OFFSETS_VERSION = 9
-"""Kafka 3.9's followers ask in this one."""
+"""The version that Kafka 3.9's followers use."""
 
 _LATEST, _EARLIEST = -1, -2
 _HIGHEST_END = 2**62
-"""No log comes that far; one that began there could soon take no more records."""
+"""No log gets that far; one that began there would soon be unable to take records."""
 
 _TURN_SECONDS = 0.002
 _PIECE_BYTES = 1024 * 1024
-"""The most that is appended at once, of whole batches."""
+"""The most bytes appended at once, in whole batches."""
 
 _MAY_PASS = (errno.ENOSPC, errno.EDQUOT, *OUT_OF_DESCRIPTORS)
-"""What a disk may refuse today and take tomorrow."""
+"""Errors of the disk that may be temporary."""
 
 _USUAL = {
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -92,25 +92,25 @@ _USUAL = {
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.FENCED_LEADER_EPOCH,
 }
-"""What a leader answers before both brokers have heard of the same election."""
+"""Errors that are normal until both brokers know of the same election."""
 
 _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 
 @dataclass(slots=True, eq=False)
 class FollowedPartition:
-    """Owned by the loop's task. Another leader epoch makes another one, and whoever waited meanwhile looks whether this
+    """Owned by the loop's task. Another leader epoch makes another object; a task that has waited checks whether this
     one `is_current`.
     """
 
     partition: Partition
     leader_epoch: int
     is_over: bool = False
-    """Whether it is followed no more, or in another epoch."""
+    """Whether it is no longer followed, or in another epoch."""
     complaint: str = ""
-    """Why nothing is appended to it, as it was logged last; empty if nothing is wrong."""
+    """The last logged reason why nothing is appended; empty if nothing is wrong."""
     first_sign: str = ""
-    """What is usual for a moment, and is logged if it comes again before anything is fetched."""
+    """A usual error, which is logged if it comes again before anything is fetched."""
     log: PartitionLog = field(init=False)
     name: TopicPartition = field(init=False)
 
@@ -120,7 +120,7 @@ class FollowedPartition:
 
     @property
     def is_current(self) -> bool:
-        """Whether its log may be changed by what the leader of that epoch answers."""
+        """Whether responses of that epoch's leader may change its log."""
         partition = self.partition
         return (
             not self.is_over
@@ -131,33 +131,33 @@ class FollowedPartition:
 
     @property
     def position(self) -> Position:
-        """Gives where the log ends now."""
+        """The present end of the log."""
         log = self.log
         return Position(log.log_end_offset, log.leader_epochs.latest_epoch, log.log_start_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowingBroker:
-    """The broker that follows others, as its fetchers need it. Immutable."""
+    """The broker that follows others, for its fetchers. Immutable."""
 
     node_id: int
     replicas: ReplicaManager
     log_manager: LogManager
     find_endpoint: Callable[[int], Endpoint | None]
-    """Finds where another broker listens, if that is known."""
+    """Returns another broker's endpoint, or None."""
     broker_epoch: Callable[[], int]
-    """Gives the epoch of this broker's present registration."""
+    """Returns the epoch of this broker's present registration."""
     config: Callable[[], BrokerConfig]
     runtime: Runtime
     buffers: ReceiveBuffers
     quota: ReplicationQuota
-    """How fast throttled partitions may be followed."""
+    """The quota for throttled partitions."""
 
 
 class ReplicaFetcher:
-    """Owned by the loop's task. Its own task begins at once, and ends with `close`.
+    """Owned by the loop's task. Its own task starts at once, and ends with `close`.
 
-    I1 what `_followed` holds is in the plan, and nothing else
+    I1 the plan has the partitions of `_followed`, and no others
     """
 
     def __init__(self, leader: int, broker: FollowingBroker) -> None:
@@ -184,10 +184,10 @@ class ReplicaFetcher:
         """See `FetchPlan.max_lag`."""
         return self._plan.max_lag
 
-    # --- what is followed
+    # --- the followed partitions
 
     def follow(self, partition: Partition) -> None:
-        """Follows it from where its log ends, in the leader epoch that it is in; a no-op if that is done already."""
+        """Follows it from its log's end, in its present leader epoch; a no-op if that is done already."""
         name = partition.log.partition
         known = self._followed.get(name)
         if known is not None:
@@ -202,7 +202,7 @@ class ReplicaFetcher:
         self._wake.set()
 
     def stop(self, name: TopicPartition) -> None:
-        """Follows it no more, if it was followed: nothing is done to its log from now on."""
+        """Stops following it, if it was followed: its log does not change from now on."""
         followed = self._followed.pop(name, None)
         if followed is not None:
             followed.is_over = True
@@ -210,8 +210,8 @@ class ReplicaFetcher:
             self._wake.set()
 
     def on_brokers_changed(self) -> None:
-        """Leaves a connection if the leader is somewhere else now, and looks again where it is. One that is not known
-        any more may live all the same: it goes on being asked until another one leads.
+        """Closes a connection if the leader has moved, and looks up its endpoint again. A leader that is no longer
+        known may still be alive: it is asked until another one leads.
         """
         if self._link.endpoint is not None and self._find_endpoint() != self._link.endpoint:
             self._link.leave()
@@ -223,7 +223,7 @@ class ReplicaFetcher:
         self._plan.check_invariants()
 
     async def close(self) -> None:
-        """Follows nothing any more, at once; returns when all that was begun has ended."""
+        """Stops following all partitions at once; returns when all tasks have ended."""
         for name in list(self._followed):
             self.stop(name)
         self._task.cancel()
@@ -231,7 +231,7 @@ class ReplicaFetcher:
         await self._beside.close()
         await asyncio.wait([self._task])
 
-    # --- round and round
+    # --- the loop
 
     async def _run(self) -> None:
         while True:
@@ -249,7 +249,7 @@ class ReplicaFetcher:
             self._add(followed)
 
     async def _go_round(self) -> None:
-        """Asks once and takes up the answer, or waits until there is something to ask for."""
+        """Sends one request and processes the response, or waits until there is something to request."""
         endpoint = self._find_endpoint()
         if endpoint is None:
             if self._followed:
@@ -289,7 +289,7 @@ class ReplicaFetcher:
         return follows_throttled(log.config, name.partition, self._broker.node_id)
 
     def _find_endpoint(self) -> Endpoint | None:
-        """Finds where the leader listens; if that is not known any more, where the connection leads that there is."""
+        """Returns the leader's endpoint; if that is no longer known, that of the present connection."""
         return self._broker.find_endpoint(self.leader) or self._link.endpoint
 
     def _new_link(self) -> PeerLink:
@@ -324,7 +324,7 @@ class ReplicaFetcher:
             self._beside.begin(self._move_beside(others))
 
     async def _append(self, action: Append, followed: FollowedPartition, end_s: float) -> float:
-        """Appends the records, and gives others their turns from `end_s` on; gives when they are to have the next."""
+        """Appends the records, and gives other tasks a turn from `end_s` on; returns when their next turn is due."""
         if self._broker.quota.is_limited and self._is_throttled(followed.name):
             self._broker.quota.record(len(action.records))
         try:
@@ -363,7 +363,7 @@ class ReplicaFetcher:
             self._wake.set()
 
     def _on_refused_by_disk(self, followed: FollowedPartition, error: OSError) -> None:
-        """Tries again if there is too little room, and the log is as it was; else the partition is offline."""
+        """Tries again if the error may be temporary, and the log is intact; otherwise takes the partition offline."""
         reason = access_error(error, followed.log.directory, "write to")
         if error.errno in _MAY_PASS and followed.log.is_settled:
             self._delay(followed, str(reason))
@@ -373,7 +373,7 @@ class ReplicaFetcher:
     # --- cut and reset
 
     async def _move_beside(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
-        """Has the logs end where they can meet the leader's, and goes on there; asks for them again in any case."""
+        """Cuts the logs to where they can join the leader's, and goes on from there; retries later on any failure."""
         moved = [followed for _, followed in answered]
         try:
             await self._move(answered)
@@ -386,11 +386,11 @@ class ReplicaFetcher:
                 self._delay(followed, f"{type(error).__name__}: {error}")
 
     async def _move(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
-        """Cuts those whose logs part ways with the leader's above where they begin. Of the others the leader is asked
-        where its logs begin and end.
+        """Cuts the logs that diverge from the leader's above their start. For the others, asks the leader for its start
+        and end offsets.
         """
         cuts: dict[FollowedPartition, Cut] = {}
-        kept: dict[FollowedPartition, int] = {}  # where what both have ends
+        kept: dict[FollowedPartition, int] = {}  # the end of the common part
         for action, followed in answered:
             end = _common_end(followed.log, action)
             if isinstance(action, Truncate) and end >= followed.log.log_start_offset:
@@ -429,8 +429,8 @@ class ReplicaFetcher:
     # --- out of the leader's range
 
     async def _find_cuts(self, kept: Mapping[FollowedPartition, int]) -> dict[FollowedPartition, Cut]:
-        """Finds where logs that agree with the leader's below those offsets must end; delays those of which the leader
-        does not say enough.
+        """Finds the end for logs that agree with the leader's below those offsets; delays those for which the leader's
+        answer is not enough.
         """
         starts, ends = await self._list_offsets(list(kept))
         cuts: dict[FollowedPartition, Cut] = {}
@@ -456,7 +456,7 @@ class ReplicaFetcher:
         return cuts
 
     async def _list_offsets(self, partitions: Sequence[FollowedPartition]) -> tuple[_Ends, _Ends]:
-        """Asks where the leader's logs begin, and where they end. Raises ConnectionFailedError."""
+        """Asks for the start and end offsets of the leader's logs. Raises ConnectionFailedError."""
         endpoint = self._broker.find_endpoint(self.leader)
         if endpoint is None:
             raise ConnectionFailedError(f"where broker {self.leader} listens is not known any more")
@@ -480,10 +480,10 @@ class ReplicaFetcher:
             replica_id=self._broker.node_id, topics=[ListOffsetsTopic(name, found) for name, found in topics.items()]
         )
 
-    # --- what operators read
+    # --- messages for operators
 
     def _complain(self, text: str) -> None:
-        """Logs the text once, however often it comes again before something else happens."""
+        """Logs the text once, however often it is repeated."""
         if text != self._complaint:
             self._complaint = text
             _log.warning(
@@ -495,7 +495,7 @@ class ReplicaFetcher:
             )
 
     def _complain_of(self, followed: FollowedPartition, text: str, *, is_usual: bool = False) -> None:
-        """Says it once; what is usual for a moment only if it comes twice in a row."""
+        """Logs the text once; a usual error only if it comes twice in a row."""
         if is_usual and text != followed.first_sign:
             followed.first_sign = text
         elif text != followed.complaint:
@@ -521,7 +521,7 @@ def _limits(config: BrokerConfig) -> FetchLimits:
 
 
 def _common_end(log: PartitionLog, action: Truncate | Reset) -> int:
-    """Gives where what the leader may have, too, ends."""
+    """Returns the end of the part that the leader may have, too."""
     if isinstance(action, Reset):
         return log.log_end_offset
     return truncation_offset(log.leader_epochs, log_end=log.log_end_offset, diverging=action.diverging)
@@ -536,7 +536,7 @@ def _by_name(response: ListOffsetsResponse) -> _Ends:
 
 
 class Cut(NamedTuple):
-    """Where a log is to end; without any record, if it `begins_again` there."""
+    """The new end of a log; if it `begins_again`, the log is empty and starts there."""
 
     offset: int
     begins_again: bool = False
@@ -551,8 +551,8 @@ class FollowerTruncation:
         self._runtime = runtime
 
     async def cut(self, cuts: Mapping[FollowedPartition, Cut]) -> None:
-        """Cuts the logs. One that the disk refuses to cut is offline then. Raises AccessError if the disk takes no
-        checkpoint: nothing was cut then, or a little more than the checkpoints say.
+        """Cuts the logs. One that the disk refuses to cut is offline then. Raises AccessError if a checkpoint can't be
+        written: then nothing was cut, or a little more than the checkpoints say.
         """
         for followed in await self._forget_safety({followed: cut.offset for followed, cut in cuts.items()}):
             self._cut_now(followed, cuts[followed])
@@ -571,7 +571,7 @@ class FollowerTruncation:
             self._replicas.notify([followed.name])
 
     async def _forget_safety(self, offsets: Mapping[FollowedPartition, int]) -> Sequence[FollowedPartition]:
-        """Gives those that may be cut there now."""
+        """Returns those that may be cut there now."""
         while True:
             current = [followed for followed in offsets if followed.is_current]
             writes = self._log_manager.forget_safety({followed.name: offsets[followed] for followed in current})
@@ -587,7 +587,7 @@ class FollowerTruncation:
             try:
                 for write in writes:
                     write()
-            except Exception as error:  # noqa: BLE001 - the door of the other thread: who waits must be told
+            except Exception as error:  # noqa: BLE001 - the door of the other thread: the waiting task must get it
                 failures.append(error)
 
         def then() -> None:
@@ -609,7 +609,7 @@ class ReplicaFetcherManager:
     """
 
     def __init__(self, broker: FollowingBroker) -> None:
-        """Follows what the broker's replicas say now, and from now on to those who subscribe."""
+        """Follows the leaders of the present replicas, and subscribes to changes."""
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -620,8 +620,8 @@ class ReplicaFetcherManager:
             self.follow(partition)
 
     def follow(self, partition: Partition) -> None:
-        """Begins, or goes on in another leader epoch or from another leader, as the partition's state says; stops if
-        it follows nobody. A no-op if nothing of that changed.
+        """Starts or continues to follow, in the leader epoch and from the leader of the partition's state; stops if it
+        is not a follower. A no-op if nothing of that changed.
         """
         name = partition.log.partition
         if self._is_closed or partition.role is not Role.FOLLOWING or not partition.is_served:
@@ -636,7 +636,7 @@ class ReplicaFetcherManager:
         self._fetchers[leader].follow(partition)
 
     def stop(self, name: TopicPartition) -> None:
-        """Follows it no more, if it was: nothing is appended to its log, nor cut, from now on."""
+        """Stops following it, if it was followed: its log is not changed from now on."""
         leader = self._leaders.pop(name, None)
         if leader is not None:
             fetcher = self._fetchers[leader]
@@ -651,7 +651,7 @@ class ReplicaFetcherManager:
         return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
 
     def on_brokers_changed(self) -> None:
-        """Called when another broker listens somewhere else, or is known only now."""
+        """Called when another broker's endpoint changed or became known."""
         for fetcher in self._fetchers.values():
             fetcher.on_brokers_changed()
 
@@ -662,7 +662,7 @@ class ReplicaFetcherManager:
             fetcher.check_invariants()
 
     async def close(self) -> None:
-        """Stops all at once, for good; returns when all connections are closed and nothing is at work any more."""
+        """Stops all fetchers for good; returns when all connections are closed and all tasks have ended."""
         self._is_closed = True
         for name in list(self._leaders):
             self.stop(name)

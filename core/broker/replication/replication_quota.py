@@ -1,17 +1,17 @@
-"""How fast throttled partitions are replicated (KIP-73): the rate that an operator set, and what went through of late.
+"""Limits how fast throttled partitions are replicated (KIP-73): the rate that an operator set, and the recent bytes.
 
-A broker has two quotas: one for what it sends as a leader, one for what it fetches as a follower. Two things must be
-set for either to do something: the rate of the broker, and which replicas of a topic it holds for. Whoever replicates
-asks two questions of a partition: does it hold for that one (`leads_throttled`, `follows_throttled`), and is the
-quota exceeded now (`is_exceeded`)? A replica that is in sync is never held back, but its bytes count.
+A broker has two quotas: one for the bytes that it sends as a leader, one for those that it fetches as a follower. Both
+need two settings: the rate of the broker, and the list of a topic's throttled replicas. Code that replicates checks two
+things: is the partition throttled (`leads_throttled`, `follows_throttled`), and is the quota exceeded now
+(`is_exceeded`)? A replica in the ISR is never held back, but its bytes count.
 
-Bytes are counted in samples. One begins with the first bytes after the one before has had its time:
+Bytes are counted in samples. One begins with the first bytes after the end of the previous one:
 
     |-- 1 s --|   |-- 1 s --|..|-- 1 s --|     rate = bytes of all samples / time since the oldest one began,
-    ^ oldest                        now ^      of which at least as much as one sample has
+    ^ oldest                        now ^      which counts as at least the length of one sample
 
-A sample counts until its last bytes are as old as all samples together are long, and then begins again as an empty one:
-so a rest counts as well. Whoever fetches gets whole answers, which may be many bytes at once, and waits for them after.
+A sample counts until its last bytes are as old as all samples together are long, and then starts again as an empty one:
+so idle time counts as well. A follower gets whole responses, which may be many bytes at once, and waits afterwards.
 
 Source: kafka.server.ReplicationQuotaManager, org.apache.kafka.common.metrics.stats.SimpleRate of Kafka 3.9.
 """
@@ -30,13 +30,13 @@ NO_LIMIT = LONG_MAX
 
 
 def leads_throttled(config: LogConfig, partition: int, node_id: int) -> bool:
-    """Says whether the leader's quota holds for what that broker sends of a partition of the topic."""
+    """Returns whether the leader's quota applies to what that broker sends of a partition of the topic."""
     listed = config.leader_replication_throttled_replicas
     return ALL_REPLICAS in listed or f"{partition}:{node_id}" in listed
 
 
 def follows_throttled(config: LogConfig, partition: int, node_id: int) -> bool:
-    """Says whether the follower's quota holds for what that broker fetches of a partition of the topic."""
+    """Returns whether the follower's quota applies to what that broker fetches of a partition of the topic."""
     listed = config.follower_replication_throttled_replicas
     return ALL_REPLICAS in listed or f"{partition}:{node_id}" in listed
 
@@ -55,12 +55,12 @@ class _Sample:
 class ReplicationQuota:
     """Owned by the broker's task.
 
-    I1 there is at most one sample more than was asked for: the oldest one may have begun before the others' time
-    I2 no sample began after the present one, but for empty ones
+    I1 there is at most one sample more than configured: the oldest one may have begun before the others' time
+    I2 no sample began after the present one, except empty ones
     """
 
     def __init__(self, find_limit: Callable[[], int], clock: Clock, *, samples: int, sample_ms: int) -> None:
-        """`find_limit` gives the bytes per second that are allowed now, NO_LIMIT if as many as there are."""
+        """`find_limit` returns the bytes per second that are allowed now, or NO_LIMIT."""
         self._find_limit = find_limit
         self._clock = clock
         self._most_samples = samples + 1
@@ -71,17 +71,17 @@ class ReplicationQuota:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a rate is set: the one thing that a request asks for which nothing is throttled."""
+        """Whether a rate is set: all that a request must check if nothing is throttled."""
         return self._find_limit() != NO_LIMIT
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more went through than is allowed."""
+        """Whether the rate is above the limit."""
         return self.byte_rate > self._find_limit()
 
     @property
     def byte_rate(self) -> float:
-        """Gives the bytes per second of throttled partitions, as far as they were counted."""
+        """The counted bytes per second of throttled partitions."""
         now_ms = self._clock.monotonic_ms()
         if not self._samples:
             self._begin_sample(now_ms)
@@ -92,7 +92,7 @@ class ReplicationQuota:
         return sum(sample.size_bytes for sample in self._samples) * 1000 / elapsed_ms
 
     def record(self, size_bytes: int) -> None:
-        """Counts bytes of throttled partitions, whether or not they may be too many."""
+        """Counts bytes of throttled partitions, even above the limit."""
         now_ms = self._clock.monotonic_ms()
         if not self._samples or now_ms - self._samples[self._present].start_ms >= self._sample_ms:
             self._begin_sample(now_ms)
@@ -115,7 +115,7 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas(NamedTuple):
-    """Those of a broker."""
+    """The quotas of a broker."""
 
     leader: ReplicationQuota
     follower: ReplicationQuota

@@ -1,8 +1,8 @@
-"""What guards a cluster that ZooKeeper keeps, and plog does not obey: ACLs, users of SCRAM, delegation tokens, and
-settings that were made for brokers while they ran. Quotas guard nobody's data: they are told, and no reason to leave.
+"""Security settings of a ZooKeeper-mode cluster that plog does not enforce: ACLs, SCRAM users, delegation tokens, and
+dynamic settings of brokers. Quotas protect no data: they are reported, and are no reason to leave.
 
-What is found at the start is raised before a data directory is touched, what comes later has the broker leave. No
-request that plog serves may write it: `find_guards` refuses such settings, and `ClientQuotas` knows no credentials.
+Settings found at the start are an error before a data directory is touched; later ones make the broker leave. No
+request that plog serves may write them: `find_guards` refuses such settings, and `ClientQuotas` refuses credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.zookeeper.zookeeper_session import ZooKeeperSession
 _log = logging.getLogger("plog.zookeeper")
 
 _SCRAM = "SCRAM-"
-"""What the names of a user's settings begin with that are credentials: SCRAM-SHA-256, SCRAM-SHA-512."""
+"""The prefix of a user's settings that are credentials: SCRAM-SHA-256, SCRAM-SHA-512."""
 
 
 class UnenforcedSecurity:
@@ -33,9 +33,9 @@ class UnenforcedSecurity:
     def __init__(
         self, session: ZooKeeperSession, quotas: ClientQuotas, config: BrokerConfig, listens: Sequence[Endpoint]
     ) -> None:
-        """`config` is what the broker was started with, `listens` where it is going to listen."""
+        """`config` is the broker's static configuration, `listens` are its endpoints."""
         self.on_guarded: Callable[[UsageError], None] | None = None
-        """Has the broker leave the cluster in a controlled way, for that reason."""
+        """Makes the broker leave the cluster in a controlled way, for that reason."""
         self._quotas = quotas
         self._config = config
         self._listens = listens
@@ -46,10 +46,10 @@ class UnenforcedSecurity:
         self._said = ""
 
     async def start(self, node_id: int) -> None:
-        """Reads what there is, and goes on looking. Raises UsageError if the broker must not serve it."""
+        """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
         self._node_id = node_id
         await self._rules.start()
-        self.ensure_open()  # also of what `_look` met while nobody could be told
+        self.ensure_open()  # also for findings of `_look` before `on_guarded` was set
         self._said = self.summary
         if self._rules.has_folders and not self._rules.acls:
             _log.warning(
@@ -62,7 +62,7 @@ class UnenforcedSecurity:
 
     @property
     def summary(self) -> str:
-        """Counts what there is of each, for people; empty if there is nothing."""
+        """The count of each kind, for people; empty if nothing is protected."""
         return self._count_text(self._quotas.count)
 
     def _count_text(self, quotas: int) -> str:
@@ -73,7 +73,7 @@ class UnenforcedSecurity:
         )
 
     def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
-        """Takes note of all settings that an entity has now; those of topics guard nobody."""
+        """Notes all present settings of an entity; those of topics protect nothing."""
         if entity.kind == "topics":
             return
         if entity.kind == "users" and entity.client is None:
@@ -86,13 +86,13 @@ class UnenforcedSecurity:
         self._look()
 
     def note_unreadable(self, entity: ConfigEntity) -> None:
-        """A user whose settings can't be read may have credentials."""
+        """Notes a user whose settings can't be read: it may have credentials."""
         if entity.kind == "users" and entity.client is None:
             self._users.add(entity.name)
             self._look()
 
     def ensure_open(self) -> None:
-        """Raises UsageError if the cluster is guarded, and this broker would serve it to everybody."""
+        """Raises UsageError if the cluster is protected, and this broker would serve it to everybody."""
         if self._config.ignores_security:
             return
         ensure_asks_for_none(

@@ -1,14 +1,14 @@
-"""How a broker enters a cluster that ZooKeeper keeps: the session, the cluster's id, settings, and the registration.
+"""How a broker enters a ZooKeeper-mode cluster: the session, the cluster's id, settings, and the registration.
 
-`open` comes before the data directory is opened, as its settings decide how logs are kept; `register` when the broker
-listens, so that whoever learns of it can reach it; `close` last.
+`open` is called before the data directory is opened, because its settings decide how logs are kept; `register` when the
+broker listens, so that others can reach it; `close` last.
 
 Before the broker registers, it compares itself with the others of its cluster. Kafka's controller looks for the
 listener of its `inter.broker.listener.name` at each broker that registers. If one does not have it, the controller
-fails to take in that change of brokers, for all of them: so it must not register. What may be right, and often is
-not, is a doubt.
+fails to apply that change of brokers, for all of them: so that broker must not register. Settings that are often a
+mistake, but may be right, are logged as doubts.
 
-The settings by which it reaches ZooKeeper have Kafka's names, if Kafka has them.
+The settings for ZooKeeper have Kafka's names, if Kafka has them.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ from core.zookeeper.zookeeper_transaction import Create, Node, Refusal, SetData,
 
 
 def zookeeper_config_of(connect: str, config: BrokerConfig) -> ZooKeeperConfig:
-    """Reads them for the ZooKeeper at `connect`, HOST:PORT,..[/CHROOT]. Raises UsageError for settings that do not fit
-    together, AccessError if the password can't be read.
+    """Reads the settings for the ZooKeeper at `connect`, HOST:PORT,..[/CHROOT]. Raises UsageError for contradictory
+    settings, AccessError if the password can't be read.
     """
     servers, chroot = parse_zookeeper_connect(connect)
     login = _login(config)
@@ -116,7 +116,7 @@ def _tls(config: BrokerConfig) -> ZooKeeperTls | None:
 
 
 def _pem(name: str, file: str | None) -> Path | None:
-    """Raises UsageError for one of Java's own stores."""
+    """Raises UsageError for a Java key store."""
     if file is not None and Path(file).suffix.lower() in (".jks", ".p12", ".pfx", ".keystore", ".truststore"):
         raise UsageError(
             f"{name} is {file}, and plog reads PEM files", hint="keytool -exportcert -rfc writes a certificate as PEM"
@@ -131,8 +131,8 @@ _HALF_RACKS = "Kafka's controller makes no topics then, and answers UNKNOWN_SERV
 
 
 def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapping[int, BrokerNode]) -> None:
-    """Raises UsageError if this broker's listener for brokers is not among its `own`, or none that all `others` have,
-    or if it is a guess which of several they use.
+    """Raises UsageError if this broker's listener for brokers is not among its `own`, or not among those of all
+    `others`, or if it is a guess which of several they use.
     """
     if not others:
         return
@@ -156,7 +156,7 @@ def ensure_others_reach(config: BrokerConfig, own: Collection[str], others: Mapp
 
 
 def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:
-    """Says in a line each what is likely to be a mistake of whoever starts this broker."""
+    """Returns one line for each likely mistake of the operator."""
     if not others:
         return [_NOBODY]
     doubts = []
@@ -182,21 +182,21 @@ def _is_loopback(endpoint: BrokerEndpoint) -> bool:
 _log = logging.getLogger("plog.zookeeper")
 
 _RESOURCES = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
-"""Kinds of entities whose settings plog obeys, and what they are called in requests."""
+"""Kinds of entities whose settings plog obeys, and their resource types in requests."""
 
 T = TypeVar("T")
 
 _READ_AT_ONCE = 500
 
 _MOST_BYTES = 900_000
-"""Of an entity's settings. ZooKeeper ends the connection of a client that sends a megabyte (jute.maxbuffer)."""
+"""The limit for an entity's settings. ZooKeeper drops clients that send a megabyte at once (jute.maxbuffer)."""
 
 MOMENT_MS = 2000
-"""So long ZooKeeper may be away before what needs it is refused: when another server takes over it takes a moment."""
+"""How long ZooKeeper may be away before requests are refused: it takes a moment for another server to take over."""
 
 _AGAIN_SECONDS = 0.5
 _GRACE_SECONDS = 5.0
-"""How long a broker that stops, and has lost ZooKeeper, waits for the controller."""
+"""How long a stopping broker that has lost ZooKeeper waits for the controller."""
 _GRACE_OF_CONTROLLER_SECONDS = 2.0
 
 
@@ -210,11 +210,9 @@ class ZooKeeperRegistration:
         broker_config: BrokerConfig | None = None,
         listens: Sequence[Endpoint] = (),
     ) -> None:
-        """`broker_config` is what the broker was started with, `listens` where it is going to listen: see
-        `UnenforcedSecurity`.
-        """
+        """`broker_config` is the static configuration, `listens` are the endpoints: see `UnenforcedSecurity`."""
         self.cluster_id = ""
-        """Of the cluster, once `open` has returned."""
+        """The cluster's id, after `open`."""
         self._config = config
         self._clock = clock
         self._session = ZooKeeperSession(config)
@@ -223,14 +221,14 @@ class ZooKeeperRegistration:
         self._changes = ConfigChanges(
             self._session, self._on_config, clock=clock, on_unreadable=self.security.note_unreadable
         )
-        self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until there is a controller that has them
+        self._configs: dict[tuple[int, str], Mapping[str, str]] = {}  # until `attach`
         self._features: tuple[Mapping[str, int], int] = ({}, 0)
-        """What the cluster has finalized, and the version in which that is written down."""
+        """The finalized features of the cluster, and the version of their node."""
         self._on_failed: Callable[[PlogError], None] | None = None
         self._controller: ClusterMemberMetadata | None = None
         self._registration: Registration | None = None
         self._unreported = 0
-        """How many replicas have failed that no event in ZooKeeper tells of."""
+        """How many failed replicas are not reported to ZooKeeper yet."""
         self._tasks = LoopTasks()
 
     def __str__(self) -> str:
@@ -241,11 +239,11 @@ class ZooKeeperRegistration:
         return self._session.figures
 
     async def open(self, directory: Path, node_id: int | None, *, may_begin: bool = False) -> None:
-        """Waits for ZooKeeper, and reads what a broker must know before it opens the directory. `node_id` is the one
-        that it was given; `may_begin` says whether a new cluster begins with it, if there is none. Raises AccessError
-        if the chroot is missing, or a new directory would be that of a node id which is taken; UsageError if there is
-        no node id for it, or no cluster, or the directory is another cluster's, or that of a whole cluster, and if the
-        cluster is guarded and would be served to everybody.
+        """Waits for ZooKeeper, and reads the facts that a broker needs before it opens the directory. `node_id` is the
+        configured one; `may_begin`: the broker may create a new cluster, if none exists. Raises AccessError if the
+        chroot is missing, or a new directory would get a node id that is taken; UsageError without a node id or a
+        cluster, if the directory is another cluster's or that of a whole cluster, and if the cluster is protected and
+        would be served to everybody.
         """
         ensure_no_cluster(directory)
         known = read_meta_properties(directory)
@@ -266,7 +264,7 @@ class ZooKeeperRegistration:
         await self._session.watch_data(FEATURE, self._on_features)
 
     def attach(self, controller: ClusterMemberMetadata) -> None:
-        """Has the controller take up the settings and features that there are, and from now on each that changes."""
+        """Passes the present settings and features to the controller, and from now on each change."""
         self._controller = controller
         controller.take_features(*self._features)
         controller.write_configs = self.write_configs
@@ -290,7 +288,7 @@ class ZooKeeperRegistration:
     # --- features
 
     def _on_features(self, node: Node | None) -> None:
-        """Takes up what the cluster has finalized. A broker that can't work at it leaves the cluster."""
+        """Applies the finalized features. A broker that does not support them leaves the cluster."""
         try:
             feature = None if node is None else decode_feature(node.data)
         except MalformedMessageError as error:
@@ -308,7 +306,7 @@ class ZooKeeperRegistration:
             self._controller.take_features(*self._features)
 
     def _ensure_knows_features(self) -> None:
-        """Raises UsageError if the cluster has finalized what this broker can't work at."""
+        """Raises UsageError if the cluster has finalized a level that this broker does not support."""
         unknown = unsupported(self._features[0], MEMBERS_FEATURES)
         if unknown:
             what = ", ".join(f"{name} {level}" for name, level in unknown.items())
@@ -321,8 +319,8 @@ class ZooKeeperRegistration:
     # --- settings of new topics
 
     def read_configs(self, topics: Iterable[str]) -> Pending[None] | None:
-        """See `ReadConfigs`. It waits as long as ZooKeeper is away: without its settings a topic could promise less
-        than it was made to.
+        """See `ReadConfigs`. Waits as long as ZooKeeper is away: without its settings a topic could promise less than
+        configured.
         """
         assert self._controller is not None
         new = [name for name in topics if name not in self._controller.image.topics and is_valid_topic_name(name)]
@@ -341,13 +339,13 @@ class ZooKeeperRegistration:
                 for entity, settings in zip(some, found, strict=True):
                     self._on_config(entity, settings)
                 await self._read_counts([entity.name for entity in some])
-        except ZooKeeperError as error:  # this broker is about to end
+        except ZooKeeperError as error:  # this broker is about to stop
             _log.debug("the settings of new topics are not known: %s", error)
             return
         then.complete_with(None)
 
     async def _read_counts(self, topics: Sequence[str]) -> None:
-        """Learns how many partitions topics have, before they are served."""
+        """Reads the topics' numbers of partitions, before they are served."""
         paths = [topic_path(topic) for topic in topics]
         nodes = await self._until_read(partial(self._session.read_many, paths))
         for topic, path, node in zip(topics, paths, nodes, strict=True):
@@ -359,7 +357,7 @@ class ZooKeeperRegistration:
                 _log.error("how many partitions %s has can't be read: %s", topic, error)
 
     async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
-        """Reads as often as it takes; the log says once why not."""
+        """Reads, and retries as often as needed; logs each reason once."""
         said = ""
         while True:
             try:
@@ -377,8 +375,8 @@ class ZooKeeperRegistration:
     def write_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None]:
-        """Writes them, and then tells all brokers; see `Controller.set_configs`. Raises KafkaError(INVALID_REQUEST) for
-        a kind of resource that is not in ZooKeeper; UNKNOWN_SERVER_ERROR at once if that is away.
+        """Writes settings, then notifies all brokers; see `Controller.set_configs`. Raises KafkaError: INVALID_REQUEST
+        for a resource type that is not in ZooKeeper; UNKNOWN_SERVER_ERROR at once if ZooKeeper is away.
         """
         silence_ms = self.session_figures.silence_ms
         if silence_ms > MOMENT_MS:
@@ -409,7 +407,7 @@ class ZooKeeperRegistration:
         then.complete_with(None)
 
     async def _merge(self, entity: ConfigEntity, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Gives the settings that are written now; tries again if somebody else writes at the same time."""
+        """Returns the settings as written; tries again after a concurrent write."""
         while True:
             node = await self._session.read(entity.path)
             known = decode_config(node.data, entity.path) if node is not None and node.data else {}
@@ -427,7 +425,7 @@ class ZooKeeperRegistration:
             else:
                 return settings
 
-    # --- the broker's place
+    # --- the registration
 
     async def register(
         self,
@@ -439,10 +437,10 @@ class ZooKeeperRegistration:
         on_registered: Callable[[int], None],
         on_failed: Callable[[PlogError], None],
     ) -> None:
-        """Registers the broker, with where its listeners are reached, by their names, and again after each expiry of
-        the session. `previous_epoch` is `LogManager.clean_epoch`. `on_registered` is called with each broker epoch;
-        `on_failed` if its place is another's by then, or the cluster has finalized features that it does not know.
-        Raises AccessError if the node id is another broker's, UsageError for such features, and what
+        """Registers the broker, with the addresses of its listeners by name, and again after each expiry of the
+        session. `previous_epoch` is `LogManager.clean_epoch`. `on_registered` is called with each broker epoch;
+        `on_failed` if another broker has its id by then, or the cluster has finalized features that it does not
+        support. Raises AccessError if the node id is another broker's, UsageError for such features, and what
         `ensure_others_reach` raises.
         """
         self._ensure_knows_features()
@@ -472,7 +470,7 @@ class ZooKeeperRegistration:
         await self._registration.register()
 
     async def _find_others(self, node_id: int) -> dict[int, BrokerNode]:
-        """Finds the brokers that live, but for that one, as far as they can be understood."""
+        """Returns the other live brokers whose registration can be read."""
         found: dict[int, BrokerNode] = {}
         for name in await self._session.children(BROKER_IDS) or ():
             node = await self._session.read(path := f"{BROKER_IDS}/{name}")
@@ -487,7 +485,7 @@ class ZooKeeperRegistration:
     def make_election(
         self, node_id: int, *, on_elected: Callable[[WonElection], None], on_lost: Callable[[], None]
     ) -> ControllerElection:
-        """Gives the candidacy of a broker that is registered."""
+        """Returns the candidacy of the registered broker."""
         assert self._registration is not None
         return ControllerElection(
             self._session,
@@ -508,7 +506,7 @@ class ZooKeeperRegistration:
         policy: ElectionPolicy,
         on_over: Callable[[], None],
     ) -> ActiveController:
-        """Begins a time in office, after an election that was won."""
+        """Starts a term as the controller, after an election was won."""
         return ActiveController(
             self._session,
             ControllerStore(self._session, won.epoch, won.epoch_version),
@@ -523,7 +521,7 @@ class ZooKeeperRegistration:
         )
 
     def report_disk_failure(self, node_id: int) -> None:
-        """Has the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached:
+        """Makes the controller ask this broker which of its replicas are offline, as soon as ZooKeeper can be reached:
         once for all that failed until then.
         """
         self._unreported += 1
@@ -546,8 +544,8 @@ class ZooKeeperRegistration:
             self._unreported -= reported
 
     async def hand_over(self, work: Coroutine[Any, Any, None], *, is_controller: bool) -> None:
-        """Does what asks the controller to give to others what is led here, before the broker stops. Gives up if
-        ZooKeeper is away: a controller decides nothing then. Another one than this broker may reach it still, and gets
+        """Runs `work`, which asks the controller to move leadership before the broker stops. Gives up if ZooKeeper is
+        away, because a controller decides nothing then. A controller on another broker may still reach it, and gets
         more time.
         """
         grace_seconds = _GRACE_OF_CONTROLLER_SECONDS if is_controller else _GRACE_SECONDS
