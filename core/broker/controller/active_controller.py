@@ -1,8 +1,8 @@
-"""One time in office of a broker as the controller: from a won election to a lost one.
+"""One term of a broker as the controller: from a won election to a lost one.
 
-What happens is taken up by one task, one thing after the other: news of ZooKeeper, requests of brokers and operators,
-answers to control requests. Each is driven to its end, its writes through the fenced `ControllerStore`, before the next
-begins. If a write is refused, the term is over, and nothing of it goes on: whoever waits is told NOT_CONTROLLER.
+One task handles all events, one after the other: changes in ZooKeeper, requests of brokers and operators, answers to
+control requests. Each is completed, with its writes through the fenced `ControllerStore`, before the next one starts.
+If a write is refused, the term is over, and nothing of it goes on: waiting requests get NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ U = TypeVar("U")
 _LOOK_AT_RECOVERY_SECONDS = 0.25
 
 Ask = Callable[[int, Api[Any, Any], int, Any], Awaitable[Any]]
-"""Asks a broker once, by its id, beside what is sent to it: `PeerPool.ask`."""
+"""Sends a broker one request, by its id, beside the control requests: `PeerPool.ask`."""
 
 MakeQueue = Callable[[int, LiveBroker, Callable[[ControllerRequest, Any], None]], ControllerSender]
-"""(broker id, its registration, what takes answers): the way to one life of a broker."""
+"""(broker id, its registration, callback for answers): the queue of requests to one life of a broker."""
 
 
 class ActiveController:
@@ -70,8 +70,8 @@ class ActiveController:
         read_settings: Callable[[], Awaitable[None]],
         on_over: Callable[[], None],
     ) -> None:
-        """`read_settings` returns when `policy` knows all settings that were changed before what was read last.
-        `on_over` is called when the term can't go on, though nobody else has been elected yet.
+        """`read_settings` returns when `policy` knows all settings that were changed before the last read. `on_over` is
+        called when the term can't go on, before another broker may have been elected.
         """
         self.epoch = epoch
         self._session = session
@@ -87,20 +87,20 @@ class ActiveController:
         self._queues: dict[int, tuple[LiveBroker, ControllerSender]] = {}
         self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._waiting: dict[Pending[Any], Callable[[KafkaError], Any]] = {}
-        """Who waits, and what each is given if the term ends first."""
+        """Waiting requests, and the answer that each gets if the term ends first."""
         self._watches: dict[str, Watch] = {}
-        """By the paths of the nodes."""
+        """By path of the node."""
         self._waiting_once: set[str] = set()
-        """The names of what has not had its turn, and is done once however often it is asked for."""
+        """The names of queued work that is done once, however often it is requested."""
         self._is_over = False
         self._tasks = LoopTasks()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    # --- its life
+    # --- the term
 
     @property
     def is_over(self) -> bool:
-        """Says whether it can't go on, though nobody else may have been elected yet."""
+        """Whether the term can't go on, even if no other broker is elected yet."""
         return self._is_over
 
     async def _run(self) -> None:
@@ -113,13 +113,13 @@ class ActiveController:
             _log.warning("this broker is the controller no more: %s", error)
             self._end()
             self._on_over()
-        except Exception:  # noqa: BLE001 - a mistake of ours: somebody else may do better
+        except Exception:  # noqa: BLE001 - a mistake of ours: another broker may do better
             _log.exception("the controller has failed")
             self._end()
             self._on_over()
 
     async def _begin(self) -> None:
-        """Watches before it reads, so that nothing is missed in between."""
+        """Watches before it reads, so that no change is missed in between."""
         for path, refresh in (
             (BROKER_IDS, self._refresh_brokers),
             (TOPICS, self._refresh_topics),
@@ -144,7 +144,7 @@ class ActiveController:
         self._tasks.begin(self._look_at_recovery())
 
     async def _look_at_recovery(self) -> None:
-        """Looks now and then whether partitions that nobody leads can be led."""
+        """Checks regularly whether partitions without a leader can get one."""
         while not self._is_over:
             await asyncio.sleep(_LOOK_AT_RECOVERY_SECONDS)
             if self._office.recovery.waiting:
@@ -153,7 +153,7 @@ class ActiveController:
                 )
 
     async def _begin_features(self) -> None:
-        """Takes up what is finalized. What can't be understood is left alone: none counts then."""
+        """Reads the finalized features. An unreadable node is left alone: no feature counts as finalized then."""
         try:
             finalized, version = await self._store.read_features()
         except MalformedMessageError as error:
@@ -163,21 +163,21 @@ class ActiveController:
         await self.drive(self.controller.features.begin(finalized, version))
 
     async def _read_brokers(self) -> dict[int, LiveBroker]:
-        """Reads the brokers that are registered, and can work at the features that are finalized; then the settings
-        that those which are gone may have obeyed. With an older `min.insync.replicas` somebody might be elected who
-        lacks what they committed.
+        """Reads the registered brokers that support the finalized features, and then the settings that brokers which
+        are gone may have used. With an older `min.insync.replicas` a broker might be elected that lacks records which
+        they committed.
         """
         brokers = await self._store.read_brokers()
         await self._read_settings()
         return self.controller.features.compatible(brokers)
 
     def close(self) -> None:
-        """Ends it, as somebody else is elected, or nobody is any more."""
+        """Ends the term, because another broker was elected, or none is any longer."""
         self._task.cancel()
         self._end()
 
     def _give_up(self) -> None:
-        """Ends it, as a broker can't be told what was decided: somebody else may do better."""
+        """Ends the term, because a broker can't be informed of a decision: another controller may do better."""
         self.close()
         self._on_over()
 
@@ -196,8 +196,8 @@ class ActiveController:
     # --- events
 
     def ask(self, work: Callable[[], Decision[T]]) -> Pending[T | KafkaError]:
-        """Has a decision made after those before; gives what it comes to, KafkaError(NOT_CONTROLLER) if the term ends
-        first. What the decision raises as KafkaError is given as well.
+        """Makes a decision after the queued ones; returns its result, or KafkaError(NOT_CONTROLLER) if the term ends
+        first. A KafkaError that the decision raises is returned as well.
         """
         return self.do(lambda: self.drive(work()))
 
@@ -218,9 +218,9 @@ class ActiveController:
     def do_in_turns(
         self, names: Sequence[str], parts: Iterator[T], work: Callable[[T], Awaitable[Mapping[str, U]]]
     ) -> Pending[dict[str, U | KafkaError]]:
-        """As `do`, for what may take long and be done in parts, each of which has a turn of its own: whatever waits
-        meanwhile comes before the next one. Gives what each of the names comes to. No other part is done after the
-        first KafkaError, as the one of a term that ends; the names of which nothing is known until then get it.
+        """As `do`, for long work in parts, each with a turn of its own: queued events come before the next part.
+        Returns the result for each name. After a KafkaError, such as that of a term that ends, no other part is done;
+        the names without a result get that error.
         """
         outcomes: dict[str, U | KafkaError] = {}
 
@@ -256,12 +256,12 @@ class ActiveController:
         pending.complete_with(outcome)
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """Has something written down, within work that `do` does."""
+        """Writes to ZooKeeper, within work that `do` does."""
         await self._store.commit(writes)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range | ErrorCode:
-        """Gives a block to a broker, within work that `do` does. Raises KafkaError if nobody knows which ids are left,
-        or none is.
+        """Returns a block for a broker, within work that `do` does. Raises KafkaError if the next id can't be read, or
+        no block is left.
         """
         try:
             first, version = await self._store.read_producer_ids()
@@ -281,11 +281,11 @@ class ActiveController:
         features.ensure_may_be(updates, await self._store.read_brokers())
         if not validate_only:
             await self.drive(features.update(updates))
-            await self._refresh_brokers()  # one that was passed over may be able to work at the lower level
+            await self._refresh_brokers()  # a broker that was left out may support the lower level
 
     async def drive(self, decision: Decision[T]) -> T:
-        """Makes a decision, with all that it has written down, within work that `do` does. KafkaError for what can't be
-        written is raised in the decision, which may have to put something right.
+        """Runs a decision with all its writes, within work that `do` does. A KafkaError for a failed write is raised
+        inside the decision, which may have to undo something.
         """
         try:
             writes = next(decision)
@@ -307,11 +307,11 @@ class ActiveController:
         return []
 
     def _on_change(self, path: str, refresh: Callable[[], Awaitable[None]], _names: Sequence[str] | None) -> None:
-        """Reads the folder again when its turn has come."""
+        """Reads the folder again in its turn."""
         self._do_once(path, refresh)
 
     def _do_once(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Has something done when its turn has come; once, however often it is asked for until then."""
+        """Queues work; once, however often it is requested before its turn."""
         if name not in self._waiting_once:
             self._waiting_once.add(name)
 
@@ -333,7 +333,7 @@ class ActiveController:
             await self._follow_brokers()
 
     async def _follow_brokers(self) -> None:
-        """Has changes of their addresses and features seen."""
+        """Watches the brokers' addresses and features."""
         on_change = partial(self._on_change, BROKER_IDS, self._refresh_brokers)
         await self._follow(BROKER_IDS, {broker_path(one): on_change for one in self.context.brokers})
 
@@ -348,11 +348,11 @@ class ActiveController:
         await self._follow_topics()
 
     async def _follow_topics(self) -> None:
-        """Has partitions seen that somebody adds to a topic in ZooKeeper by hand."""
+        """Watches for partitions that are added to a topic in ZooKeeper by hand."""
         await self._follow(TOPICS, {topic_path(name): partial(self._on_topic, name) for name in self.context.topics})
 
     def _on_topic(self, name: str, node: Node | None) -> None:
-        """What this controller has written is known already."""
+        """Ignores this controller's own writes."""
         known = self.context.topics.get(name)
         if node is not None and known is not None and node.stat.version != known.version:
             self._on_change(topic_path(name), partial(self._refresh_topic, name), ())
@@ -363,7 +363,7 @@ class ActiveController:
             await self.drive(self.controller.on_topics(found.topics))
 
     async def _follow(self, folder: str, wanted: Mapping[str, Callable[[Node | None], None]]) -> None:
-        """Has the data of those nodes of the folder watched, and of no others."""
+        """Watches the data of those nodes of the folder, and of no others."""
         for path in [path for path in self._watches if path.startswith(f"{folder}/") and path not in wanted]:
             self._watches.pop(path).cancel()
         new = [path for path in wanted if path not in self._watches]
@@ -371,7 +371,7 @@ class ActiveController:
         async def follow(path: str) -> None:
             watch = await self._session.watch_data(path, wanted[path])
             if self._is_over:
-                watch.cancel()  # another one could not be watched, and this one was under way
+                watch.cancel()  # watching another one failed meanwhile
             else:
                 self._watches[path] = watch
 
@@ -379,7 +379,7 @@ class ActiveController:
             await asyncio.gather(*map(follow, new[start : start + _FOLLOWED_AT_ONCE]))
 
     async def _refresh_deletions(self) -> None:
-        """Reads topics after it: one that is not known then does not exist."""
+        """Reads topics afterwards: a topic that is unknown then does not exist."""
         names = await self._store.deleted_topics()
         await self._refresh_topics()
         await self.drive(self.controller.on_deletions(names))
@@ -391,8 +391,8 @@ class ActiveController:
     # --- control requests
 
     def _sync_queues(self, brokers: Mapping[int, LiveBroker]) -> None:
-        """Has one queue for each life of a broker; what an earlier life was still to be told is dropped. A broker that
-        listens elsewhere now is told there what was not answered: to be told twice does no harm.
+        """Keeps one queue for each life of a broker; requests for an earlier life are dropped. A broker with a new
+        address gets its unanswered requests there: to get one twice does no harm.
         """
         left: dict[int, list[ControllerRequest]] = {}
         for broker_id, (known, queue) in list(self._queues.items()):
@@ -419,7 +419,7 @@ class ActiveController:
             found[1].put(request)
 
     async def _question(self, request: ControllerRequest) -> None:
-        """Asks a holder where its logs end. It answers when it has read them; no other request waits for that."""
+        """Asks a holder for the ends of its logs. It answers when it has read them; no other request waits for that."""
         try:
             answer = await self._ask(request.broker_id, request.api, request.version, request.request)
         except (ConnectionFailedError, KafkaError):
@@ -428,7 +428,7 @@ class ActiveController:
 
     @property
     def waiting_events(self) -> int:
-        """How many events have not had their turn."""
+        """How many events are queued."""
         return self._events.qsize()
 
     @property
@@ -437,7 +437,7 @@ class ActiveController:
         return sum(len(queue) for _, queue in self._queues.values())
 
     def _on_answer(self, request: ControllerRequest, answer: Any) -> None:
-        """Takes note of what matters of an answer, when its turn has come."""
+        """Queues the relevant part of an answer."""
         controller, broker_id, broker_epoch = self.controller, request.broker_id, request.broker_epoch
         if answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             _log.warning("broker %d obeys a newer controller", broker_id)
@@ -452,6 +452,6 @@ class ActiveController:
             self._do_once("remove deleted topics", self._remove_deleted)
 
     async def _remove_deleted(self) -> None:
-        """Removes the topics of which no replica is left; of many, some in each turn."""
+        """Removes the topics without replicas; of many, some in each turn."""
         if await self.drive(self.controller.remove_deleted()):
             self._do_once("remove deleted topics", self._remove_deleted)

@@ -1,4 +1,4 @@
-"""A broker's candidacy for the office of the controller, and what it does for others while it is in office."""
+"""A broker's candidacy for controller, and its work for other brokers during its terms."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from core.zookeeper.zookeeper_session import SessionFigures
 _log = logging.getLogger("plog.controller")
 
 _RESIGN_SECONDS = 2.0
-"""How long a broker that stops waits for ZooKeeper, which may be gone, to take its resignation."""
+"""How long a stopping broker waits for ZooKeeper, which may be gone, to accept its resignation."""
 
 _AGAIN_SECONDS = 1.0
 
 
 class _MetadataWait(Pending[bool]):
-    """Waits until the metadata are as somebody wants them; False if they are not in time."""
+    """Waits until the metadata meet a condition; False if they do not in time."""
 
     def __init__(self, is_so: Callable[[], bool]) -> None:
         self.is_so = is_so
@@ -68,21 +68,21 @@ class ControllerElector:
 
     @property
     def term(self) -> ActiveController | None:
-        """Gives the present time in office; None if another broker is the controller, or nobody is."""
+        """The present term, or None if this broker is not the controller."""
         return None if self._term is None or self._term.is_over else self._term
 
     @property
     def zookeeper(self) -> SessionFigures:
-        """Gives how the broker's session with ZooKeeper stands."""
+        """The state of the broker's session with ZooKeeper."""
         return self._entry.session_figures
 
     @property
     def can_decide(self) -> bool:
-        """Says whether the broker is in office, and ZooKeeper there: without it nothing can be written down."""
+        """Whether the broker is the controller, and ZooKeeper is reachable: without it nothing can be written."""
         return self.term is not None and self.zookeeper.silence_ms <= MOMENT_MS
 
     def require_term(self) -> ActiveController:
-        """Gives it, or raises KafkaError(NOT_CONTROLLER)."""
+        """Returns the term. Raises KafkaError(NOT_CONTROLLER) if this broker is not the controller."""
         if self.term is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         return self.term
@@ -90,7 +90,7 @@ class ControllerElector:
     # --- the candidacy
 
     async def start(self) -> None:
-        """Stands for election from now on; the broker is registered. Not if `plog.controller.enable` is off."""
+        """Makes the registered broker a candidate from now on, unless `plog.controller.enable` is off."""
         if not self._services.config.plog_controller_enable:
             return
         self._election = self._entry.make_election(
@@ -123,28 +123,28 @@ class ControllerElector:
             self._term = None
 
     def _on_over(self) -> None:
-        """The term can't go on: somebody else may try, or this broker again."""
+        """Called when the term can't go on: another broker may try, or this one again."""
         if self._term is not None:
             self._tasks.begin(self._resign(self._term))
 
     async def _resign(self, term: ActiveController) -> None:
-        await asyncio.sleep(_AGAIN_SECONDS)  # whatever it was may be there at the next try
+        await asyncio.sleep(_AGAIN_SECONDS)  # the cause may be gone at the next try
         if self._election is not None and self._term is term:  # else it was lost meanwhile, and perhaps won again
             await self._election.resign()
 
     async def close(self) -> None:
-        """Stands no more, and leaves office."""
+        """Withdraws the candidacy, and resigns."""
         self._is_closed = True
         if self._election is not None:
             self._election.stop()
         self._on_lost()
         if self._election is not None:
-            with contextlib.suppress(TimeoutError):  # without ZooKeeper it goes with the session
+            with contextlib.suppress(TimeoutError):  # without ZooKeeper the session's end does it
                 await asyncio.wait_for(self._election.resign(), _RESIGN_SECONDS)
         await self._tasks.close()
         self.pool.close()
 
-    # --- what a term needs
+    # --- services for a term
 
     def _make_queue(
         self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
@@ -159,7 +159,7 @@ class ControllerElector:
         return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer)
 
     async def _balance(self, term: ActiveController) -> None:
-        """Gives leadership back to preferred leaders, now and then."""
+        """Gives leadership back to preferred leaders, from time to time."""
         while self._term is term:
             config = self._services.config
             await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
@@ -168,10 +168,10 @@ class ControllerElector:
             most = config.leader_imbalance_per_broker_percentage
             term.ask(lambda most=most: term.controller.balance_leaders(most))  # type: ignore[misc]
 
-    # --- what decisions have to know
+    # --- questions before a decision
 
     def when_done(self, question: Coroutine[Any, Any, None]) -> Pending[KafkaError | None]:
-        """Asks something beside all else; gives the KafkaError that it raises, None if it raises none."""
+        """Runs a question beside all other work; returns the KafkaError that it raises, or None."""
         pending = Pending[KafkaError | None]()
 
         async def ask() -> None:
@@ -187,11 +187,11 @@ class ControllerElector:
         self._tasks.begin(ask())
         return pending
 
-    # --- waiting for brokers to hear of it
+    # --- waiting until brokers know
 
     def when_known(self, is_so: Callable[[], bool], timeout_ms: int) -> Pending[bool] | bool:
-        """Gives True as soon as this broker's own metadata are so, which come the same way as others'; False if they
-        are not in time.
+        """Returns True as soon as this broker's own metadata, which arrive the same way as other brokers', meet the
+        condition; False if they do not in time.
         """
         if is_so():
             return True

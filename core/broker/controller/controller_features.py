@@ -1,7 +1,7 @@
 """Finalizes levels of features, as the controller of a cluster (UpdateFeatures, KIP-584).
 
-What is asked for is checked when its turn has come, against the brokers that are registered then. Whoever asked is
-answered when this broker has heard of it from ZooKeeper, as all others do at that time.
+A request is checked in its turn, against the brokers registered then. It is answered when this broker has got the
+change from ZooKeeper, as all others do at that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.coordinator.consumer_group import ConsumerGroup
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 
 _LIST_GROUPS_VERSION = 5
-"""The first with types of groups (KIP-848)."""
+"""The first version with types of groups (KIP-848)."""
 
 _MOST_NAMED = 5
 
@@ -30,14 +30,14 @@ class ControllerFeatures:
     """Owned by the broker's loop; made for one request, which the controller's broker answers."""
 
     def __init__(self, services: Services, control: ControllerElector) -> None:
-        """Raises KafkaError(NOT_CONTROLLER) if the broker is not in office."""
+        """Raises KafkaError(NOT_CONTROLLER) if the broker is not the controller."""
         self._services = services
         self._control = control
         self._term = control.require_term()
 
     def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool, timeout_ms: int) -> Pending[Outcome]:
-        """Gives what is wrong, None if all are finalized; none is if one can't be. REQUEST_TIMED_OUT says that they
-        are, and that this broker has not heard of it in time.
+        """Returns the error, or None if all levels are finalized; one error means that none is. REQUEST_TIMED_OUT means
+        that they are, but this broker has not got the change in time.
         """
         ends_groups = any(_may_end_groups(update) for update in updates)
         checked = self._control.when_done(self._ensure_no_groups()) if ends_groups else None
@@ -48,7 +48,7 @@ class ControllerFeatures:
         return self._write(updates, validate_only, timeout_ms)
 
     def _why_over(self) -> Outcome:
-        """Gives NOT_CONTROLLER if the term has ended while others were asked."""
+        """Returns NOT_CONTROLLER if the term has ended while other brokers were asked."""
         return KafkaError(ErrorCode.NOT_CONTROLLER) if self._term.is_over else None
 
     def _write(
@@ -75,7 +75,7 @@ class ControllerFeatures:
 
     async def _ensure_no_groups(self) -> None:
         """Raises KafkaError(INVALID_UPDATE_VERSION) if there are groups of the consumer protocol, or a broker does not
-        say which it coordinates.
+        list its groups.
         """
         brokers = sorted(self._term.context.brokers)
         found = await asyncio.gather(*(self._groups_of(broker_id) for broker_id in brokers))

@@ -1,8 +1,8 @@
 """The controller's requests to one life of a broker: one after the other, each until it is answered.
 
-A broker is registered before it can be reached, or does not answer for a while: nothing may be left out, as it would
-lead and follow what the controller does not know of. So a request is sent again until it is answered, or the queue is
-closed, because the broker's life is over or somebody else is the controller.
+A broker is registered before it can be reached, and may not answer for a while: no request may be left out, or it would
+lead and follow partitions without the controller's knowledge. So a request is sent again until it is answered, or the
+queue is closed, because the broker's life is over or another broker is the controller.
 
 Source: kafka.controller.RequestSendThread of Kafka 3.9.
 """
@@ -32,7 +32,7 @@ class ControllerSender:
     def __init__(
         self, endpoint: Endpoint | None, link: PeerLink, on_answer: Callable[[ControllerRequest, Any], None]
     ) -> None:
-        """`endpoint`: where the broker listens to other brokers; without one nothing can be sent."""
+        """`endpoint`: the broker's endpoint for other brokers; without one nothing can be sent."""
         self._endpoint = endpoint
         self._link = link
         self._on_answer = on_answer
@@ -40,11 +40,11 @@ class ControllerSender:
         self._has_some = asyncio.Event()
         self._failure = ""
         self.on_mistake: Callable[[], None] | None = None
-        """Called if nothing is sent any more, by a mistake of ours: then the broker lacks what others have."""
+        """Called if a mistake of ours ends the sending: the broker then lacks decisions that others have."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
-        """Counts the requests that are not answered."""
+        """Counts the unanswered requests."""
         return len(self._waiting)
 
     def put(self, request: ControllerRequest) -> None:
@@ -54,7 +54,7 @@ class ControllerSender:
     async def _run(self) -> None:
         try:
             await self._send_all()
-        except Exception:  # noqa: BLE001 - nobody else would hear of it
+        except Exception:  # noqa: BLE001 - the door of this task
             _log.exception("the controller's requests to %s have come to an end", self._endpoint)
             if self.on_mistake is not None:
                 self.on_mistake()
@@ -88,13 +88,13 @@ class ControllerSender:
             backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
 
     def _note_failure(self, request: ControllerRequest, reason: str) -> None:
-        """Says it once, however often it is tried."""
+        """Logs it once, however often it is repeated."""
         if reason != self._failure:
             self._failure = reason
             _log.warning("broker %d does not get %s: %s; it is sent again", request.broker_id, request.api.name, reason)
 
     def close(self) -> list[ControllerRequest]:
-        """Sends nothing any more; gives the requests that are not answered."""
+        """Stops sending; returns the unanswered requests."""
         self._task.cancel()
         self._link.close()
         return list(self._waiting)

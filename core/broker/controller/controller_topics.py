@@ -1,7 +1,7 @@
-"""Makes topics, grows them and deletes them, as the controller of a cluster.
+"""Creates, grows and deletes topics, as the controller of a cluster.
 
-What is asked for is checked when its turn has come, against what is known then. A topic is written down with its
-settings in one transaction; whoever asked is answered when this broker has heard that it is led, as all others have.
+A request is checked in its turn, against the metadata of that moment. A topic is written with its settings in one
+transaction; the request is answered when this broker, like all others, has been told that the topic has leaders.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from core.protocol.schema.metadata_records import PartitionRecord
 Outcomes = dict[str, TopicImage | KafkaError]
 
 _GROWTH = 20
-"""Growing a topic is as much work as so many partitions of one that is made."""
+"""Growing a topic costs as much as creating so many partitions."""
 
 
 class Growth(NamedTuple):
-    """How many partitions a topic is to have, and the replicas of those that are added, if the request says so."""
+    """The new number of partitions of a topic, and the replicas of the added ones, if the request has them."""
 
     topic: str
     partitions: int
@@ -55,17 +55,17 @@ class ControllerTopics:
     """Owned by the broker's loop; made for one request, which the controller's broker answers."""
 
     def __init__(self, services: StorageServices, control: ControllerElector) -> None:
-        """Raises KafkaError(NOT_CONTROLLER) if the broker is not in office."""
+        """Raises KafkaError(NOT_CONTROLLER) if the broker is not the controller."""
         self._services = services
         self._control = control
         self._term: ActiveController = control.require_term()
         self._context = self._term.context
 
-    # --- making
+    # --- creating
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Pending[Outcomes]:
-        """Gives, by name, each new topic, or what is wrong with it. REQUEST_TIMED_OUT is wrong with one that is made
-        and is not led in time.
+        """Returns, by name, each new topic or its error. REQUEST_TIMED_OUT is the error of a topic that was created,
+        but has no leaders in time.
         """
         names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
@@ -93,8 +93,8 @@ class ControllerTopics:
         )
 
     def _in_parts(self, topics: Sequence[NewTopic], *, validate_only: bool) -> Iterator[Sequence[NewTopic]]:
-        """Gives what is made in one turn. A preview has one: a later topic may not be called like an earlier one, and
-        that is not there then. Raises KafkaError(POLICY_VIOLATION) for too many.
+        """Yields the topics to create in one turn. A preview has a single turn: it must compare each name with the
+        earlier ones, which are not created. Raises KafkaError(POLICY_VIOLATION) for too many.
         """
 
         def count(topic: NewTopic) -> int:
@@ -121,14 +121,14 @@ class ControllerTopics:
                 else:
                     names[name_in_metrics(topic.name)] = topic.name
                     outcomes[topic.name] = _image_of(topic.name, made[topic.name])
-            await asyncio.sleep(0)  # others have a turn, but no other decision
+            await asyncio.sleep(0)  # other tasks have a turn, but no other decision
         if made and not validate_only:
             configs = {topic.name: {k: v for k, v in topic.configs.items() if v is not None} for topic in topics}
             outcomes |= await self._write_new(made, configs)
         return outcomes
 
     def _ensure_is_not_going(self, name: str) -> None:
-        """Raises KafkaError(TOPIC_ALREADY_EXISTS) for a topic that is being deleted, and says what that waits for."""
+        """Raises KafkaError(TOPIC_ALREADY_EXISTS) for a topic that is being deleted, with what that waits for."""
         if name not in self._context.deleted:
             return
         brokers = set(chain.from_iterable(self._term.controller.deletions.find_left(name).values()))
@@ -143,8 +143,8 @@ class ControllerTopics:
     async def _write_new(
         self, made: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
     ) -> dict[str, KafkaError]:
-        """Writes topics down; gives what is wrong with those that ZooKeeper does not take. If it does not take one of
-        several, none is written down, and each is tried alone.
+        """Writes topics; returns errors for those that ZooKeeper refuses. If it refuses one of several, none is
+        written, and each is tried alone.
         """
         try:
             await self._term.drive(self._term.controller.create_topics(made, configs))
@@ -158,15 +158,15 @@ class ControllerTopics:
         return {}
 
     def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
-        """Gives the names of all topics, by what they are called in metrics, if one of those that are wanted could be
-        called as another.
+        """Returns the names of all topics, by their names in metrics; empty if no new topic's name can collide with
+        another's there.
         """
         if not any("." in topic.name or "_" in topic.name for topic in topics):
             return {}
         return {name_in_metrics(name): name for name in (*self._context.topics, *self._context.unreadable)}
 
     def _placed(self, topic: NewTopic) -> ControlledTopic:
-        """Gives where its replicas are to be. Raises KafkaError if that can't be."""
+        """Returns the new topic with its replicas placed. Raises KafkaError if that is impossible."""
         config = self._services.config
         racks = self._racks()
         wanted = wanted_replicas(topic, config.num_partitions, config.default_replication_factor, racks)
@@ -180,7 +180,7 @@ class ControllerTopics:
         return ControlledTopic(topic_id, NOT_WRITTEN, states)
 
     def _racks(self) -> dict[int, str | None]:
-        """Gives the racks of the brokers that live; those that are about to stop get nothing new."""
+        """Returns the racks of the live brokers, without those that are about to stop."""
         context = self._context
         return {
             one: broker.registration.rack for one, broker in context.brokers.items() if one not in context.shutting_down
@@ -193,7 +193,7 @@ class ControllerTopics:
             racks,
             partitions,
             replication,
-            start=random.randrange(len(racks)),  # noqa: S311 - which broker comes first matters to nobody
+            start=random.randrange(len(racks)),  # noqa: S311 - any broker may come first
             shift=random.randrange(len(racks)),  # noqa: S311
         )
 
@@ -202,12 +202,12 @@ class ControllerTopics:
     def create_partitions(
         self, wanted: Sequence[Growth], *, validate_only: bool
     ) -> Pending[dict[str, KafkaError | None]]:
-        """Grows topics, each on its own; gives for each what is wrong, if something is."""
+        """Grows topics, each independent of the others; returns the error of each, or None."""
         names = [one.topic for one in wanted]
         return self._term.do_in_turns(names, self._growths(wanted), partial(self._grow, validate_only=validate_only))
 
     def _growths(self, wanted: Sequence[Growth]) -> Iterator[Sequence[Growth]]:
-        """Gives what is done in one turn. Raises KafkaError(INVALID_PARTITIONS) for too many new partitions."""
+        """Yields the growths of one turn. Raises KafkaError(INVALID_PARTITIONS) for too many new partitions."""
         added = sum(map(self._count_added, wanted))
         if added > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(added))
@@ -230,7 +230,7 @@ class ControllerTopics:
         return outcomes
 
     def _added(self, wanted: Growth) -> dict[int, PartitionState]:
-        """Gives the partitions that a topic gets. Raises KafkaError if it can't grow like that."""
+        """Returns the new partitions of a topic. Raises KafkaError if it can't grow like that."""
         name, count, assignments = wanted
         topic = self._context.topics.get(name)
         if topic is None or name in self._context.deleted:
@@ -238,7 +238,7 @@ class ControllerTopics:
         present = len(topic.partitions)
         ensure_has_no_gaps(name, topic.partitions)
         ensure_grows(name, present, count, assignments)
-        if count - present > MOST_PARTITIONS:  # of a topic that was not there yet when all were counted
+        if count - present > MOST_PARTITIONS:  # the topic did not exist when all were counted
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_many(count - present))
         if any(state.adding_replicas or state.removing_replicas for state in topic.partitions.values()):
             raise KafkaError(
@@ -261,8 +261,8 @@ class ControllerTopics:
     # --- deleting
 
     def delete(self, names: Sequence[str], *, timeout_ms: int) -> Pending[dict[str, KafkaError | None]]:
-        """Deletes topics; gives for each what is wrong, if something is. A topic is deleted for clients as soon as no
-        broker tells of it any more; its replicas follow.
+        """Deletes topics; returns the error of each, or None. For clients a topic is deleted as soon as no live
+        broker's metadata have it; its replicas follow.
         """
         topics = self._context.topics
         parts = slices(names, lambda name: len(topics[name].partitions) if name in topics else 1)
