@@ -1,15 +1,14 @@
 """One client's connection: frames in, answers out, in the order of the requests.
 
-Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A
-connection with a frame that is not complete gets one of its own: the shared one, if much of the frame came and the rest
-has room after it, else another, from a small pool or growing with what arrives, never with what is claimed, and as far
-as there is memory for it (core.broker.serving.connections_memory).
-
-Answers go out as they are: bytes by send, file regions by sendfile.
+Raw non-blocking sockets under the event loop. Bytes are received into a buffer that all connections share. A connection
+with an incomplete frame gets a buffer of its own: the shared one, if much of the frame came and the rest has room after
+it, else another, from a small pool or growing with the bytes that arrive, never with a claimed size, and only as far as
+memory allows (core.broker.serving.connections_memory). Answers go out as they are: bytes by send, file regions by
+sendfile.
 
 While an answer waits (a long poll) or the client reads slower than it asks, its further requests are set aside, and
-reading stops when more comes than was received at once: a client can't make the broker grow. So are they when the
-connection's turn is over, until it has the next one (core.broker.requests.fair_scheduler).
+reading stops when more arrives than was received at once: a client can't make the broker grow. Requests are also set
+aside when the connection's turn is over, until its next one (core.broker.requests.fair_scheduler).
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from core.protocol.primitives import Piece
 _log = logging.getLogger("plog.connection")
 
 _MOST_MOVED_BYTES = 16 * 1024
-_FRUGAL_BYTES = 16 * 1024  # are read at once while memory is short
+_FRUGAL_BYTES = 16 * 1024  # the most read at once while memory is short
 _MOST_RECEIVED_BYTES = 1024 * 1024
-"""The most that is received at once: more would keep others waiting."""
+"""The most bytes received at once: more would delay other connections."""
 _MAX_IOV = 64
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux's own
 _TURN_BYTES = 256 * 1024
-"""The bytes of files that are sent in one turn: a client that takes all it can get keeps others waiting no longer."""
+"""The bytes of files sent in one turn: a client that reads fast does not delay others for longer."""
 
 
 class Connection:
-    """Owned by the loop's task. `on_close` is called when it is over, and `on_unreadable` if that is because the disk
-    refuses a file that is sent; `listener` is the name of the one that the client came to.
+    """Owned by the loop's task. `on_close` is called at its end, and `on_unreadable` before if the disk refuses a file
+    that is being sent; `listener` is the name of the listener that accepted it.
     """
 
     def __init__(
@@ -79,27 +78,27 @@ class Connection:
         self._listener = listener
         self._local_host: str = sock.getsockname()[0]
         self.client_host, self._peer = _peer(sock)
-        self._partial: memoryview | None = None  # its own buffer, with a frame of which more is to come
-        self._start = 0  # of the frame there, its size first
-        self._end = 0  # of what was received of it
+        self._partial: memoryview | None = None  # its own buffer, with an incomplete frame
+        self._start = 0  # of the frame in it, from its size on
+        self._end = 0  # of the frame's received bytes
         self._room = 0  # bytes that are counted for that buffer
         self._next_size = self._next_room = 0  # the buffer that it waits for
         self._waits_for_room = False
         self._aside = memoryview(b"")  # requests that were received, and are not handled yet
         self._out: deque[Piece] = deque()
         self._out_bytes = 0
-        self._out_file_bytes = 0  # of those, what lies in files
-        self._held = 0  # bytes that the memory knows of
+        self._out_file_bytes = 0  # those of them in files
+        self._held = 0  # bytes reported to the memory
         self._pending: Pending[list[Piece]] | None = None
-        self._at_work_bytes = 0  # of its request, where it takes turns
-        self._lent: memoryview | None = None  # the buffer that a large one lies in
+        self._at_work_bytes = 0  # of its request, if that takes turns
+        self._lent: memoryview | None = None  # the buffer of a large one
         self._is_reading = False
         self._is_writing = False
         self._is_in_line = False  # for its next turn
-        self._is_ending = False  # is closed when its answers are sent
+        self._is_ending = False  # closes when its answers are sent
         self._is_closed = False
         self.moved_bytes = 0
-        """That came or went."""
+        """Bytes received and sent."""
         self._read()
 
     @property
@@ -131,12 +130,12 @@ class Connection:
                 received = self._socket.recv_into(partial[self._end : self._end + _MOST_RECEIVED_BYTES])
         except BlockingIOError:
             return
-        except OSError:  # it was reset: nobody waits for the answer, and work in turns would go on for nobody
+        except OSError:  # it was reset: no client waits for the answer, so work in turns must end
             self.close()
             return
         if received == 0:
             if self._pending is not None and self._pending.is_at_work:
-                self._stop_reading()  # the request was sent whole, and may want no answer; its end is met again then
+                self._stop_reading()  # the request is complete, and may need no answer; the end is read again later
             else:
                 self._close_when_sent()
             return
@@ -153,14 +152,14 @@ class Connection:
         self._go_on()
 
     def look_for_end(self) -> None:
-        """Meets a reset that came together with the last bytes: the loop reports both at once, and nothing after an
-        error (libuv's `uv__poll_io`). Called a while after something moved.
+        """Detects a reset that came together with the last bytes: the loop reports both at once, and nothing after an
+        error (libuv's `uv__poll_io`). Called a while after bytes moved.
         """
         if self._is_reading:
             self._on_readable()
 
     def _feed(self, data: memoryview, start: int, end: int, *, was_aside: bool = False) -> None:
-        """Handles every whole frame of data[start:end], or as many as a turn is worth; what is left over is kept."""
+        """Handles every whole frame of data[start:end], or as many as a turn is worth; keeps the rest."""
         turn_end_s = 0.0
         most_unsent_bytes = self._memory.most_unsent_bytes
         while start < end:
@@ -190,11 +189,11 @@ class Connection:
                 turn_end_s = monotonic() + TURN_SECONDS
 
     def _set_aside(self, data: memoryview, start: int, end: int, *, was_aside: bool) -> None:
-        """Copies it, unless it was copied before."""
+        """Copies the data, unless it was copied before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
 
     def _stand_in_line(self) -> None:
-        """Sends more of files, and handles what was set aside, when its turn comes and not before."""
+        """Sends more of files, and handles requests set aside, when its turn comes and not before."""
         if self._is_writing:
             self._loop.remove_writer(self._fd)
             self._is_writing = False
@@ -216,8 +215,8 @@ class Connection:
         return int(size)
 
     def _keep_partial(self, data: memoryview, start: int, end: int) -> None:
-        """Leaves the frame's beginning where it is, if it is long and the rest has room there. Else it moves, to where
-        all of it has room if it is of a usual size.
+        """Leaves the frame's beginning in place, if it is long and the rest has room there. Otherwise moves it, into a
+        buffer with room for the whole frame if that is of a usual size.
         """
         held = end - start
         needed = SIZE.size + self._frame_size(data, start) if held >= SIZE.size else 0
@@ -234,7 +233,7 @@ class Connection:
         self._room = len(self._partial)
 
     def _continue_frame(self, partial: memoryview) -> None:
-        """Takes more of the frame in the connection's own buffer; handles it when it is whole, with what follows it."""
+        """Receives more of the frame in the connection's own buffer; handles it when complete, with what follows it."""
         start, end = self._start, self._end
         needed = start + SIZE.size
         if end >= needed:
@@ -247,7 +246,7 @@ class Connection:
         self._room = 0
         self._feed(partial, start, end)
         if self._at_work_bytes > LARGE_BYTES:
-            self._lent = partial  # nothing else lies in it by now
+            self._lent = partial  # it holds nothing else by now
         elif self._partial is not partial:
             self._buffers.give_back(partial)
 
@@ -255,7 +254,7 @@ class Connection:
         """Asks for room for more of the frame; for all of it at once, if it is large."""
         size_bytes = min(2 * len(partial), needed_bytes)
         if size_bytes > LARGE_BYTES:
-            size_bytes = needed_bytes  # all of it is reserved, and what came is moved once
+            size_bytes = needed_bytes  # all of it is reserved, and the received part is moved once
         if not self._memory.is_short:
             size_bytes = buffer_size(size_bytes)
         self._next_size = size_bytes
@@ -275,7 +274,7 @@ class Connection:
         self._read()
 
     def _account(self) -> None:
-        """Reports to the memory what is held, unless it knows."""
+        """Reports the held bytes to the memory, if they changed."""
         is_unsent = self._is_writing or self._is_in_line
         unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
         held = self._room + len(self._aside) + self._at_work_bytes + unsent
@@ -284,7 +283,7 @@ class Connection:
             self._memory.hold(self, held)
 
     def _on_ready(self, pieces: list[Piece]) -> None:
-        """Sends the answer that was waited for; requests after it have their turn."""
+        """Sends the awaited answer; then later requests have their turn."""
         self._pending, self._at_work_bytes = None, 0
         if self._lent is not None:
             self._buffers.give_back(self._lent)
@@ -302,7 +301,7 @@ class Connection:
             self._out_file_bytes += _bytes_in_files(pieces)
 
     def _go_on(self) -> None:
-        """Sends what can be sent, and handles what was set aside as long as there is room for answers."""
+        """Sends as much as possible, and handles requests set aside as long as there is room for answers."""
         if self._out:
             self._flush()
         while self._aside and self._may_handle_more():
@@ -341,13 +340,13 @@ class Connection:
 
     @property
     def _fields(self) -> dict[str, dict[str, str]]:
-        """What log lines for programs have besides the text, which is the same for each try of a client."""
+        """The fields of structured log lines besides the text, which is the same for each attempt of a client."""
         return {"fields": {"connection": self._peer}}
 
     # --- out
 
     def _flush(self) -> None:
-        """Sends what can be sent now; the rest when the socket takes more."""
+        """Sends as much as the socket takes now; the rest when it takes more."""
         if self._is_closed:
             return
         sent_of_files = 0
@@ -385,14 +384,14 @@ class Connection:
         self._go_on()
 
     def _close_when_sent(self) -> None:
-        """Takes no further request, and waits for nothing; what was answered is sent first, as Kafka does."""
+        """Takes no further request, and waits for nothing; sends finished answers first, as Kafka does."""
         self._is_ending = True
         self._stop_reading()
         self._drop_requests()
         self._go_on()
 
     def _send_region(self, region: FileRegion) -> int:
-        """Sends as much of it as a turn is worth, and gives how much."""
+        """Sends as much of it as a turn is worth; returns how much."""
         sent = self._send_file(region, min(region.size_bytes, _TURN_BYTES))
         if sent == 0:
             raise ConnectionError("the file was cut under an answer")
@@ -405,7 +404,7 @@ class Connection:
         return sent
 
     def _send_file(self, region: FileRegion, size_bytes: int) -> int:
-        """Gives how much was sent. Raises what the socket raises, and what the disk does."""
+        """Returns how much was sent. Raises the socket's and the disk's errors."""
         try:
             return os.sendfile(self._fd, region.file.fd, region.position, size_bytes)
         except (BlockingIOError, ConnectionError):
@@ -451,7 +450,7 @@ class Connection:
         self._on_close(self)
 
     def _drop_requests(self) -> None:
-        """Drops all that came and is not answered, and the room that it has or waits for."""
+        """Drops all unanswered requests, and the room that they have or wait for."""
         if self._pending is not None:
             self._pending.cancel()
         self._pending, self._at_work_bytes = None, 0
@@ -470,7 +469,7 @@ def _bytes_in_files(pieces: list[Piece]) -> int:
 
 
 def _peer(sock: socket.socket) -> tuple[str, str]:
-    """Gives the client's address, and the text with its port that people read."""
+    """Returns the client's address, and the text with its port for people."""
     try:
         name = sock.getpeername()
     except OSError:

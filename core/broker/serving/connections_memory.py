@@ -1,19 +1,19 @@
-"""The memory that all connections hold together: requests of which only a part came, and answers that were not sent.
+"""The memory that all connections hold together: incomplete requests, and unsent answers.
 
 `queued.max.request.bytes` bounds it, by these rules:
 
-- A request holds what came of it, twice that at most; one above 1 MB that has sent its first MB is counted whole. So
-  what is admitted can be finished, and a claim costs nobody anything before bytes follow it.
-- A request that needs more room than there is waits, and its connection is not read. Of the small ones those that need
-  least are served first; large ones have a line of their own, and leave a quarter of the room to small ones. One large
-  request is admitted whatever there is.
-- A request that is worked on in turns, or waits for its transaction to be written, goes on holding what came of it.
-- As long as somebody waits, who moves less than 16 KB in two seconds, while holding memory, is slow: slow connections
-  are closed, those that hold most first, until who is next has room. If everybody waits, who came last is closed.
-  Whose request is being worked on is not slow, and gives back what it holds when that is done.
+- A request holds its received bytes, twice that at most; one above 1 MB counts whole after its first MB. So an
+admitted request can be completed, and a claimed size costs nothing before bytes follow it.
+- A request that needs more room than is free waits, and its connection is not read. Of the small ones those that need
+least are served first; large ones have a line of their own, and leave a quarter of the room to small ones. One large
+request is admitted in any case.
+- A request that is processed in turns, or waits for its transaction to be written, still holds its received bytes.
+- While a connection waits, others that hold memory and move less than 16 KB in two seconds are slow: they are closed,
+those that hold most first, until the next one in line has room. If all wait, the last one in line is closed. A
+connection whose request is being processed is not slow, and frees its memory when that is done.
 - While half of the memory is taken, connections are read in small pieces, and none has a second answer unsent.
 
-So a client whose requests are small, and who reads the answers, is served beside any number of others that do neither.
+So a client that sends small requests and reads the answers is served beside any number of others that do neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger("plog.connection")
 LARGE_BYTES = 1088 * 1024
 """A request of the default message.max.bytes is not large yet."""
 SLOW_BYTES = 16 * 1024
-"""Bytes in two steps below which a client is slow: in one, after the loop was held up, nobody may have been read."""
+"""Bytes in two steps below which a client is slow: in one step, after a delay of the loop, none may have been read."""
 _MOST_UNSENT_BYTES = 1024 * 1024
 
 
@@ -36,43 +36,43 @@ class Holder(Protocol):
     """A connection."""
 
     moved_bytes: int
-    """Bytes that came or went since it was opened."""
+    """Bytes received and sent since it was opened."""
 
     @property
     def is_at_work(self) -> bool:
-        """Says whether the broker works at a request of it, and it can but wait."""
+        """Whether the broker is processing a request of it, so that it can only wait."""
 
     def on_granted(self) -> None:
-        """Called when there is the room that it asked for, which is counted as held."""
+        """Called when the requested room is free; it counts as held."""
 
     def close(self) -> None:
-        """Gives everything back, by `forget`."""
+        """Frees everything, by `forget`."""
 
 
 class ConnectionsMemory:
     """The memory of one server; owned by the loop's task.
 
-    I1 who waits in line does not fit, or the line is being served
+    I1 the next holder in a line does not fit, or the lines are being served
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._held: dict[Holder, int] = {}
         self._total = 0
-        self._small: dict[Holder, int] = {}  # who waits, and how much each wants to hold
+        self._small: dict[Holder, int] = {}  # waiting holders, and the bytes that each wants to hold
         self._large: dict[Holder, int] = {}
         self._admitted: set[Holder] = set()  # of the large ones
-        self._marks: dict[Holder, int] = {}  # what each had moved at the last step but one
-        self._last_marks: dict[Holder, int] = {}  # likewise, at the last one
-        self._slow: list[Holder] = []  # as of the last step; who holds most comes last
+        self._marks: dict[Holder, int] = {}  # bytes moved until the last step but one
+        self._last_marks: dict[Holder, int] = {}  # and until the last one
+        self._slow: list[Holder] = []  # as of the last step; the largest holder comes last
         self._closed = 0
         self.is_short = False
-        """Whether connections must be frugal."""
+        """Whether connections must save memory."""
         self.most_unsent_bytes = _MOST_UNSENT_BYTES
-        """With more than that unsent a connection handles no further request."""
+        """A connection with more unsent bytes handles no further request."""
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """Notes what it holds now, whether or not there is room."""
+        """Notes the bytes that it holds now, whether or not there is room."""
         before = self._held.pop(holder, 0)
         if size_bytes:
             self._held[holder] = size_bytes
@@ -85,8 +85,8 @@ class ConnectionsMemory:
             self._serve()
 
     def ask(self, holder: Holder, size_bytes: int) -> None:
-        """Asks to hold that much, and calls it back when it may: at once, or when there is room."""
-        if size_bytes <= self._held.get(holder, 0):  # a large one, of which more came
+        """Asks to hold that much; calls it back when it may, at once or when there is room."""
+        if size_bytes <= self._held.get(holder, 0):  # more bytes of a large one
             holder.on_granted()
             return
         line = self._large if size_bytes > LARGE_BYTES else self._small
@@ -99,12 +99,12 @@ class ConnectionsMemory:
         self.hold(holder, 0)
 
     def _take_out(self, holder: Holder) -> None:
-        """Takes it out of the lines; what it moved is counted again from 0."""
+        """Removes it from the lines; its moved bytes are counted from 0 again."""
         for book in (self._small, self._large, self._marks, self._last_marks):
             book.pop(holder, None)
 
     def step(self) -> None:
-        """Finds out who is slow, and closes some of them if others wait; to be called every second."""
+        """Finds the slow connections, and closes some of them if others wait; call it every second."""
         marks, slow, is_moving = {}, [], False
         for holder in self._held:
             if self._waits(holder):
@@ -156,7 +156,7 @@ class ConnectionsMemory:
             yield next(iter(self._large.items()))
 
     def _is_wanting(self) -> bool:
-        """Says whether there is less room than is needed."""
+        """Returns whether more room is needed than there is."""
         return self._total > self._limit or any(not self._fits(*waiting) for waiting in self._next_in_lines())
 
     def _make_room(self) -> None:
@@ -178,5 +178,5 @@ class ConnectionsMemory:
             holder.on_granted()
 
     def _check_invariants(self) -> None:
-        """Asserts what always holds; to be called while the line is not being served."""
+        """Asserts the invariants; not while the lines are being served."""
         assert not any(self._fits(*waiting) for waiting in self._next_in_lines()), "I1"

@@ -1,7 +1,7 @@
 """Listeners, as `listeners` and `advertised.listeners` name them: NAME://HOST:PORT.
 
-`listener.security.protocol.map` says what is spoken at each, by its name. Those that `controller.listener.names` names
-are for the controllers of a cluster: no client comes there, and plog does not open them.
+`listener.security.protocol.map` has the protocol of each, by its name. Listeners in `controller.listener.names` are for
+the controllers of a cluster: clients do not use them, and plog does not open them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from core.common.errors import UsageError
 
 PLAINTEXT = "PLAINTEXT"
 DEFAULT_PROTOCOL_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-"""As Kafka's DescribeConfigs shows it."""
+"""As in Kafka's DescribeConfigs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener for clients; `protocol` is None if the map does not know its name. Immutable."""
+    """A listener for clients; `protocol` is None if its name is not in the map. Immutable."""
 
     name: str
     protocol: str | None
@@ -31,7 +31,7 @@ class Listener:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Raises UsageError if the address is no HOST:PORT."""
+        """Raises UsageError if the address is not HOST:PORT."""
         return parse_endpoint(self.address)
 
     @property
@@ -47,10 +47,10 @@ class Listener:
 
 
 def parse_client_listeners(texts: Sequence[str], protocol_map: str, controller_names: Sequence[str]) -> list[Listener]:
-    """Gives the listeners of `texts` that are for clients. Raises UsageError for a map that is none, and for two
-    listeners of one name.
+    """Returns the listeners of `texts` that are for clients. Raises UsageError for an invalid map, and for two
+    listeners with the same name.
 
-    Names and protocols are the same in capitals and in small letters, as for Kafka.
+    Names and protocols are not case-sensitive, as in Kafka.
     """
     protocols = _parse_protocol_map(protocol_map)
     for_controllers = {name.strip().upper() for name in controller_names}
@@ -77,8 +77,8 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, str]:
-    """Gives the properties that NAME://HOST:PORT on the command line stand for: a name that the map does not know is
-    PLAINTEXT. Raises UsageError for what is no listener.
+    """Returns the properties for NAME://HOST:PORT on the command line: a name that is not in the map is PLAINTEXT.
+    Raises UsageError for anything else.
     """
     protocols = _parse_protocol_map(protocol_map)
     unknown = []
@@ -96,7 +96,7 @@ def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, st
 
 
 def ensure_names_differ(listeners: Sequence[Listener]) -> None:
-    """Raises UsageError if two of them have one name."""
+    """Raises UsageError if two of them have the same name."""
     names = [listener.name for listener in listeners]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

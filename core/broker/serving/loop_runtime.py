@@ -1,8 +1,8 @@
 """The runtime of a server: the timers of its event loop, and its threads.
 
-`TimingWheel` has the timers of requests that wait: many are started, nearly all cancelled. All that come due in the
-same tick share its place in a heap, and all ticks share one timer of the loop's, that of the first: to start or cancel
-one costs a dict entry, and the loop does not wake for ticks of which all were cancelled. The idea is Kafka's
+`TimingWheel` has the timers of waiting requests: many are started, nearly all cancelled. All that are due in the same
+tick share its place in a heap, and all ticks share one timer of the loop, that of the first: starting or cancelling one
+costs a dict entry, and the loop does not wake for ticks whose timers were all cancelled. The idea is Kafka's
 (org.apache.kafka.server.util.timer.TimingWheel), without its levels: the heap keeps the ticks in order.
 """
 
@@ -29,7 +29,7 @@ _FINE_MS = 10 * _TICK_MS
 class TimingWheel:
     """Owned by the loop's task. A delay of 100 ms and more may take up to 10 ms longer; smaller ones are exact.
 
-    I1 the timer is set for the first tick of the heap, and there is none if that is empty
+    I1 the timer is set for the first tick of the heap, and not set if the heap is empty
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,7 +65,7 @@ class TimingWheel:
                 task = next(iter(tick))
                 task.cancel()
                 task.function()
-        finally:  # if one failed, the others have their turn all the same
+        finally:  # if one failed, the others are called all the same
             while self._heap and not self._ticks[self._heap[0]]:
                 del self._ticks[heapq.heappop(self._heap)]
             self._set_timer()
@@ -91,10 +91,10 @@ _log = logging.getLogger("plog.server")
 
 
 class LoopRuntime:
-    """A `Runtime`; owned by the loop's task. It may be made, and work be given to it, before the loop runs."""
+    """A `Runtime`; owned by the loop's task. It may be made, and get work, before the loop runs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, clock: Clock | None = None) -> None:
-        """`directory` is named in the log if an OSError does not say where it happened."""
+        """`directory` is logged if an OSError does not say where it happened."""
         self.clock: Clock = clock or SystemClock()
         self.turns = FairScheduler(loop)
         self.schedule = TimingWheel(loop).schedule
@@ -117,12 +117,12 @@ class LoopRuntime:
 
     def _submit(self, thread: ThreadPoolExecutor, work: Callable[[], None], then: Callable[[], None] | None) -> None:
         if self._is_stopped:
-            return  # the broker's end does what is left
+            return  # the broker's close does the rest
 
         def run() -> None:
             try:
                 work()
-            except OSError as error:  # a checkpoint's, say; it is written again when it is due
+            except OSError as error:  # for example of a checkpoint, which is written again when it is due
                 _log.error("%s", access_error(error, error.filename or self._directory, "write to"))
                 return
             except Exception:  # noqa: BLE001 - the door of the background thread
@@ -134,7 +134,7 @@ class LoopRuntime:
         thread.submit(run)
 
     def run_loading(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None:
-        """Works in a thread of its own, for which a broker that only reads need not wait at its end."""
+        """Works in a thread of its own, which a read-only broker need not wait for at its end."""
 
         def run() -> None:
             work()
@@ -150,8 +150,8 @@ class LoopRuntime:
         self._is_stopped = True
 
     def stop(self, *, waits_for_loading: bool) -> None:
-        """Takes no further work, and returns when what was begun is done. What is being loaded is left alone unless
-        `waits_for_loading`: a broker that only reads loses nothing, and it may take minutes.
+        """Takes no further work, and returns when the running work is done. A running load is abandoned unless
+        `waits_for_loading`: a read-only broker loses nothing by that, and it may take minutes.
         """
         self._is_stopped = True
         if self._loading is not None and waits_for_loading:

@@ -1,6 +1,6 @@
-"""The loop that a broker runs in, and tasks of it that somebody has begun and must not leave behind.
+"""The broker's event loop, and background tasks of it that must not outlive their owner.
 
-The loop is uvloop's where its wheel is, as it is on Linux and macOS, asyncio's elsewhere.
+The loop is uvloop's where its wheel is installed, as on Linux and macOS, asyncio's elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def new_runner() -> asyncio.Runner:
-    """Makes what runs a coroutine in such a loop; its `get_loop` gives the loop before it runs."""
+    """Returns a runner for a coroutine in such a loop; its `get_loop` returns the loop before it runs."""
     return asyncio.Runner(loop_factory=_new_event_loop)
 
 
@@ -24,28 +24,28 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopTasks:
-    """Owned by the loop's task. One that has ended is forgotten; Python logs what it raised."""
+    """Owned by the loop's task. A finished task is forgotten; Python logs its exception."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Does the work beside what the caller does."""
+        """Starts the work as a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Returns when all that was begun has ended."""
+        """Returns when all tasks have ended."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancels all that was begun, and returns when it has ended."""
+        """Cancels all tasks, and returns when they have ended."""
         self.cancel()
         await self.wait()
 
     def cancel(self) -> None:
-        """Has all end that was begun, a little later."""
+        """Cancels all tasks, which end a little later."""
         for task in self._tasks:
             task.cancel()

@@ -1,11 +1,11 @@
-"""The memory that sockets are received into, of clients' connections and of those to other brokers."""
+"""The memory that sockets receive into, those of clients and those to other brokers."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 
-SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB, and more would not stay in a processor's own cache
+SHARED_BUFFER_BYTES = 288 * 1024  # two requests of 128 KB; more would not fit into a core's cache
 _POOLED_BUFFERS = {
     64 * 1024: 8,
     SHARED_BUFFER_BYTES: 8,
@@ -13,17 +13,16 @@ _POOLED_BUFFERS = {
     4 * 1088 * 1024: 1,
     16 * 1088 * 1024: 1,  # docs/limits.md names these two
 }
-"""How many buffers of each size are kept: to make the pages of a large one again costs ten times what it takes to
-fill it.
+"""How many buffers of each size are kept: to map the pages of a large one again costs ten times as much as to fill it.
 """
 _MAPPED_BYTES = 64 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 
 
 class ReceiveBuffers:
-    """What all connections of a server receive into; owned by the loop's task.
+    """The receive buffers of all connections of a server; owned by the loop's task.
 
-    `shared` is for reads that begin with a frame. Buffers are of a few sizes, given back and used again, or larger.
+    `shared` is for reads that begin with a frame. Others have a few sizes, and are used again, or are larger.
     """
 
     def __init__(self) -> None:
@@ -31,7 +30,7 @@ class ReceiveBuffers:
         self.shared = self.take(SHARED_BUFFER_BYTES)
 
     def take(self, size_bytes: int) -> memoryview:
-        """Gives room for at least `size_bytes`."""
+        """Returns a buffer of at least `size_bytes`."""
         for size, free in self._free.items():
             if size_bytes <= size:
                 return free.pop() if free else new_buffer(size)
@@ -56,18 +55,18 @@ class ReceiveBuffers:
 
 
 def buffer_size(size_bytes: int) -> int:
-    """Gives the smallest usual size that has that room; the size itself if it is larger than all of them."""
+    """Returns the smallest pooled size of at least `size_bytes`, or `size_bytes` if no pooled size suffices."""
     return next((size for size in _POOLED_BUFFERS if size_bytes <= size), size_bytes)
 
 
 def new_buffer(size_bytes: int) -> memoryview:
-    """Takes large ones from the system, to which they go back: the heap would keep them, in pieces. The largest are
-    made of huge pages if there are any: most of what they cost is the making of pages.
+    """Maps large buffers from the system, to which they return: the heap would keep them, in pieces. The largest use
+    huge pages if possible: most of their cost is the making of pages.
     """
     if size_bytes < _MAPPED_BYTES:
         return memoryview(bytearray(size_bytes))
     buffer = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size_bytes >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # of a system without them
+        with contextlib.suppress(OSError):  # a system without huge pages
             buffer.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(buffer)

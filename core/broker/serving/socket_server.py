@@ -23,7 +23,7 @@ from core.common.java_limits import LONG_MAX
 
 
 class BoundListener(NamedTuple):
-    """A socket that listens, and where; a connection that it accepts belongs to the listener of that name."""
+    """A listening socket and its endpoint; `name` is that of its listener, which accepted connections belong to."""
 
     name: str
     socket: socket.socket
@@ -31,8 +31,8 @@ class BoundListener(NamedTuple):
 
 
 def bind_all(listeners: Sequence[Listener], config: BrokerConfig) -> list[BoundListener]:
-    """Listens on all of them, at free ports for port 0. Raises AccessError if one of the addresses can't be had; none
-    is listened on then.
+    """Listens on all of them, at free ports for port 0. Raises AccessError, with none of them open, if an address can't
+    be bound.
     """
     bound: list[BoundListener] = []
     try:
@@ -47,7 +47,7 @@ def bind_all(listeners: Sequence[Listener], config: BrokerConfig) -> list[BoundL
 
 
 def _bind(listener: Listener, config: BrokerConfig, other: str) -> BoundListener:
-    """`other` is how another address is asked for."""
+    """`other` is the option by which a user gives another address."""
     endpoint = listener.endpoint
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -98,14 +98,14 @@ _WARN_AGAIN_SECONDS = 60.0
 
 
 def _most_bytes(config: BrokerConfig) -> int:
-    """Gives what connections may hold in memory."""
+    """Returns how much memory connections may hold."""
     limit = config.queued_max_request_bytes
     return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
 
 
 class SocketServer:
-    """Owned by one task. `endpoint` says where it listens first, and `endpoints`, by the names of listeners, where it
-    does at all, once `start` has returned; port 0 takes a free one.
+    """Owned by one task. After `start`, `endpoint` is that of the first listener, and `endpoints` has all, by name of
+    the listener; port 0 takes a free one.
     """
 
     def __init__(self, node: BrokerServer, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
@@ -122,7 +122,7 @@ class SocketServer:
         self._turns = runtime.turns
         self._buffers = ReceiveBuffers()
         self._memory = ConnectionsMemory(_most_bytes(node.services.config))
-        self._idle_since: dict[Connection, tuple[int, float]] = {}  # what each had moved, and since when no more
+        self._idle_since: dict[Connection, tuple[int, float]] = {}  # moved bytes, and since when they have not changed
         self._is_full = False
         self._room = share().connections
         self._warned_s: float | None = None
@@ -131,9 +131,9 @@ class SocketServer:
         self.on_housekeeping: Callable[[], None] | None = None
         """Called every second."""
         self.before_close: Callable[[], Awaitable[None]] | None = None
-        """Is waited for by `run` when it is to stop, while clients are served still."""
+        """`run` awaits it at a stop, while clients are still served."""
         self.turns_away = False
-        """Whether the connections that come are closed at once, so that clients ask another broker."""
+        """Whether new connections are closed at once, so that clients ask another broker."""
         self._stopped = asyncio.Event()
         self._hurry = asyncio.Event()
         self.endpoint = listen[0].endpoint
@@ -144,7 +144,7 @@ class SocketServer:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listens; raises AccessError if an address can't be had."""
+        """Listens. Raises AccessError if an address can't be bound."""
         self._bound = bind_all(self._listeners, self._node.services.config)
         self.endpoints = {bound.name: bound.endpoint for bound in self._bound}
         self.endpoint = self._bound[0].endpoint
@@ -157,7 +157,7 @@ class SocketServer:
         for _ in range(self._node.services.config.socket_listen_backlog_size):
             if self._has_all_it_may():
                 self._accept_none()
-                self._is_full = True  # who comes now waits in the backlog
+                self._is_full = True  # new connections wait in the backlog
                 return
             try:
                 sock, (host, *_) = bound.socket.accept()
@@ -192,21 +192,21 @@ class SocketServer:
                     on_unreadable=self._node.services.replicas.on_unreadable,
                     listener=bound.name,
                 )
-            except OSError:  # the client is gone already
+            except OSError:  # the client has already disconnected
                 sock.close()
                 continue
             self._connections.add(connection)
             self.accepted_connections += 1
 
     def _has_all_it_may(self) -> bool:
-        """Says whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
+        """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
         if len(self._connections) >= self._room:
             self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
             return True
         return len(self._connections) >= self._node.services.config.max_connections
 
     def _warn(self, text: str, *arguments: object) -> None:
-        """Warns, not more than once a minute: what it is about may happen many times a second."""
+        """Warns, at most once a minute: the cause may occur many times a second."""
         now_s = asyncio.get_running_loop().time()
         if self._warned_s is None or now_s - self._warned_s >= _WARN_AGAIN_SECONDS:
             self._warned_s = now_s
@@ -242,7 +242,7 @@ class SocketServer:
             self._node.housekeeping.step()
         except OSError as error:
             _log.error("housekeeping: %s: %s", error.filename, error.strerror)
-        if self._is_full:  # max.connections may be another now
+        if self._is_full:  # max.connections may have changed
             self._listen_again()
         self._memory.step()
         if self.on_housekeeping is not None:
@@ -250,8 +250,8 @@ class SocketServer:
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
-        """Closes connections on which nothing came or went for `connections.max.idle.ms`, and those whose client is
-        gone while the loop did not notice.
+        """Closes connections without any traffic for `connections.max.idle.ms`, and those whose reset the loop did not
+        notice.
         """
         idle_since = {}
         limit_ms = self._node.services.config.connections_max_idle_ms
@@ -267,7 +267,7 @@ class SocketServer:
         self._idle_since = idle_since
 
     def stop(self) -> None:
-        """Asks `run` to return; from the loop's task. Who asks again does not want it to wait for anything."""
+        """Asks `run` to return; from the loop's task. A second call ends the wait for `before_close`."""
         if self._stopped.is_set() or self.before_close is None:
             self._hurry.set()
             self._runtime.stop_taking()
@@ -284,7 +284,7 @@ class SocketServer:
             self.close()
 
     def close(self) -> None:
-        """Closes all that the server has opened, and ends its runtime; the broker stays open. May be called again."""
+        """Closes all sockets of the server, and ends its runtime; the broker stays open. May be called again."""
         if self._bound:
             self._node.retire()
             self._accept_none()
@@ -299,7 +299,7 @@ class SocketServer:
 
 
 async def _first_of(*works: Awaitable[object]) -> None:
-    """Returns when one of them is done, and ends the others."""
+    """Returns when one of them is done, and cancels the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
