@@ -1,7 +1,7 @@
-"""The broker's configuration: from `server.properties` and `--set`, and what is set while it runs.
+"""The broker's configuration: from `server.properties` and `--set`, and dynamic settings.
 
-`BROKER_CONFIG` has the keys. Those that plog does not know are kept and warned about: a server.properties of Kafka's
-can be used as it is.
+`BROKER_CONFIG` has the keys. Keys that plog does not know are kept and warned about: Kafka's server.properties can be
+used as it is.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ EPHEMERAL_SETTINGS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
-"""What a broker for tests has instead of Kafka's defaults: nobody waits for more members, and few folders are made."""
+"""Settings that replace Kafka's defaults in brokers for tests: no wait for more members, and few folders."""
 
 
 @dataclass(frozen=True)
 class BrokerConfig(BrokerSettings):
-    """Settings by Kafka's names: `settings` are in force and somebody gave them, `unknown` those plog does not know.
-
-    They come from the server's properties (`static`) and, while it runs, from what is set of all brokers
-    (`dynamic_defaults`) and of this one (`dynamic`); the last that says something goes first.
+    """Settings by Kafka's names: `settings` are the configured ones in force, `unknown` those that plog does not know.
+    They come from the server's properties (`static`) and, while it runs, from settings of all brokers
+    (`dynamic_defaults`) and of this one (`dynamic`); the last of these that has a key wins.
     """
 
     settings: Mapping[str, Value] = field(default_factory=dict)
@@ -43,7 +42,7 @@ class BrokerConfig(BrokerSettings):
     dynamic_defaults: Mapping[str, str] = field(default_factory=dict, repr=False)
     dynamic: Mapping[str, str] = field(default_factory=dict, repr=False)
     ignores_security: bool = False
-    """Whether the operator wants a configuration that asks for security served without any."""
+    """Whether the operator accepts that a configuration that asks for security is served without any."""
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -56,7 +55,7 @@ class BrokerConfig(BrokerSettings):
         return config
 
     def _ensure_room_for_a_request(self) -> None:
-        """Raises KafkaError(INVALID_CONFIG) unless the memory configured holds the largest request, as Kafka wants."""
+        """Raises KafkaError(INVALID_CONFIG) unless the configured memory holds the largest request, as in Kafka."""
         most, largest = self.queued_max_request_bytes, self.socket_request_max_bytes
         if BrokerConfig.queued_max_request_bytes.is_given(self) and 0 < most < largest:
             raise KafkaError(
@@ -65,7 +64,7 @@ class BrokerConfig(BrokerSettings):
             )
 
     def _ensure_time_for_a_fetch(self) -> None:
-        """Raises KafkaError(INVALID_CONFIG) unless a leader may wait for records as long as it is asked to."""
+        """Raises KafkaError(INVALID_CONFIG) unless the socket timeout covers the leader's wait for records."""
         timeout_ms, wait_ms = self.replica_socket_timeout_ms, self.replica_fetch_wait_max_ms
         if timeout_ms < wait_ms:
             raise KafkaError(
@@ -74,8 +73,8 @@ class BrokerConfig(BrokerSettings):
             )
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """Copies the configuration, with these in place of all that was set so far while it runs. Of what another
-        version of Kafka wrote only what plog knows and accepts is in force.
+        """Returns a copy with these dynamic settings in place of the previous ones. Settings that plog does not know or
+        accept, written by another version of Kafka, are not in force.
         """
         settings = dict(self.static)
         for name, text in [*defaults.items(), *own.items()]:
@@ -87,29 +86,29 @@ class BrokerConfig(BrokerSettings):
         return replace(self, settings=settings, dynamic_defaults=dict(defaults), dynamic=dict(own))
 
     def __getitem__(self, name: str) -> Value:
-        """Gives the value of a key that comes from outside; others are attributes."""
+        """Returns the value of a key that comes from outside; code reads other settings as attributes."""
         return self.settings.get(name, BROKER_CONFIG[name].default)
 
     @property
     def given_node_id(self) -> int | None:
-        """Gives the broker's id by `node.id`, or else by its older name; None if neither is set."""
+        """The broker's id by `node.id`, or else by its older name; None if neither is set."""
         if BrokerConfig.node_id.is_given(self):
             return self.node_id
         return self.broker_id if self.broker_id >= 0 else None
 
     @property
     def data_directories(self) -> list[str]:
-        """Gives the folders of log.dirs, or else of log.dir; empty if neither is set."""
+        """The folders of log.dirs, or else of log.dir; empty if neither is set."""
         return self.log_dirs or self.log_dir or []
 
     def client_listeners(self, setting: Setting[list[str] | None]) -> list[Listener]:
-        """Gives those of `listeners` or `advertised.listeners` that are not for controllers."""
+        """Returns those of `listeners` or `advertised.listeners` that are not for controllers."""
         controllers = self.controller_listener_names or []
         return parse_client_listeners(setting.of(self) or [], self.listener_security_protocol_map, controllers)
 
     @property
     def served_listeners(self) -> list[Listener]:
-        """Gives the PLAINTEXT listeners for clients; none if there are none; UsageError if all are others."""
+        """The PLAINTEXT listeners for clients; if there are only others, UsageError, or all if security is ignored."""
         listeners = self.client_listeners(BrokerConfig.listeners)
         plaintext = [listener for listener in listeners if listener.is_plaintext]
         if self.ignores_security and not plaintext:
@@ -123,13 +122,13 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def main_listener(self) -> str:
-        """Gives the name of the first listener."""
+        """The name of the first listener."""
         served = self.served_listeners
         return served[0].name if served else PLAINTEXT
 
     def listeners_or(self, address: Endpoint) -> list[Listener]:
-        """Gives the listeners that are configured, or else a single one at that address. Raises UsageError if they do
-        not fit together.
+        """Returns the configured listeners, or else a single one at that address. Raises UsageError if they contradict
+        each other.
         """
         self.ensure_listeners_fit()
         if self.served_listeners:
@@ -137,8 +136,8 @@ class BrokerConfig(BrokerSettings):
         return [Listener.plaintext_at(address, self.main_listener)]
 
     def find_advertised(self, name: str) -> Endpoint | None:
-        """Finds where clients of that listener connect, if it is configured. If there is but one listener, it may go by
-        another name there: then it is the first PLAINTEXT one.
+        """Returns the configured address for clients of that listener, or None. A single listener may have another name
+        there: then it is the first PLAINTEXT one.
         """
         listeners = self.client_listeners(BrokerConfig.advertised_listeners)
         found = [listener for listener in listeners if listener.name == name]
@@ -148,8 +147,8 @@ class BrokerConfig(BrokerSettings):
 
     @cached_property
     def inter_broker_listener(self) -> str:
-        """Gives the name of the listener at which other brokers reach this one: if `inter.broker.listener.name` does
-        not say so, the one that is called PLAINTEXT, or else the first.
+        """The name of the listener at which other brokers reach this one: `inter.broker.listener.name`, or else the one
+        named PLAINTEXT, or else the first.
         """
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.strip().upper()
@@ -157,8 +156,8 @@ class BrokerConfig(BrokerSettings):
         return PLAINTEXT if PLAINTEXT in names else self.main_listener
 
     def ensure_listeners_fit(self) -> None:
-        """Raises UsageError if an address is advertised for a listener that there is not, though there are several; and
-        if other brokers are to come to a listener that there is not.
+        """Raises UsageError if an address is advertised for a missing listener, though there are several, and if
+        `inter.broker.listener.name` is missing.
         """
         known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}
         advertised = self.client_listeners(BrokerConfig.advertised_listeners)
@@ -176,7 +175,7 @@ class BrokerConfig(BrokerSettings):
             )
 
     def topic_default(self, topic_key: str) -> Value:
-        """Gives the default of a topic's key, as the broker's keys have it."""
+        """Returns the default of a topic's key, from the broker's keys."""
         for name, factor in SERVER_KEYS.get(topic_key, ()):
             value = self.settings.get(name)
             if value is not None:

@@ -1,4 +1,4 @@
-"""The broker's settings: Kafka's keys, each with its type, default, check and line of documentation, at one place.
+"""The broker's settings: Kafka's keys, each with its type, default, check and line of documentation, in one place.
 
 A setting is read by attribute: `config.num_partitions` is the value of `num.partitions` in force. The table holds the
 keys that plog acts on, and some that it only keeps.
@@ -44,15 +44,15 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 class _HasSettings(Protocol):
     @property
     def settings(self) -> Mapping[str, Value]:
-        """The values in force that somebody gave, parsed, by Kafka's names."""
+        """The configured values in force, parsed, by Kafka's names."""
         ...
 
 
 class Setting(Generic[T]):
-    """An attribute of `BrokerSettings`: an instance gives the value in force, the class the setting itself.
+    """An attribute of `BrokerSettings`: the value in force on an instance, the setting itself on the class.
 
-    Kafka's name of it is the attribute's, with `.` for `_`. An instance, which never changes, keeps what was read of it
-    as its own attribute: the next one who reads it does not come here.
+    Kafka's name of it is the attribute's, with `.` for `_`. An instance, which never changes, caches a value as its own
+    attribute, so that the next read does not come here.
     """
 
     __slots__ = ("_attribute", "_default", "_name", "key")
@@ -97,16 +97,16 @@ class Setting(Generic[T]):
         return value  # type: ignore[return-value]  # parsed by the key's type
 
     def of(self, config: _HasSettings) -> T:
-        """Reads the attribute of the configuration, for code that does not know by name which setting it wants."""
+        """Reads the attribute of the configuration, for code that does not know the setting's name."""
         return self.__get__(config, type(config))
 
     def is_given(self, config: _HasSettings) -> bool:
-        """Says whether somebody gave the value in force; otherwise it is the default."""
+        """Returns whether the value in force is configured; otherwise it is the default."""
         return self._name in config.settings
 
 
 class BrokerSettings:
-    """What can be set on a broker. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
+    """The settings of a broker. `node_id` is the key `node.id` alone; see `BrokerConfig.given_node_id`."""
 
     __slots__ = ()
 
@@ -395,7 +395,7 @@ class BrokerSettings:
 
 
 def _topic_default_keys() -> list[ConfigKey]:
-    """Gives the broker's keys that give topics their defaults; if there are several, only the last has one."""
+    """Returns the broker's keys for topics' defaults; if a topic's key has several, only the last has a default."""
     keys = []
     for topic_key in TOPIC_CONFIG:
         server_keys = SERVER_KEYS.get(topic_key.name, ())

@@ -1,7 +1,7 @@
 """The quotas of users, clients and addresses, as a cluster keeps them in ZooKeeper or a metadata log (KIP-13, KIP-546).
 
-plog keeps and shows them, for Kafka's brokers of the cluster, which obey them; its own clients it does not slow down.
-In ZooKeeper they lie beside the credentials of users in the same nodes: only the keys known here are taken up.
+plog keeps and shows them, for Kafka's brokers of the cluster, which enforce them; it does not throttle its own clients.
+In ZooKeeper they are in the same nodes as the credentials of users: only the keys known here are read.
 
 Source: kafka.server.ZkAdminManager of Kafka 3.9, org.apache.kafka.server.config.QuotaConfig.
 """
@@ -21,10 +21,10 @@ from core.common.pending import Pending
 from core.zookeeper.znodes import DEFAULT_ENTITY, ConfigEntity
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-"""The types of which an entity's name is made: a user, a client, a client of a user, or an address."""
+"""The types in an entity's name: it is a user, a client, a client of a user, or an address."""
 
 Named = Mapping[str, str | None]
-"""An entity by its types; None is every one that has no quotas of its own."""
+"""An entity by its types; None stands for all without quotas of their own."""
 
 _OF_CLIENTS = {
     "producer_byte_rate": int,
@@ -35,7 +35,7 @@ _OF_CLIENTS = {
 _OF_ADDRESSES = {"connection_creation_rate": int}
 
 _LONGEST_NAME = 10_000
-"""ZooKeeper ends the connection of a client that sends a megabyte: with it the broker would lose its place."""
+"""ZooKeeper closes the connection of a client that sends a megabyte, which would cost the broker its registration."""
 
 WriteSettings = Callable[[ConfigEntity, Mapping[str, str | None]], Pending[KafkaError | None]]
 
@@ -47,7 +47,7 @@ class MatchType:
 
 
 class Filter(NamedTuple):
-    """What of one type a filter asks for."""
+    """The condition of a filter on one type."""
 
     match_type: int
     name: str | None
@@ -73,7 +73,7 @@ class ClientQuotas:
         self._known: dict[ConfigEntity, dict[str, float]] = {}
 
     def take(self, entity: ConfigEntity, settings: Mapping[str, str]) -> None:
-        """Takes note of the settings that an entity has now. What is no number is nobody's quota."""
+        """Notes the present settings of an entity. A value that is not a number is no quota."""
         quotas = dict(_quotas_in(_keys_of(entity), settings))
         if quotas:
             self._known[entity] = quotas
@@ -82,7 +82,7 @@ class ClientQuotas:
 
     @property
     def count(self) -> int:
-        """How many quotas there are, of all entities."""
+        """The number of quotas of all entities."""
         return sum(map(len, self._known.values()))
 
     def all(self) -> Iterator[FoundQuotas]:
@@ -92,8 +92,8 @@ class ClientQuotas:
     def alter(
         self, named: Named, changes: Mapping[str, float | None], *, validate_only: bool
     ) -> Pending[KafkaError | None] | None:
-        """Sets quotas, or with None removes them. Gives what is to be waited for; None if it is nothing. Raises
-        KafkaError(INVALID_REQUEST) for an entity or a quota that can't be.
+        """Sets quotas, or removes those with None. Returns a Pending to wait for, or None. Raises
+        KafkaError(INVALID_REQUEST) for an invalid entity or quota.
         """
         entity = _entity_of(named)
         texts = {key: None if value is None else _text(_keys_of(entity), key, value) for key, value in changes.items()}
@@ -103,7 +103,7 @@ class ClientQuotas:
 
 
 def quotas_in_image(image: SecurityImage) -> list[FoundQuotas]:
-    """Reads the quotas out of the metadata log."""
+    """Returns the quotas in the metadata log."""
     found: dict[frozenset[tuple[str, str | None]], dict[str, float]] = {}
     for (entity, key), record in image.client_quotas.items():
         found.setdefault(entity, {})[key] = record.value
@@ -111,8 +111,8 @@ def quotas_in_image(image: SecurityImage) -> list[FoundQuotas]:
 
 
 def ensure_filters(filters: Sequence[tuple[str, Filter]]) -> None:
-    """Raises KafkaError: UNSUPPORTED_VERSION for a type that Kafka does not know, INVALID_REQUEST for what asks for
-    nothing that there can be.
+    """Raises KafkaError: UNSUPPORTED_VERSION for a type that Kafka does not know, INVALID_REQUEST for filters that
+    nothing could match.
     """
     kinds = Counter(kind for kind, _ in filters)
     for kind, one in filters:
@@ -131,7 +131,7 @@ def ensure_filters(filters: Sequence[tuple[str, Filter]]) -> None:
 
 
 def find_quotas(known: Iterable[FoundQuotas], filters: Mapping[str, Filter], *, is_strict: bool) -> list[FoundQuotas]:
-    """Finds the entities of which each filter matches a name; with `is_strict` those alone that have no other type."""
+    """Returns the entities for which each filter matches a name; with `is_strict` only those without other types."""
     return [
         one
         for one in known
@@ -173,7 +173,7 @@ def _text(keys: Mapping[str, type], key: str, value: float) -> str:
 
 
 def _entity_of(named: Named) -> ConfigEntity:
-    """Raises KafkaError(INVALID_REQUEST) for one that can't be."""
+    """Raises KafkaError(INVALID_REQUEST) for an invalid entity."""
     unknown = [kind for kind in named if kind not in (USER, CLIENT_ID, IP)]
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {unknown[0]}")
@@ -194,8 +194,8 @@ def _entity_of(named: Named) -> ConfigEntity:
 
 
 def _is_legal(kind: str, name: str) -> bool:
-    """Says whether the name can be that of a node in ZooKeeper. An address is not sanitised for it, as users are; it
-    may be the name of a host.
+    """Returns whether the name can be a ZooKeeper node's. Unlike a user, an address is not sanitised for that; it may
+    be a host name.
     """
     if name in (".", "..") or len(name) > _LONGEST_NAME:
         return False

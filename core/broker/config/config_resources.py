@@ -1,10 +1,10 @@
-"""What can be configured while the broker runs: topics, the broker, groups, client metrics, loggers.
+"""The resources that can be configured while the broker runs: topics, the broker, groups, client metrics, loggers.
 
-Each kind of resource says which keys it has, where their values come from, and what may be set. The settings live in
-the metadata log as Kafka's ConfigRecords do, but for the levels of loggers, which last as long as the process. Refusals
-are in Kafka's words (kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager).
+Each kind of resource has its keys, the sources of their values, and its checks. The settings are in the metadata log as
+Kafka's ConfigRecords, except the levels of loggers, which last as long as the process. Refusals have Kafka's texts
+(kafka.server.ConfigAdminManager, org.apache.kafka.controller.ConfigurationControlManager).
 
-A change is answered when it is written; a cluster's settings are written elsewhere.
+A change is answered when it is written; a cluster's settings are written in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Overrides = Mapping[str, str | None]
 
 
 class AlteredResource(Protocol):
-    """What an answer says of one resource."""
+    """The result for one resource."""
 
     error_code: int
     error_message: str | None
@@ -53,7 +53,7 @@ class AlteredResource(Protocol):
 
 
 class ConfigWrite(NamedTuple):
-    """A change of one resource: the keys' new values, None for one that is removed. `writing` is None if it is done."""
+    """A change of one resource: the keys' new values, None for a removed one. `writing` is None if it is done."""
 
     resource: AlteredResource
     changes: Mapping[str, str | None]
@@ -61,7 +61,7 @@ class ConfigWrite(NamedTuple):
 
 
 def when_written(answer: T, writes: Sequence[ConfigWrite], sender: str) -> T | Pending[T]:
-    """Gives the answer when all is written, with the errors of what could not be, and logs who changed what."""
+    """Returns the answer when all is written, with the errors of failed writes, and logs each change and its sender."""
     for number, write in enumerate(writes, start=1):
         writing = write.writing
         if writing is not None and not writing.is_over:
@@ -98,7 +98,7 @@ class ConfigResource(ABC):
     @staticmethod
     @abstractmethod
     def names(services: Services) -> Iterable[str]:
-        """Gives the names of the resources of this kind that ListConfigResources lists."""
+        """Returns the names of the resources of this kind that ListConfigResources lists."""
 
     @abstractmethod
     def describe(self) -> list[DescribedConfig]:
@@ -106,23 +106,23 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def overrides(self) -> Mapping[str, str]:
-        """Gives what is set on the resource itself. Raises KafkaError if it can't be configured."""
+        """Returns the settings of the resource itself. Raises KafkaError if it can't be configured."""
 
     @abstractmethod
     def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
-        """Sets them, and gives what `Controller.set_configs` gives. Raises KafkaError if what would then be set is not
-        valid; nothing is changed in that case.
+        """Sets them, and returns what `Controller.set_configs` returns. Raises KafkaError, with nothing changed, if the
+        resulting settings are not valid.
         """
 
     @abstractmethod
     def elements(self, key: str, operation: str) -> list[str]:
-        """Gives the elements of a list that is appended to or subtracted from. Raises KafkaError if the key's value is
-        no list; `operation` is APPEND or SUBTRACT.
+        """Returns the elements of a list for `operation`, APPEND or SUBTRACT. Raises KafkaError if the key's value is
+        not a list.
         """
 
 
 class _StoredConfigs(ConfigResource):
-    """A kind whose settings are in the metadata log."""
+    """A kind of resource whose settings are in the metadata log."""
 
     resource_type: ClassVar[int]
     keys: ClassVar[ConfigDef]
@@ -148,7 +148,7 @@ class _StoredConfigs(ConfigResource):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {operation} to key {key} because its type is not LIST.")
 
     def _changed(self, after: Mapping[str, str]) -> dict[str, str]:
-        """Leaves out what is set already: another version of Kafka may have set what plog would refuse."""
+        """Leaves out unchanged settings: another version of Kafka may have set values that plog would refuse."""
         return {key: value for key, value in after.items() if value != self._stored.get(key)}
 
     @abstractmethod
@@ -157,7 +157,7 @@ class _StoredConfigs(ConfigResource):
 
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
-        """Raises KafkaError for settings that may not be together, then if there is no such resource."""
+        """Raises KafkaError for settings that contradict each other, then if the resource does not exist."""
 
 
 def _names_of(services: Services, resource_type: int) -> Iterable[str]:
@@ -227,9 +227,7 @@ class BrokerConfigs(_StoredConfigs):
         )
 
     def _running(self) -> dict[str, str]:
-        """Gives what the broker runs with if the command line, or the data directory, overrides the server's
-        properties.
-        """
+        """Returns the values that the command line, or the data directory, puts in place of the server's properties."""
         services, config = self._services, self._services.config
         running = dict.fromkeys(("node.id", "broker.id"), str(services.node.node_id))
         running |= dict.fromkeys(("log.dirs", "log.dir"), str(services.node.directory))
@@ -277,7 +275,7 @@ class BrokerConfigs(_StoredConfigs):
             self._ensure_near_present_threads(key, changed[key])
 
     def _ensure_near_present_threads(self, key: str, text: str) -> None:
-        """Raises KafkaError(INVALID_REQUEST) if a count of threads would more than double, or be less than halved
+        """Raises KafkaError(INVALID_REQUEST) if a number of threads would more than double, or fall below half
         (kafka.server.DynamicThreadPool).
         """
         config = self._services.config
@@ -364,7 +362,7 @@ CLIENT_METRICS_CONFIG = ConfigDef(
         ),
     ],
 )
-"""The keys of a subscription of KIP-714. As in a Kafka that has no plugin for them, no client is asked."""
+"""The keys of a subscription of KIP-714. As in a Kafka without a plugin for them, no client is asked."""
 
 
 class ClientMetricsConfigs(_StoredConfigs):
@@ -500,7 +498,7 @@ CONFIG_RESOURCES: Mapping[int, type[ConfigResource]] = {
 
 
 def find_config_resource(services: Services, resource_type: int, name: str) -> ConfigResource:
-    """Finds the resource; raises KafkaError(INVALID_REQUEST) for a type that does not exist."""
+    """Returns the resource. Raises KafkaError(INVALID_REQUEST) for an unknown type."""
     kind = CONFIG_RESOURCES.get(resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")

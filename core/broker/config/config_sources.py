@@ -1,6 +1,6 @@
-"""Configuration values as DescribeConfigs reports them: with where each comes from.
+"""Configuration values as DescribeConfigs reports them, with their sources.
 
-Values that may be secrets are never logged or printed, unless somebody asks for them.
+Values that may be secrets are never logged or printed, unless the user asks for them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WITHOUT_SECRETS = (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.CLIENT_
 
 
 def is_secret_config(resource_type: int, name: str) -> bool:
-    """Says so of a password, and of whatever plog does not know: that may be one (`KafkaConfig.maybeSensitive`)."""
+    """Returns True for a password, and for any key that plog does not know (`KafkaConfig.maybeSensitive`)."""
     table = _TABLES.get(resource_type)
     if table is None:
         return resource_type not in _WITHOUT_SECRETS
@@ -59,7 +59,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One key: its value in force, and every place that sets it, the one in force first."""
+    """One key: its value in force, and every source that sets it, the one in force first."""
 
     name: str
     value: str | None
@@ -104,7 +104,7 @@ def describe_topic_configs(
 
 
 def _describe_topic_defaults(config: BrokerConfig) -> Sequence[DescribedConfig]:
-    """Describes every key of a topic without overrides; remembered, as thousands of topics are described together."""
+    """Describes every key of a topic without overrides; cached, because thousands of topics are described together."""
     global _known_defaults
     if _known_defaults is None or _known_defaults[0] is not config:
         _known_defaults = config, [_default(config, key) for key in TOPIC_CONFIG]
@@ -127,7 +127,7 @@ def _overridden(default: DescribedConfig, text: str) -> DescribedConfig:
 
 
 def _as_parsed(key: ConfigKey, text: str) -> str:
-    """Writes the value as Kafka shows it: `1` for a double is 1.0."""
+    """Returns the value as Kafka shows it: `1` for a double is 1.0."""
     try:
         return value_text(key.parse(text)) or ""
     except KafkaError:
@@ -140,10 +140,10 @@ def describe_broker_configs(
     *,
     zookeeper_silence_ms: int | None = None,
 ) -> list[DescribedConfig]:
-    """Describes every key of the broker, and without their values those that it was given and does not know.
+    """Describes every key of the broker, and, without their values, configured keys that plog does not know.
 
-    `running`: what the broker runs with in place of its static configuration. `zookeeper_silence_ms` is reported by the
-    name `ZOOKEEPER_SILENCE`, unless it is None.
+    `running`: values in use in place of the static configuration. `zookeeper_silence_ms` is reported by the name
+    `ZOOKEEPER_SILENCE`, unless it is None.
     """
     unknown = {
         name: source for values, source in _dynamic_layers(config) for name in values if name not in BROKER_CONFIG
@@ -192,7 +192,7 @@ def describe_broker_configs(
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[DescribedConfig]:
-    """Describes what is set for all brokers while they run."""
+    """Describes the dynamic settings of all brokers."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
         DescribedConfig(
@@ -217,7 +217,7 @@ def _dynamic_layers(config: BrokerConfig) -> list[tuple[Mapping[str, str], Confi
 
 
 def broker_synonyms(config: BrokerConfig, name: str) -> list[Synonym]:
-    """Gives every place that sets a key of the broker, the one in force first."""
+    """Returns every source that sets a key of the broker, the one in force first."""
     synonyms = [Synonym(name, v[name], source) for v, source in reversed(_dynamic_layers(config)) if name in v]
     if name in config.static:
         synonyms.append(Synonym(name, value_text(config.static[name]), ConfigSource.STATIC_BROKER_CONFIG))

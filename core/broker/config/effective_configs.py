@@ -1,4 +1,4 @@
-"""The settings in force: the broker's own, and those that the logs of a topic are kept by."""
+"""The settings in force: those of the broker, and those of topics' logs."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ _log = logging.getLogger("plog.config")
 
 
 class Configs:
-    """Owned by the broker's task. What was set while the broker ran is in the metadata."""
+    """Owned by the broker's task. The metadata have the settings that were made while the broker ran."""
 
     def __init__(self, static: BrokerConfig, controller: BrokerMetadata, node: NodeIdentity) -> None:
-        """`static` is what the broker was started with."""
+        """`static` is the configuration that the broker was started with."""
         self._controller = controller
         self._node = node
         self._logged: set[str] = set()
         self._of_topics: dict[str, LogConfig] = {}
-        """Those that were asked for since the metadata changed: a start asks for each partition."""
+        """A cache since the last change of the metadata: a start needs it for each partition."""
         self.log_kept_only(BROKER_CONFIG, static.static)
         self.broker = static
         self._take_dynamic()
         controller.subscribe(self._on_metadata)
 
     def of_topic(self, name: str) -> LogConfig:
-        """Gives what the logs of that topic are kept by."""
+        """Returns the settings of that topic's logs."""
         config = self._of_topics.get(name)
         if config is None:
             config = self._of_topics[name] = self.of_topic_in(self._controller.image, name)
         return config
 
     def of_topic_in(self, image: MetadataImage, name: str) -> LogConfig:
-        """Gives what they are kept by with the metadata of that image."""
+        """Returns the settings of that topic's logs by the metadata of that image."""
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 
     def set(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
-        """Does what `BrokerMetadata.set_configs` does; `ConfigResource.alter` has checked the keys. Raises
-        KafkaError(POLICY_VIOLATION) if the broker only reads.
+        """Calls `BrokerMetadata.set_configs`; `ConfigResource.alter` has checked the keys. Raises
+        KafkaError(POLICY_VIOLATION) if the broker is read-only.
         """
         self._node.ensure_writable()
         return self._controller.set_configs(resource_type, name, changes)
 
     def log_kept_only(self, keys: ConfigDef, given: Iterable[str]) -> None:
-        """Logs which of the keys that somebody gave change nothing, once for each of them."""
+        """Logs which of the configured keys have no effect, once for each of them."""
         for name in keys.kept_only(given):
             if name not in self._logged:
                 self._logged.add(name)

@@ -1,8 +1,7 @@
-"""Settings of single groups, which go before the broker's (org.apache.kafka.coordinator.group.GroupConfig).
+"""Settings of single groups, which override the broker's (org.apache.kafka.coordinator.group.GroupConfig).
 
-plog acts on two of them. The others are Kafka's for share groups and groups of Kafka Streams' protocol, which plog does
-not serve, and for a delay that its assignors do not need: they are checked, kept and shown, so that tools that set them
-work.
+plog acts on two of them. The others are Kafka's for share groups and Streams groups, which plog does not serve, and for
+a delay that its assignors do not need: they are checked, kept and shown, so that tools that set them work.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ GROUP_CONFIG = ConfigDef(
         _kept_int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )
-"""The bounds of what plog does not act on are Kafka's defaults."""
+"""The bounds of keys that plog does not act on are Kafka's defaults."""
 
 GROUP_DEFAULTS: Mapping[str, Setting[int]] = {
     SESSION_TIMEOUT: BrokerConfig.group_consumer_session_timeout_ms,
     HEARTBEAT_INTERVAL: BrokerConfig.group_consumer_heartbeat_interval_ms,
 }
-"""The broker's setting that gives each its default."""
+"""The broker's setting with the default of each."""
 
 _OTHER_BROKER_KEYS: Mapping[str, str] = {
     "streams.assignor.name": "group.streams.assignors",
@@ -95,7 +94,7 @@ _OTHER_BROKER_KEYS: Mapping[str, str] = {
 
 
 def broker_key(name: str) -> str:
-    """Gives the key under which Kafka's brokers have the default of a group's key."""
+    """Returns the key under which Kafka's brokers have the default of a group's key."""
     return _OTHER_BROKER_KEYS.get(name, f"group.{name}")
 
 
@@ -126,6 +125,6 @@ def ensure_valid_group_configs(settings: Mapping[str, str], config: BrokerConfig
 
 
 def group_setting(name: str, settings: Mapping[str, str], config: BrokerConfig) -> int:
-    """Gives what is in force for a group with those settings; the broker's if another version wrote no number."""
+    """Returns the value in force for a group with those settings; the broker's if another version wrote no number."""
     text = settings.get(name, "")
     return int(text) if text.isdecimal() else GROUP_DEFAULTS[name].of(config)

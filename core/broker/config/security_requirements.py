@@ -1,8 +1,8 @@
-"""Finds whether a configuration, or what a cluster keeps, asks for security. plog has none yet: everybody who reaches a
-broker may do everything.
+"""Finds whether a configuration, or a cluster's metadata, asks for security. plog has none yet: every client that
+reaches a broker may do everything.
 
-Served open, what asks for more would be a hole that nobody sees; so `plog serve` refuses it. A guard is a setting by
-which Kafka's broker refuses something to somebody, and which plog does not obey.
+To serve such a configuration openly would be an invisible hole, so `plog serve` refuses it. A guard is a setting by
+which Kafka's broker refuses clients something, and which plog does not enforce.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GUARDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "max.connections.per.ip.overrides": ("addresses have limits of their own", ()),
     "max.connection.creation.rate": ("new connections have a limit", (_NO_LIMIT,)),
 }
-"""Guards by their names: in what way each asks for security, and the values with which it does not."""
+"""Guards by name: in what way each asks for security, and the values with which it does not."""
 
 _GUARDS_OF_ONE_LISTENER = {"max.connections": ("its connections have a limit of their own", (_NO_LIMIT,))}
 """Guards only after `listener.name.NAME.`: plog obeys the same key of the whole broker."""
@@ -50,8 +50,8 @@ _OF_SASL = {
 
 
 def find_security_requirements(config: BrokerConfig) -> dict[str, str]:
-    """Says by key in what way it asks for security; only for keys that Kafka would obey, whether they are static or set
-    while the broker runs. Of their values it shows only names of listeners and protocols.
+    """Returns by key in what way it asks for security; only for keys that Kafka would obey, static or dynamic. Of their
+    values it shows only names of listeners and protocols.
     """
     given = {**config.unknown, **config.dynamic_defaults, **config.dynamic}
     asked = {key: why for key, value in given.items() if (why := _why_guard(config, key, value)) is not None}
@@ -79,12 +79,12 @@ def find_security_requirements(config: BrokerConfig) -> dict[str, str]:
 
 
 def find_guards(settings: Mapping[str, str]) -> dict[str, str]:
-    """Says by key in what way settings of a broker that are to be set while it runs ask for security."""
+    """Returns by key in what way dynamic settings of a broker ask for security."""
     return find_security_requirements(BrokerConfig(dynamic=settings))
 
 
 def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
-    """Says in what way the setting is a guard; None if it is none."""
+    """Returns in what way the setting asks for security, or None if it does not."""
     text = value.strip()
     if key in _CHECKS_OF_ZOOKEEPERS_CERTIFICATE:
         is_guard = text.lower() == "true" and config.zookeeper_ssl_client_enable
@@ -100,9 +100,7 @@ def _why_guard(config: BrokerConfig, key: str, value: str) -> str | None:
 
 
 def _with_dynamic_listeners(config: BrokerConfig) -> tuple[BrokerConfig, list[str]]:
-    """Copies the configuration, with the listeners that are set while the broker runs, as Kafka obeys them; and names
-    the settings of listeners that can't be read.
-    """
+    """Returns a copy with the dynamic listeners, as Kafka obeys them, and the listener settings that can't be read."""
     dynamic = {**config.dynamic_defaults, **config.dynamic}
     given = {setting.key.name: setting.key for setting in _NAMING_LISTENERS if setting.key.name in dynamic}
     try:
@@ -121,8 +119,8 @@ def _is_spoken(config: BrokerConfig, protocol: str) -> bool:
 
 
 def ensure_open_to_everybody(held: str, listen: Endpoint) -> None:
-    """Raises UsageError if the metadata hold something that guards them, and more than this machine reaches the
-    address. `held`: how many there are of each, for people; empty if there is nothing.
+    """Raises UsageError if the metadata hold security settings, and the address can be reached from other machines.
+    `held`: the number of each kind, for people; empty for no settings.
     """
     if held and not listen.is_loopback:
         raise UsageError(
@@ -132,7 +130,7 @@ def ensure_open_to_everybody(held: str, listen: Endpoint) -> None:
 
 
 def ensure_asks_for_none(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless that is to be ignored."""
+    """Raises UsageError for a configuration that asks for security, unless the operator ignores that."""
     asked = {} if config.ignores_security else find_security_requirements(config)
     if asked:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())

@@ -1,10 +1,10 @@
 """The broker's metrics for Prometheus, under the names that Kafka's MBeans get from the JMX exporter's usual rules.
 
 `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t` is `kafka_server_brokertopicmetrics_bytesin_total
-{topic="t"}`: dashboards made for Kafka find what they know. docs/metrics.md lists all of them. Counters begin again
-with the process; what a topic counted goes with it.
+{topic="t"}`: dashboards made for Kafka work. docs/metrics.md lists all of them. Counters start again
+with the process; a topic's counters go with the topic.
 
-The metrics of replicas say which there are, which are in sync, and what goes from leaders to followers. A broker that
+The metrics of replicas show their number, the ISRs, and the bytes from leaders to followers. A broker that
 is not the controller has the controller's metrics too, as in Kafka, and each is 0; a lone broker counts as its own
 controller.
 """
@@ -36,7 +36,7 @@ from core.coordinator.consumer_group import ConsumerGroup
 from core.zookeeper.zookeeper_session import SessionState
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
-"""The values of the labels, and the number."""
+"""(values of the labels, number) of each sample."""
 
 
 def gauge(name: str, doc: str, value: float) -> Metric:
@@ -62,7 +62,7 @@ def counters(name: str, doc: str, labels: tuple[str, ...], samples: Samples) -> 
 
 
 def timer_count(name: str, doc: str, value: float) -> Metric:
-    """Makes that part of a timer of Kafka's which says how often something was timed: NAME_count."""
+    """Returns the part of a Kafka timer that counts how often something was timed: NAME_count."""
     family = Metric(name, doc, "summary")
     family.add_sample(f"{name}_count", {}, value)
     return family
@@ -72,8 +72,8 @@ _SCRAPE_SECONDS = 10
 
 
 def broker_metrics(node: BrokerServer) -> Steps[list[Metric]]:
-    """Counts what the broker holds and what went through it; gone through in its own task. A step makes one family, and
-    looks at each partition once at most.
+    """Counts the broker's state and traffic, in its own task. A step makes one family, and looks at each partition at
+    most once.
     """
     found = []
     for metric in _own_metrics(node):
@@ -206,7 +206,7 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
 
 
 def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
-    """Kafka's names, of brokers with ZooKeeper; a broker that is in no cluster has none."""
+    """Yields them under the names of Kafka's brokers with ZooKeeper; none for a broker that is in no cluster."""
     control = None if services.membership is None else services.membership.control
     if control is None:
         return
@@ -255,7 +255,7 @@ def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
 
 
 class _BrokerCollector(Collector):
-    """Asks the broker's task, from the thread of the HTTP server."""
+    """Calls into the broker's task, from the thread of the HTTP server."""
 
     def __init__(self, node: BrokerServer, server: SocketServer, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
@@ -276,10 +276,10 @@ class _BrokerCollector(Collector):
 
 
 class MetricsServer:
-    """Answers GET /metrics from a thread of its own; made and closed by the broker's task."""
+    """Answers GET /metrics from a thread of its own; created and closed by the broker's task."""
 
     def __init__(self, node: BrokerServer, server: SocketServer, listen: Endpoint) -> None:
-        """Raises AccessError if the address can't be had. `endpoint` says where it listens."""
+        """Raises AccessError if the address can't be bound. `endpoint` is the address that it listens on."""
         node.dispatcher.metrics = RequestMetrics()
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -371,7 +371,7 @@ _PREFIX = "kafka_controller"
 
 
 def controller_metrics(services: Services) -> Steps[list[Metric]]:
-    """Makes them in steps: all partitions of the cluster are looked at."""
+    """Makes them in steps, because all partitions of the cluster are counted."""
     membership = services.membership
     if membership is None:
         return list(_metrics(_counts_alone(services), None, is_active=True))

@@ -1,7 +1,7 @@
 """The request log: every request with its answer as JSON, as Kafka's kafka.request.logger writes it at DEBUG.
 
-Only the size of records is logged, and no secrets: `[hidden]` stands for values of settings that are passwords or not
-known, and for what proves who somebody is. The logger is `plog.request`; its level may be set while the broker runs.
+Only the size of records is logged, and no secrets: `[hidden]` replaces values of settings that are passwords or
+unknown, and credentials. The logger is `plog.request`; its level may be set while the broker runs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SECRET_FIELDS = {"authBytes", "hmac", "salt", "saltedPassword", "storedKey", "s
 """The fields of SaslAuthenticate, and of the requests for SCRAM users and delegation tokens, that are secret."""
 
 is_logging_requests = partial(_log.isEnabledFor, logging.DEBUG)
-"""Says whether somebody reads it."""
+"""Returns whether the log is on."""
 
 
 def log_request(
     api: Api[Any, Any], correlation_id: int, context: RequestContext, request: Any, response: Any, time_ms: float
 ) -> None:
-    """Logs a request: `request` and `response` are messages of the API; the response is None if none is given."""
+    """Logs a request: `request` and `response` are messages of the API; `response` may be None."""
     version = context.api_version
     completed = {
         "requestHeader": {
@@ -49,8 +49,8 @@ def log_request(
 
 
 def _without_secrets(value: Any, resource_type: int = ConfigResourceType.TOPIC) -> Any:
-    """Takes the secrets out of `value`: a message as JSON, or a part of one, which is changed. Settings belong to the
-    resource that names its type around them; to a topic if there is none, as in CreateTopics.
+    """Hides the secrets in `value`, a message as JSON or a part of one, in place. Settings belong to the resource that
+    names its type around them; otherwise to a topic, as in CreateTopics.
     """
     if isinstance(value, list):
         for part in value:

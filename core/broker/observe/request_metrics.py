@@ -1,4 +1,4 @@
-"""Counts requests: by API and version, with which errors, in which time (kafka.network.RequestMetrics)."""
+"""Counts requests by API and version, their error codes, and their times (kafka.network.RequestMetrics)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIME_BUCKETS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2
 
 
 class TimeHistogram:
-    """How long something took, as Prometheus counts it; `counts` by bucket, not added up."""
+    """A histogram of times for Prometheus; `counts` by bucket, not cumulative."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(TIME_BUCKETS_MS) + 1)
@@ -39,7 +39,7 @@ class TimeHistogram:
 
 
 _MOST_UNCOUNTED = 256
-"""Times of one kind of request that are kept until they are sorted into buckets together."""
+"""Times of one kind of request that are collected before they are sorted into buckets together."""
 
 
 class RequestMetrics:
@@ -53,19 +53,19 @@ class RequestMetrics:
 
     @property
     def requests(self) -> Counter[tuple[str, int]]:
-        """How many there were, by API and version."""
+        """The number of requests, by API and version."""
         self._count_good()
         return self._requests
 
     @property
     def errors(self) -> Counter[tuple[str, ErrorCode]]:
-        """By API and code, NONE too; an answer counts once for each of the codes in it."""
+        """By API and code, including NONE; an answer counts once for each of its codes."""
         self._count_good()
         return self._errors
 
     @property
     def times(self) -> dict[str, TimeHistogram]:
-        """By API: from the request being read to its answer being made, with what it had to wait for."""
+        """By API: from reading the request to the finished answer, including all waits."""
         self._count_good()
         return self._times
 
@@ -77,8 +77,8 @@ class RequestMetrics:
         self._histogram(api).add(time_ms)
 
     def add_good(self, kind: tuple[str, int], time_s: float) -> None:
-        """Counts a request, of that API and version, whose answer has one error code, NONE. They are so many that they
-        are sorted into buckets together.
+        """Counts a request, of that API and version, whose answer has one error code, NONE. As most are, they are
+        sorted into buckets together.
         """
         times_s = self._uncounted[kind]
         times_s.append(time_s)
@@ -97,7 +97,7 @@ class RequestMetrics:
 
 
 def error_codes(response: Any) -> list[ErrorCode]:
-    """Gives every error code that an answer holds, NONE too, however deep; one NONE for an answer without any."""
+    """Returns every error code in an answer, including NONE, at any depth; one NONE for an answer without any."""
     return list(_codes(response)) or [ErrorCode.NONE]
 
 
@@ -114,7 +114,7 @@ def _codes(message: Any) -> Iterator[ErrorCode]:
 
 @cache
 def _where_codes_are(type_: Hashable) -> tuple[bool, tuple[str, ...]]:
-    """Says whether the struct itself has an error code; and gives its arrays in which there are some."""
+    """Returns whether the struct itself has an error code, and its arrays that have some."""
     assert isinstance(type_, type)
     fields = schema_of(type_).fields
     arrays = [field for field in fields if field.kind == "array" and isinstance(field.element, type)]
