@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Stops the collector, as what is made in the block lasts: it took a third of the time to open 10,000 segments."""
+    """Stops the collector, because the block's objects last: it took a third of the time to open 10,000 segments."""
     gc.disable()
     try:
         yield
@@ -88,19 +88,17 @@ def without_collector() -> Iterator[None]:
 
 
 class LastingObjects:
-    """Keeps a broker's partitions from the collector, in a process that does nothing but serve; owned by the broker's
-    task.
-    """
+    """Keeps a broker's partitions from the collector, in a process that only serves; owned by the broker's task."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
         self._generation = -1
 
     def step(self) -> None:
-        """Sets aside what there is, if partitions came since the last time; to be called every second."""
+        """Freezes the present objects, if partitions were added since the last call; call it every second."""
         if self._generation != self._replicas.generation:
             self._generation = self._replicas.generation
-            gc.collect(1)  # what is young and in cycles: it would stay
+            gc.collect(1)  # young cycles would stay for good
             gc.freeze()
 
 
@@ -110,7 +108,7 @@ _PLAINTEXT = 0
 
 
 class _Parts(NamedTuple):
-    """What a node is made of."""
+    """The parts of a node."""
 
     services: Services
     doubts: SuspectedLoss
@@ -121,7 +119,7 @@ class _Parts(NamedTuple):
 class BrokerServer:
     """Owned by one task from its construction, which opens the directory, to `close`.
 
-    `services` is what handlers get; `dispatcher` answers requests; `housekeeping` is to be stepped now and then.
+    `services` is for handlers; `dispatcher` answers requests; call `housekeeping.step` regularly.
     """
 
     def __init__(
@@ -137,16 +135,16 @@ class BrokerServer:
         check_metadata: Callable[[MetadataImage, int], None] | None = None,
         entry: ZooKeeperRegistration | None = None,
     ) -> None:
-        """Locks the directory and opens what is in it. Raises AccessError and CorruptRecordError if that can't be done,
-        UsageError for the directory of a whole cluster.
+        """Locks the directory and opens its logs. Raises AccessError and CorruptRecordError if that fails, UsageError
+        for the directory of a whole cluster.
 
-        With an `entry`, which is open, the node is a member of that cluster: its controller says what the node holds.
-        Without a `runtime` all work is done at once. `check_metadata` sees the metadata, and the node's id, before
-        anything is changed or served; what it raises is raised here. With `loads_late` logs that have to be read are
-        read when somebody asks for them, and indexes checked when they are used: not if all that is wrong is to be told
-        before anything else is done.
+        With an `entry`, which is open, the node is a member of that cluster: its controller assigns the replicas.
+        Without a `runtime` all work is done at once. `check_metadata` gets the metadata, and the node's id, before
+        anything is changed or served; its exceptions are raised here. With `loads_late`, a log that must be scanned is
+        opened on first use, and indexes are checked on first use. Leave it off if every error must be reported before
+        the node serves.
         """
-        if find_lock_holder(directory) is None:  # a cluster that is just starting is waited for, as its lock is
+        if find_lock_holder(directory) is None:  # else the lock is waited for, also that of a starting cluster
             ensure_no_cluster(directory)
         self.directory = directory
         self.is_read_only = is_read_only
@@ -171,7 +169,7 @@ class BrokerServer:
 
     @contextlib.contextmanager
     def _releasing_on_failure(self) -> Iterator[None]:
-        """Frees the directory if it can't be opened, and says why in the user's paths."""
+        """Frees the directory if it can't be opened; errors name the user's paths."""
         try:
             yield
         except OSError as error:
@@ -193,7 +191,7 @@ class BrokerServer:
     # --- the directory
 
     def _prepare_directory(self) -> None:
-        """Makes the directory, or the shadow of it that a broker which only reads works in."""
+        """Creates the directory, or the shadow of it in which a read-only broker works."""
         try:
             if self.is_read_only:
                 self._users_paths.start()
@@ -211,13 +209,13 @@ class BrokerServer:
             raise access_error(error, self.directory, "read" if self.is_read_only else "create") from error
 
     def _pass_over(self, error: OSError, path: Path) -> None:
-        """Notes what the shadow can't have."""
+        """Notes a file that the shadow can't have."""
         if not path.is_dir() or parse_offset_file_name(path.name) is not None:
             _log.warning("%s; it is passed over", unreadable_error(error, path))
             self._unreadable.append(path)
 
     def _ensure_no_partition(self) -> None:
-        """Raises AccessError for a partition's folder, as a data directory would be made within another one."""
+        """Raises AccessError for a partition's folder: a data directory would be created inside of another one."""
         directory = self.directory
         if directory.is_dir() and holds_segments(directory) and not (directory / META_PROPERTIES).exists():
             raise AccessError(
@@ -227,7 +225,7 @@ class BrokerServer:
             )
 
     def _identify(self, config: BrokerConfig) -> MetaProperties:
-        """Whose directory it is; one that does not say so is told. Raises AccessError if it is another node's."""
+        """Returns the directory's owner, which a new directory gets here. Raises AccessError if it is another node."""
         meta = self._read_meta_properties()
         if meta is None:
             node_id = self._find_node_id(config)
@@ -248,7 +246,7 @@ class BrokerServer:
         return meta
 
     def _read_meta_properties(self) -> MetaProperties | None:
-        """None if the directory has none. Who only reads needs nothing of the file, and a damaged one does not keep
+        """Returns None if the directory has none. A read-only broker does without the file: a damaged one does not keep
         readers from the records.
         """
         try:
@@ -264,7 +262,7 @@ class BrokerServer:
             return None
 
     def _find_node_id(self, config: BrokerConfig) -> int:
-        """Of a directory that does not say whose it is: the one node that has a replica of everything that is there."""
+        """For a directory without an owner, returns the one node that has a replica of all its partitions."""
         if config.given_node_id is not None:
             return config.given_node_id
         image = read_metadata_image(self._log_directory)
@@ -338,7 +336,7 @@ class BrokerServer:
     def _make_storage(
         self, node: NodeIdentity, controller: BrokerMetadata, configs: Configs, peers: ClusterPeers | None
     ) -> StorageServices:
-        """Makes what holds the partitions and their logs; no log is opened yet."""
+        """Makes the services that hold the partitions and their logs; no log is opened yet."""
         log_manager = self._make_log_manager(configs)
         return StorageServices(
             runtime=self._runtime,
@@ -373,7 +371,7 @@ class BrokerServer:
         )
 
     def _make_controller(self, meta: MetaProperties) -> tuple[BrokerMetadata, SingleNodeController | None]:
-        """Gives who decides on the metadata; the second is it, too, if the broker is alone, and None in a cluster."""
+        """Returns the metadata's controller; the second is the same for a lone broker, and None in a cluster."""
         if self._entry is not None:
             member = ClusterMemberMetadata(meta.directory_id)
             self._entry.attach(member)
@@ -396,7 +394,7 @@ class BrokerServer:
         return membership
 
     def _open_logs(self, storage: StorageServices, opening: LogStartup, cleaning: CleanerSchedule) -> LogServices:
-        """Opens the logs of the topics that there are, or leaves them for later, and begins to serve them."""
+        """Opens the logs of the present topics, or leaves them for later, and starts to serve them."""
         late_loads = LazyLogs(storage, opening)
         storage.replicas.on_unloaded = late_loads.ask
         topics = Topics(storage, is_member=self._entry is not None)
@@ -434,8 +432,8 @@ class BrokerServer:
     # --- on the network
 
     def begin_serving(self, endpoint: Endpoint, endpoints: Mapping[str, Endpoint] | None = None) -> None:
-        """The broker listens there now; `endpoints`, by the names of listeners, if there are names. Other processes
-        that want the directory are told so, and what a start leaves for later is begun.
+        """Called when the broker listens; `endpoints` are by name of the listener, if there are names. Announces it to
+        other processes that want the directory, and starts the work that a start leaves for later.
         """
         self.services.node.endpoint = endpoint
         self.services.node.endpoints = endpoints or {}
@@ -449,22 +447,22 @@ class BrokerServer:
         self.services.transaction_log.load_all()
 
     def reached_at(self) -> dict[str, Endpoint]:
-        """Gives where each listener is reached from outside, by its name, once the broker listens. One that listens on
-        all addresses, and has none that is advertised, is reached by the name of this host.
+        """Returns the outside address of each listener, by name, once the broker listens. A listener on all addresses
+        without an advertised one is reached by the name of this host.
         """
         config, node = self.services.config, self.services.node
         host = socket.getfqdn() if any(one.is_wildcard for one in node.endpoints.values()) else ""
         return {name: node.advertised_endpoint(config.find_advertised(name), host, name) for name in node.endpoints}
 
     def retire(self) -> None:
-        """The broker listens no more: commands wait until it has left the directory, and don't ask it."""
-        with contextlib.suppress(OSError):  # of a full disk; they can't connect then
+        """Called when the broker no longer listens: commands then wait for the directory, and do not ask it."""
+        with contextlib.suppress(OSError):  # a full disk; the commands fail to connect then
             self._lock.announce("")
 
     # --- closing
 
     def close(self, *, threads: int = 1) -> None:
-        """A clean stop; the directory is free for others then. `threads` close logs at once."""
+        """Stops cleanly; afterwards the directory is free. `threads` threads close logs."""
         services = self.services
         services.stepped_answers.finish_owed()
         self.cleaning.cleaner.close()
@@ -482,5 +480,5 @@ class BrokerServer:
 
 
 def _may_have(controller: BrokerMetadata, name: TopicPartition) -> bool:
-    """Says whether the cluster has that partition, or may have it."""
+    """Returns whether the cluster has that partition, or may have it."""
     return not controller.is_informed or controller.image.find_partition(name) is not None

@@ -1,4 +1,4 @@
-"""Which node of which cluster the broker is, where clients reach it, and whether it may write."""
+"""The identity of the broker: its node and cluster, its addresses for clients, and whether it may write."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class NodeIdentity:
     """Owned by the broker's task."""
 
     def __init__(self, directory: Path, cluster_id: str, node_id: int, *, is_read_only: bool) -> None:
-        """`directory` is the user's, also if a broker that only reads works in a shadow of it."""
+        """`directory` is the user's, even if a read-only broker works in a shadow of it."""
         self.directory = directory
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.is_read_only = is_read_only
         self.endpoint: Endpoint | None = None
-        """Where the broker listens first, once it does."""
+        """The endpoint of the first listener, once the broker listens."""
         self.endpoints: Mapping[str, Endpoint] = {}
-        """Where it listens, by the names of listeners, once it does."""
+        """The endpoints by name of the listener, once the broker listens."""
 
     def ensure_writable(self) -> None:
-        """Raises KafkaError(POLICY_VIOLATION) if the broker only reads."""
+        """Raises KafkaError(POLICY_VIOLATION) if the broker is read-only."""
         if self.is_read_only:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -33,8 +33,8 @@ class NodeIdentity:
             )
 
     def advertised_endpoint(self, advertised: Endpoint | None, local_host: str, listener: str = "") -> Endpoint:
-        """Gives what a client of that listener connects to: `advertised`, which is configured, else where the broker
-        listens; for a listener on all addresses, `local_host`, the one that the client reached.
+        """Returns the address for clients of that listener: `advertised`, if configured, otherwise the listener's
+        endpoint; for a listener on all addresses, `local_host`, the one that the client reached.
         """
         bound = self.endpoints.get(listener, self.endpoint)
         if advertised is not None and not advertised.is_wildcard:

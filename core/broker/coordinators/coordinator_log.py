@@ -173,7 +173,7 @@ class CoordinatorLog(ABC):
         return self.find_number(key) or 0
 
     def name_of(self, key: str) -> TopicPartition:
-        """Returns the key's partition, of which in a cluster another broker may be the leader. Raises
+        """Returns the key's partition; in a cluster another broker may lead it. Raises
         KafkaError(COORDINATOR_NOT_AVAILABLE) if no partition can be written to.
         """
         number = self.find_number(key)

@@ -46,7 +46,7 @@ class LeaderHints(Generic[T]):
 
 
 def find_leader_hint(services: Services, topic: str, number: int) -> LeaderHint:
-    """Returns the leader that this broker's replica knows, for which it refused, or else the leader in the metadata."""
+    """Returns the leader by this broker's own replica, which explains a refusal, or else by the metadata."""
     name = TopicPartition(topic, number)
     partition = services.replicas.partitions.get(name)
     if partition is not None:

@@ -1,4 +1,4 @@
-"""What a handler's module declares: which API it serves, how, and who knows it."""
+"""A handler module's declaration: the API that it serves, the function, and the kinds of clusters that have it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Res = TypeVar("Res")
 
 
 Finalized = Mapping[str, int]
-"""The features that a cluster has finalized, by level; where None may stand for it, the broker is in no cluster."""
+"""The finalized features of a cluster, by level; where None is allowed, it means a lone broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,40 +26,40 @@ class ServedApi(Generic[Req, Res]):
 
     api: Api[Req, Res]
     handle: Callable[[Services, Req, RequestContext], Res | Pending[Res] | Pending[Res | None] | None]
-    """Gives the answer, now or later; None if there is none, as to a Produce with acks=0."""
+    """Returns the answer, now or later; None if there is none, as for a Produce with acks=0."""
 
     is_between_brokers: bool = False
-    """Whether only brokers of a cluster send it, to each other; a lone broker does not know it then."""
+    """Whether only brokers of a cluster send it, to each other; a lone broker does not serve it."""
     needs_quorum: bool = False
-    """Whether Kafka knows it only in clusters whose metadata a quorum keeps. A member of one that ZooKeeper keeps does
-    not know it, either: clients that have it from one broker would be refused by the next.
+    """Whether Kafka has it only in KRaft clusters. A member of a ZooKeeper-mode cluster does not serve it either: a
+    client that learned of it from one broker would be refused by the next.
     """
     needs_feature: Feature | None = None
-    """A feature that such a cluster must have finalized, as each of its brokers has to do what is meant. Members still
-    know the API without it, and refuse it; they do not advertise it. Versions of an API are never for a feature, as in
-    Kafka 4: a client keeps what it was told when it connected, and hears of a feature with its next connection to any
-    broker.
+    """A feature that such a cluster must have finalized, because each of its brokers has to support it. Without it,
+    members still know the API, and refuse it; they do not advertise it. No version of an API depends on a feature, as
+    in Kafka 4: a client keeps the versions of its connection's start, and learns of a feature with its next connection
+    to any broker.
     """
     is_for_controllers: bool = False
-    """Whether it is about a cluster: a lone broker does not know it, and members advertise it. Most is answered by the
-    controller alone, which any of them may be.
+    """Whether it is about a cluster: a lone broker does not serve it, and members advertise it. Mostly the controller
+    alone answers it, which any member may be.
     """
     first_of_members: int | None = None
-    """The first version of such clusters, if earlier ones lack what they need."""
+    """The first version in ZooKeeper-mode clusters, if earlier ones lack a field that these need."""
     last_of_members: int | None = None
-    """The last version of such clusters, if later ones mean what those can't do."""
+    """The last version in ZooKeeper-mode clusters, if later ones ask for more than these can do."""
 
     def is_known(self, finalized: Finalized | None) -> bool:
-        """Says whether the broker knows it."""
+        """Returns whether the broker serves it."""
         is_alone = finalized is None
         return not (self.is_between_brokers or self.is_for_controllers) if is_alone else not self.needs_quorum
 
     def is_advertised(self, finalized: Finalized | None) -> bool:
-        """Says whether clients hear of it."""
+        """Returns whether ApiVersions lists it."""
         return not (self.is_between_brokers or self._lacks_feature(finalized)) and self.is_known(finalized)
 
     def versions(self, finalized: Finalized | None) -> VersionRange:
-        """Gives those that are served; both ends are in."""
+        """Returns the served versions, both ends included."""
         versions = self.api.versions
         if finalized is None:
             return versions
@@ -67,6 +67,6 @@ class ServedApi(Generic[Req, Res]):
         return VersionRange(first, versions.last if self.last_of_members is None else self.last_of_members)
 
     def _lacks_feature(self, finalized: Finalized | None) -> bool:
-        """Says whether it needs a level of a feature that the broker's cluster has not finalized."""
+        """Returns whether it needs a level of a feature that the broker's cluster has not finalized."""
         needed = self.needs_feature
         return needed is not None and finalized is not None and not is_finalized(finalized, needed)

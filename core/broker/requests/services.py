@@ -1,4 +1,4 @@
-"""What a request's handler may use."""
+"""The services that a request's handler may use."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Services(LogServices):
     fetch_sessions: FetchSessionCache
     late_checks: LazyIndexChecks
     find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
-    """Gives what ApiVersions advertises where a cluster has finalized those features; with None, on a lone broker."""
+    """Returns the APIs that ApiVersions advertises with those finalized features; None stands for a lone broker."""
     membership: Membership | None = None
     """The broker's place in a cluster; None if it is alone."""
 
     @property
     def finalized_of_cluster(self) -> Mapping[str, int] | None:
-        """Gives the features that its cluster has finalized, by level; None if the broker is alone."""
+        """The finalized features of the cluster, by level; None for a lone broker."""
         return None if self.membership is None else self.image.features
 
     def lacks(self, feature: Feature) -> bool:
-        """Says whether the broker is in a cluster that has not finalized the feature."""
+        """Returns whether the broker is in a cluster that has not finalized the feature."""
         finalized = self.finalized_of_cluster
         return finalized is not None and not is_finalized(finalized, feature)
 
     @property
     def served_apis(self) -> Mapping[Api[Any, Any], VersionRange]:
-        """Gives what ApiVersions advertises now."""
+        """The APIs that ApiVersions advertises now."""
         return self.find_served_apis(self.finalized_of_cluster)
 
     @property

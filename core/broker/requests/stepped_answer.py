@@ -19,7 +19,7 @@ from core.records.record_walk import load_libraries
 
 
 class LazyNumpy:
-    """Knows whether the libraries are there, and who waits for them; owned by the broker's task."""
+    """Loads the libraries once, and keeps the work that waits for them; owned by the broker's task."""
 
     def __init__(self, run_in_background: RunInBackground) -> None:
         self.are_loaded = False
@@ -27,8 +27,8 @@ class LazyNumpy:
         self._waiting: list[Callable[[], None]] = []
 
     def when_loaded(self, work: Callable[[], None]) -> None:
-        """Calls `work` once: now if they are loaded, else later; also if they can't be loaded, as it meets the error
-        then.
+        """Calls `work` once: now if they are loaded, else later; also if they can't be loaded, so that `work` raises
+        the error.
         """
         if self.are_loaded:
             work()
@@ -38,7 +38,7 @@ class LazyNumpy:
             self._run_in_background(self._load, self._go_on)
 
     def _load(self) -> None:
-        with suppress(Exception):  # whoever walks then meets it
+        with suppress(Exception):  # the waiting work raises it again
             load_libraries()
             self.are_loaded = True
 
@@ -60,10 +60,10 @@ class SteppedAnswers:
         self._owed: set[SteppedAnswer[Any]] = set()
 
     def answer(self, steps: Steps[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
-        """Gives what the steps make if one turn is enough for them, or nobody takes turns; else a `SteppedAnswer`.
+        """Returns the result of the steps if one turn is enough, or no turns are taken; otherwise a `SteppedAnswer`.
 
-        Work that `is_owed` goes on with a change that was begun: it is done even if the client goes, and before the
-        broker closes.
+        `is_owed` marks work that completes a change already begun: it is done even if the client disconnects, and
+        before the broker closes.
         """
         turns = self._runtime.turns
         if turns is None:
@@ -78,14 +78,14 @@ class SteppedAnswers:
         return answer.made if answer.is_done else answer  # type: ignore[return-value]  # made, also if that is None
 
     def finish_owed(self) -> None:
-        """Does what is owed, before the broker closes."""
+        """Does the owed work, before the broker closes."""
         for answer in list(self._owed):
             answer.complete_now()
 
 
 class SteppedAnswer(Pending[T]):
-    """Owned by the broker's task. What the steps make may have to wait itself; they end early when nobody waits for the
-    answer any more.
+    """Owned by the broker's task. The result of the steps may have to wait itself; the steps end early when no client
+    waits for the answer any longer.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SteppedAnswer(Pending[T]):
         libraries: LazyNumpy,
         owed: set[SteppedAnswer[Any]] | None,
     ) -> None:
-        """`owed` holds the answers whose work must be done, this one too until it is."""
+        """`owed` holds the answers whose work must be done, including this one until it is."""
         self._steps = steps
         self._owed = owed
         if owed is not None:
@@ -103,7 +103,7 @@ class SteppedAnswer(Pending[T]):
         self._turns = turns
         self._libraries = libraries
         self.is_done = False
-        """Whether there are no steps left; `made` is what they made."""
+        """Whether no steps are left; `made` is their result."""
         self._is_in_turn = False
         self.made: T | Pending[T] | None = None
 
@@ -112,8 +112,8 @@ class SteppedAnswer(Pending[T]):
         return not self.is_done or super().is_at_work
 
     def begin(self, step: object) -> None:
-        """Takes the first turn after that step, and later ones as they come. If others have taken all places, the first
-        is one more step, and none in which it holds much. What is owed holds nothing, and needs no place.
+        """Takes the first turn after that step, and later ones as they come. If all places are taken, the first turn is
+        one more step, and none that holds much memory. Owed work holds none, and needs no place.
         """
         has_place = self._owed is not None or not self._turns.has_enough_work
         if self._must_wait_after(step, has_place=has_place):
@@ -129,7 +129,7 @@ class SteppedAnswer(Pending[T]):
         self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
 
     def take_turn(self) -> bool:
-        """Works as long as a turn lasts; says whether there is more to do in the next one."""
+        """Works for one turn; returns whether there is more to do."""
         return self._take_turn(has_place=True)
 
     def _take_turn(self, *, has_place: bool) -> bool:
@@ -150,7 +150,7 @@ class SteppedAnswer(Pending[T]):
                 break
         self._is_in_turn = False
         if self.is_done:
-            self._steps.close()  # for whoever was cancelled in the middle of a step
+            self._steps.close()  # if it was cancelled in the middle of a step
         elif must_wait:
             self._wait_for_place()
         return not self.is_done and not must_wait
@@ -169,7 +169,7 @@ class SteppedAnswer(Pending[T]):
         if not self.is_done:
             try:
                 made = finish(self._steps)
-            except Exception as error:  # noqa: BLE001 - nothing of whoever else is to be completed
+            except Exception as error:  # noqa: BLE001 - other answers must be completed all the same
                 self._set_done()
                 self.fail(error)
             else:

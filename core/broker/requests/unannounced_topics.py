@@ -1,9 +1,10 @@
-"""When a member of a cluster knows all topics: ZooKeeper lists them, and the controller tells of them, one by one.
+"""Finds out when a member of a cluster knows all topics: ZooKeeper lists them, the controller announces them one by
+one.
 
-The first UpdateMetadata to a broker that has registered may name brokers alone, and many topics come in several of
-them. Until the controller has told of every topic that ZooKeeper lists, `ClusterMemberMetadata.is_informed` is False,
-and no client hears that a topic does not exist. The controller tells nobody of a topic that is being deleted, that was
-never led, or that it can't read.
+The first UpdateMetadata to a registered broker may name brokers alone, and many topics come in several requests. Until
+the controller has announced every topic that ZooKeeper lists, `ClusterMemberMetadata.is_informed` is False, and no
+client is told that a topic does not exist. The controller announces no topic that is being deleted, that never had a
+leader, or that it can't read.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from core.zookeeper.zookeeper_transaction import ZooKeeperError
 _log = logging.getLogger("plog.zookeeper")
 
 _LOOK_AGAIN_SECONDS = 0.5
-"""How long it waits for news before it looks again: topics are deleted, too."""
+"""How long it waits for news before it looks again, because topics are deleted, too."""
 _WARN_AFTER_LOOKS = 20
 
 T = TypeVar("T")
 
 
 class Read(Protocol):
-    """Reads as often as it takes."""
+    """Reads, and retries as often as needed."""
 
     async def __call__(self, read: Callable[[], Awaitable[T]], /) -> T: ...
 
@@ -42,13 +43,13 @@ class UnannouncedTopics:
     def __init__(self, session: ZooKeeperSession, controller: ClusterMemberMetadata, read: Read) -> None:
         self._controller = controller
         self._read = read
-        self._store = ControllerStore(session, 0, 0)  # which reads as a controller does
+        self._store = ControllerStore(session, 0, 0)  # reads as a controller does
         self._news = asyncio.Event()
         controller.subscribe(lambda _delta: self._news.set())
 
     async def wait(self, broker_epoch: int) -> None:
-        """Sets `is_informed` when the controller has told of all topics, unless the broker has registered again by
-        then.
+        """Sets `is_informed` when the controller has announced all topics, unless the broker has registered again
+        before.
         """
         self._controller.is_informed = False
         looks = 0
@@ -65,7 +66,7 @@ class UnannouncedTopics:
                 if looks == _WARN_AFTER_LOOKS and untold is not None:
                     self._warn(untold)
                 await self._wait_for_news()
-        except ZooKeeperError as error:  # this broker is about to end
+        except ZooKeeperError as error:  # this broker is about to stop
             _log.debug("which topics there are is not known: %s", error)
 
     async def _wait_for_news(self) -> None:
@@ -75,11 +76,11 @@ class UnannouncedTopics:
             return
 
     async def _find_untold(self) -> str | None:
-        """Finds a topic of which the controller has yet to tell; None if there is none."""
+        """Returns a topic that the controller has yet to announce, or None."""
         listed = set(await self._read(self._store.topic_names))
         listed.difference_update(await self._read(self._store.deleted_topics))
         lacking = [topic for topic in sorted(listed) if self._controller.lacks(topic)]
-        for some in filter(None, (lacking[:1], lacking[1:])):  # the first says nearly always how it stands
+        for some in filter(None, (lacking[:1], lacking[1:])):  # the first one nearly always decides
             others = {one.topic_id: one.name for one in self._controller.image.topics.values() if one.name not in some}
             found = (await self._read(partial(self._store.read_topics, some, others))).topics
             for topic, controlled in found.items():
@@ -89,7 +90,7 @@ class UnannouncedTopics:
 
     @staticmethod
     def _count_led(topic: ControlledTopic) -> int:
-        """Counts the partitions of which a controller tells: those that were led once."""
+        """Counts the partitions that a controller announces: those that had a leader once."""
         return sum(state.partition_epoch != NOT_WRITTEN for state in topic.partitions.values())
 
     def _count_known(self, topic: str) -> int:

@@ -58,8 +58,8 @@ from core.records.compression import CompressionType
 def find_preferred_replica(
     services: Services, context: RequestContext, partition: Partition, rack: str, offset: int
 ) -> int | None:
-    """Returns the most advanced in-sync follower in that rack that has the records at `offset`, or None if there is
-    none that the client can reach, or the leader, this broker, is in that rack.
+    """Returns the most advanced in-sync follower in that rack that has the records at `offset` and that the client can
+    reach; None without such a follower, or if the leader, this broker, is in that rack.
     """
     if rack == services.config.broker_rack:
         return None
