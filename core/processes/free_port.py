@@ -40,8 +40,8 @@ def _hint(error: OSError, listen: Endpoint) -> str:
 
 
 def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:
-    """Finds the first free port from that of `first` on that is not in `but_not`. Raises AccessError if there is none
-    nearby.
+    """Finds the first free port from that of `first` on that is not in `but_not`. Raises AccessError if no port near it
+    is free.
     """
     for port in range(first.port, min(first.port + _MOST_TRIED, 65536)):
         found = Endpoint(first.host, port)
