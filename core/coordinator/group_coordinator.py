@@ -625,8 +625,9 @@ class GroupCoordinator:
     def expire(self) -> None:
         """Deletes offsets that were not needed for `offsets.retention.minutes`, and empty groups that have none left.
 
-        In a group with members, offsets of topics that no member reads expire after their commit. In an empty group,
-        all expire after the last member left. In a group that never had members, each expires after its commit.
+        In a group with members, offsets of topics that no member reads expire after their commit. In an empty classic
+        group, all expire after the last member left; otherwise each expires after its commit, or at its own expire
+        timestamp.
         """
         now_ms = self._environment.now_ms()
         for group_id, group in list(self.groups.items()):
