@@ -28,7 +28,7 @@ class CleanedSegment:
         self.base_offset = self.replaced[0]
         self.size_bytes = 0
         self.is_changed = True
-        """Whether it holds other bytes than what it replaces, or replaces several."""
+        """Whether its bytes differ from the replaced segment's, or it replaces several."""
         self._config = config
         self._filesystem = filesystem
         self._pieces: list[Buffer] = []

@@ -63,11 +63,11 @@ class LogCleaner:
         self._is_looking = False
         self._is_closed = False
         self.uncleanable: dict[TopicPartition, PlogError] = {}
-        """Why a log was given up."""
+        """Why these logs can't be cleaned."""
         self.max_dirty_ratio = 0.0
-        """Of all compacted logs, when it last looked."""
+        """The highest cleanable ratio of all compacted logs at the last check."""
         self.last_run_ms = clock.monotonic_ms()
-        """When it looked last, by the monotonic clock."""
+        """The time of the last check, by the monotonic clock."""
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
         """Returns whether only the cleaner may change the log's sealed segments now."""
