@@ -83,7 +83,7 @@ def without_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # else it would look through all of it now
+        gc.freeze()  # else the collector would look through all of it now
         gc.enable()
 
 

@@ -276,7 +276,7 @@ class ActiveController:
         )
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool) -> None:
-        """Finalizes levels of features, within work that `do` does. Raises KafkaError if they may not be."""
+        """Finalizes levels of features, within work that `do` does. Raises KafkaError if that is not allowed."""
         features = self.controller.features
         features.ensure_may_be(updates, await self._store.read_brokers())
         if not validate_only:

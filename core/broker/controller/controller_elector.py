@@ -63,7 +63,7 @@ class ControllerElector:
         self.pool = PeerPool(
             peers.find_endpoint, services.config, buffers, client_id=f"controller-{services.node.node_id}-questions"
         )
-        """Connections to other brokers, for what decisions have to know of them."""
+        """Connections to other brokers, for questions before a decision."""
         services.controller.subscribe(self._on_metadata)
 
     @property

@@ -47,7 +47,7 @@ class AutoTopicCreation:
         self._config = config
         self._wanted: dict[str, NewTopic] = {}
         self._asked: dict[str, NewTopic] = {}
-        """What the request that is in flight names."""
+        """The topics of the request in flight."""
         self._refusals: dict[str, KafkaError] = {}
         self._errand = ControllerErrand(self._create)
 

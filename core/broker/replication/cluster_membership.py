@@ -110,7 +110,7 @@ class Membership:
         self.quotas = quotas
         self.read_configs = read_configs
         self.control: ControllerElector | None = None
-        """The broker's candidacy for the office of the controller, once it stands."""
+        """The broker's candidacy for controller, once it has one."""
         self.assigned = LeaderAndIsrChanges(services)
         self._said: set[str] = set()
         self._services = services

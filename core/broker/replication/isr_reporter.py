@@ -93,7 +93,7 @@ class IsrReporter:
     # --- answers
 
     def _take(self, answer: AlterPartitionResponse) -> bool:
-        """Passes the partitions their answers; returns whether all proposals were answered for good."""
+        """Passes the partitions their answers; returns whether the controller accepted all proposals."""
         results = {
             (topic.topic_id, result.partition_index): result for topic in answer.topics for result in topic.partitions
         }

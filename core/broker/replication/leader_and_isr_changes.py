@@ -54,7 +54,7 @@ class LeaderAndIsrChanges:
         services.log_manager.remembers_lost_ends = True
         self._image = MetadataImage(has_known_topics=True)
         self._unfit: dict[TopicPartition, PlogError] = {}
-        """What this broker was to lead and does not, as its log lacks committed records."""
+        """Partitions that this broker refuses to lead, because its log lacks committed records."""
 
     # --- LeaderAndIsr
 

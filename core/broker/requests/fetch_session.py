@@ -57,10 +57,10 @@ class FetchSession:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = _INITIAL_EPOCH
-        """Of the last request."""
+        """That of the last request."""
         self.created_ms = self.last_used_ms = now_ms
         self.partitions: dict[_Key, _CachedPartition] = {}
-        """What the client wants, in the order in which it is read."""
+        """The client's partitions, in the order in which they are read."""
 
     @property
     def next_epoch(self) -> int:

@@ -73,7 +73,7 @@ class MetadataBrokers:
         self.reachable: Mapping[int, MetadataBroker] = {
             key: broker for key, broker in found.items() if broker is not None
         }
-        """Those that live and have that listener, by their ids and in that order; this one is always there."""
+        """The live brokers with that listener, in the order of their ids; always with this one."""
         registered = services.image.brokers.items()
         self._lives = {self._own_id, *(node_id for node_id, one in registered if not one.fenced)}
 

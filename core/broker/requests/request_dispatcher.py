@@ -176,7 +176,7 @@ class RequestDispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.metrics: RequestMetrics | None = None
-        """Counts requests once there is one."""
+        """Counts requests, if set."""
         self._produce_memory = ProduceFastPath(services)
         self._routes: dict[tuple[int, int], tuple[Handler, Endpoint[Any, Any]]] = {}
 

@@ -294,7 +294,7 @@ class Connection:
 
     def _send_later(self, pieces: list[Piece]) -> None:
         self._out += pieces
-        if len(pieces) == 1:  # nearly always; it is bytes, for an answer begins with its size
+        if len(pieces) == 1:  # nearly always; then it is bytes, because an answer begins with its size
             self._out_bytes += len(pieces[0])
         else:
             self._out_bytes += sum(map(len, pieces))

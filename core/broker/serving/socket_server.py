@@ -127,7 +127,7 @@ class SocketServer:
         self._room = share().connections
         self._warned_s: float | None = None
         self.accepted_connections = 0
-        """Since it started."""
+        """Accepted since the start."""
         self.on_housekeeping: Callable[[], None] | None = None
         """Called every second."""
         self.before_close: Callable[[], Awaitable[None]] | None = None

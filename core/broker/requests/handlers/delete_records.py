@@ -75,7 +75,7 @@ def handle(
 
 
 def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> _Deleted:
-    """Moves the log start offset, and puts the lowest one of all replicas into the result."""
+    """Moves the log start offset, and puts the lowest one of all live replicas into the result."""
     services.node.ensure_writable()
     partition = services.replicas.find(topic, result.partition_index)
     log = partition.log
@@ -94,7 +94,7 @@ def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPa
 
 
 class DelayedDeletion(Pending[DeleteRecordsResponse]):
-    """Completes when the followers have deleted the records, too, or can't any more under this leader. Owned by the
+    """Completes when the followers have deleted the records, too, or no longer can under this leader. Owned by the
     broker's task.
     """
 

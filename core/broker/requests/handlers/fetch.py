@@ -114,28 +114,28 @@ class FetchReader:
         self._context = context
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
-        """-2 is a consumer, too, one for debugging: what is not committed is for replicas alone."""
+        """False also for -2, a debugging consumer: only replicas read uncommitted records."""
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None and context.listener:
             inner = config.inter_broker_listener
             self._right_listener = inner if context.listener != inner else None
-        """The listener that a replica must use, if this request came to another one; None otherwise. Clients reach the
-        others, and could say to be replicas."""
+        """The listener that a replica must use, if this request came to another one, else None. Clients reach the
+        others, and could claim to be replicas."""
         self.notes_progress = is_for_replica
-        """Whether the leader is to note by this reading how far the replica is: when the request arrives, and never
-        again, as the records that it is answered with later say nothing of what the replica has."""
+        """Whether reading notes the replica's position: when the request arrives, and not again, because
+        records sent later say nothing about the records that the replica has."""
         self.appends_at_first: int | None = None
-        """`ReplicaManager.appends` when the first partition was noted and was about to be read."""
+        """`ReplicaManager.appends` between the first partition's note and its reading."""
         self._isolation_level = READ_UNCOMMITTED if is_for_replica else request.isolation_level
         self._needs_leader = is_for_replica or context.api_version < _FIRST_VERSION_THAT_FOLLOWERS_ANSWER
         is_by_rack = config.replica_selector_class == RACK_AWARE_SELECTOR
         self._goes_by_racks = is_by_rack and (is_for_replica or request.rack_id != "")
-        """Whether consumers read from replicas of their racks, and this is such a consumer or replica."""
+        """Whether consumers read from replicas in their racks, and this request is of such a consumer or replica."""
         self._quota = services.quotas.leader if is_for_replica and services.quotas.leader.is_limited else None
-        """What a replica that is not in sync may be given of throttled partitions; None if it may have all."""
+        """The quota for throttled partitions of replicas outside the ISR; None without a limit."""
         self.has_new_high_watermark = False
-        """Whether a replica does not know yet how much is committed."""
+        """Whether the high watermark is above the one that the replica knows."""
 
     def read(self, name: TopicPartition, wanted: FetchPartition, left: int, *, min_one_batch: bool) -> PartitionData:
         """Reads at most `left` bytes, but one batch whole if `min_one_batch`. Errors are in the result. The topic in

@@ -136,7 +136,7 @@ class ProduceFastPath:
         self._services = services
         self._known: dict[bytes, RememberedRequest] = {}
         self._lengths: list[int] = []
-        """How far requests go before the size of their batch: as many as there are lengths of client ids and topics."""
+        """The positions of the batch's size in requests: one for each length of client id and topic name."""
         self._generation = -1
 
     def find(self, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
