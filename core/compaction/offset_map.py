@@ -174,5 +174,5 @@ class OffsetMap:
         return LatestOffsets(entries.view(np.int64), tombstones)
 
     def advance(self, offset: int) -> None:
-        """Notes that the map covers the log up to that offset, where no keys are left out."""
+        """Notes that the map covers the log up to that offset: no keys are missing below it."""
         self.latest_offset = max(self.latest_offset, offset)

@@ -480,7 +480,7 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, commit: OffsetCommit) -> dict[TopicPartition, ErrorCode]:
-        """Returns an error code for each partition. Raises KafkaError if all are refused, with nothing kept."""
+        """Returns an error code for each partition. Raises KafkaError if the request as a whole is refused."""
         self._environment.ensure_loaded(commit.group_id)  # Kafka accepts offsets of the group ""
         group = self.groups.get(commit.group_id)
         if group is not None:
@@ -538,7 +538,7 @@ class GroupCoordinator:
         return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Deletes committed offsets of partitions that no member reads. Raises KafkaError if all are refused."""
+        """Deletes committed offsets of unread partitions. Raises KafkaError if the request as a whole is refused."""
         self._ensure_serves(group_id)
         group = self._existing(group_id)
         if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:

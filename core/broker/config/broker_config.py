@@ -157,7 +157,7 @@ class BrokerConfig(BrokerSettings):
 
     def ensure_listeners_fit(self) -> None:
         """Raises UsageError if an address is advertised for a missing listener, though there are several, and if
-        `inter.broker.listener.name` is missing.
+        `inter.broker.listener.name` names a missing one.
         """
         known = {listener.name for listener in self.client_listeners(BrokerConfig.listeners)} or {PLAINTEXT}
         advertised = self.client_listeners(BrokerConfig.advertised_listeners)

@@ -1,8 +1,8 @@
 """The controller's requests to one life of a broker: one after the other, each until it is answered.
 
-A broker is registered before it can be reached, and may not answer for a while: no request may be left out, or it would
-lead and follow partitions without the controller's knowledge. So a request is sent again until it is answered, or the
-queue is closed, because the broker's life is over or another broker is the controller.
+A broker is registered before it can be reached, and may not answer for a while: no request may be left out, or the
+broker would lead and follow partitions without the controller's knowledge. So a request is sent again until it is
+answered, or the queue is closed, because the broker's life is over or another broker is the controller.
 
 Source: kafka.controller.RequestSendThread of Kafka 3.9.
 """

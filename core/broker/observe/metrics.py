@@ -206,7 +206,7 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
 
 
 def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
-    """Yields them under the names of Kafka's brokers with ZooKeeper; none for a broker that is in no cluster."""
+    """Yields the metrics of the ZooKeeper session, under Kafka's names; none for a broker that is in no cluster."""
     control = None if services.membership is None else services.membership.control
     if control is None:
         return
