@@ -114,7 +114,7 @@ class SuspectedLoss:
 
         def then() -> None:
             self._examining.discard(where)
-            if segment.is_removed or log.cuts != cuts:  # the bytes may have been written after a truncation
+            if segment.is_removed or log.cuts != cuts:  # what was read may have been of what came after a cut
                 return
             for gap in found:
                 log.note_damage(gap)
