@@ -47,7 +47,7 @@ _TURN_BYTES = 256 * 1024
 
 
 class Connection:
-    """Owned by the loop's task. `on_close` is called at its end, and `on_unreadable` before if the disk refuses a file
+    """Owned by the loop's task. `on_close` is called at its end, and also `on_unreadable` if the disk refuses a file
     that is being sent; `listener` is the name of the listener that accepted it.
     """
 

@@ -60,7 +60,7 @@ def buffer_size(size_bytes: int) -> int:
 
 
 def new_buffer(size_bytes: int) -> memoryview:
-    """Maps large buffers from the system, to which they return: the heap would keep them, in pieces. The largest use
+    """Maps large buffers, which return to the system when dropped: the heap would keep them, in pieces. The largest use
     huge pages if possible: most of their cost is the making of pages.
     """
     if size_bytes < _MAPPED_BYTES:

@@ -114,7 +114,7 @@ class FetchReader:
         self._context = context
         self._replica_id = request.replica_id if request.replica_id != _CONSUMER else request.replica_state.replica_id
         self.is_for_replica = is_for_replica = self._replica_id >= 0
-        """False also for -2, a debugging consumer: only replicas read uncommitted records."""
+        """False also for -2, a debugging consumer: only replicas read above the high watermark."""
         self._right_listener: str | None = None
         config = services.config
         if is_for_replica and services.membership is not None and context.listener:
