@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from core.log.log_segment import LogSegment
 
 DAMAGED_OFFSETS = "plog.damaged.offsets"
-"""What a broker calls the damage of a topic when it describes the topic's settings: no API of Kafka's has a place for
-it, and every client shows these."""
+"""The name under which DescribeConfigs reports a topic's damage: no Kafka API has a field for damage, and every client
+shows the settings.
+"""
 
 
 UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
@@ -42,7 +43,7 @@ UNDECIDED_OFFSETS = "plog.undecided.offsets"
 """Likewise, records of which it is not known whether they were aborted: the marker is lost."""
 
 WRONG_TAIL = "plog.wrong.tail"
-"""Likewise, partitions whose last segment goes on, after that offset, with bytes that are not the log's."""
+"""Likewise, the partitions whose last segment continues, after that offset, with bytes that are not the log's."""
 
 WRONG_START = "plog.wrong.start"
 """Likewise, partitions whose line in `log-start-offset-checkpoint` is not believed."""
@@ -64,7 +65,7 @@ def damaged_offsets_text(gaps: Mapping[int, Iterable[DamagedRange]]) -> str:
 
 
 def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
-    """Gives the (first, last) offset of each range, by partition."""
+    """Returns the (first, last) offset of each range, by partition."""
     found: dict[int, list[tuple[int, int]]] = {}
     for entry in text.split(","):
         number, _, offsets = entry.partition(":")
@@ -74,7 +75,9 @@ def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
-    """Reads the folder's ledger, in order; empty if there is none. Raises CorruptRecordError if it is none."""
+    """Reads the folder's ledger, in order; empty if there is no file. Raises CorruptRecordError if it does not
+    parse.
+    """
     path = directory / DAMAGED_RANGES
     try:
         text = read_small_text(path)
@@ -121,7 +124,7 @@ class DamagedRanges:
         return [gap for gap in self._gaps if gap.segment_base_offset == base_offset]
 
     def add(self, gap: DamagedRange) -> None:
-        """Adds one in the place of those that it touches."""
+        """Adds a range in the place of the ranges that it overlaps."""
         kept = [
             g
             for g in self._gaps
@@ -143,7 +146,7 @@ class DamagedRanges:
         self._replace(sorted([*kept, *(gap for of_segment in gaps.values() for gap in of_segment)]))
 
     def keep_segments(self, base_offsets: set[int], end_offset: int) -> None:
-        """Keeps those of segments that are still there, below the log's end."""
+        """Keeps the ranges in segments that still exist, below the log's end."""
         kept = [g for g in self._gaps if g.segment_base_offset in base_offsets and g.start_offset < end_offset]
         self._replace(kept)
 

@@ -28,12 +28,11 @@ from core.records.record_batch import ATTRIBUTES_POSITION, MAGIC_POSITION, Recor
 
 
 def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, leader_epoch: int) -> list[RecordBatch]:
-    """Gives the whole batches, checked, that continue a log which ends at `end_offset` with records of `latest_epoch`;
-    `leader_epoch` is that in which they were asked for. The first may begin below `end_offset`, if it ends above.
+    """Returns the whole batches, checked, that continue a log which ends at `end_offset` with records of
+    `latest_epoch`; `leader_epoch` is the epoch of the fetch. The first may begin below `end_offset`, if it ends above.
 
-    Raises CorruptRecordError for what did not arrive as it was sent, or does not continue the log; also if the first
-    batch is cut short, because leaders send that whole. KafkaError(UNSUPPORTED_FOR_MESSAGE_FORMAT) for messages of
-    magic 0 or 1.
+    Raises CorruptRecordError for batches that are damaged or do not continue the log; also if the first batch is cut
+    short, because leaders send that whole. KafkaError(UNSUPPORTED_FOR_MESSAGE_FORMAT) for messages of magic 0 or 1.
     """
     batches: list[RecordBatch] = []
     start, size, next_offset, epoch = 0, len(records), end_offset, latest_epoch
@@ -63,9 +62,9 @@ def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, lea
 
 
 def pieces_of(records: memoryview, most_bytes: int) -> Iterator[memoryview]:
-    """Gives them in pieces of whole batches, to be appended one after the other: of at most so many bytes, or one
-    batch. What is cut short at the end is left out, unless it is in the last piece. Raises CorruptRecordError as
-    `read_fetched` does.
+    """Yields the records in pieces of whole batches, to be appended one after the other: each of at most `most_bytes`,
+    or one batch. A batch that is cut short at the end is left out, unless it is in the last piece. Raises
+    CorruptRecordError as `read_fetched` does.
     """
     start = end = 0
     while len(records) > most_bytes and len(records) - end >= ENTRY_HEADER_SIZE:
@@ -118,8 +117,8 @@ class _Together(NamedTuple):
 
 
 def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, clock: Clock) -> Sequence[RecordBatch]:
-    """Gives the batches from `start` on, which the segment takes, that may be written to it together: of one epoch, and
-    none needs another segment. The first batch of a segment is written alone, as the others' times count from it.
+    """Returns the batches from `start` on that can be written to the segment together: all of one epoch, and none needs
+    another segment. The first batch of a segment is written alone, as the others' times count from it.
     """
     if len(batches) - start == 1 or not segment.size_bytes:
         return batches[start : start + 1]
@@ -134,7 +133,7 @@ def run_from(batches: Sequence[RecordBatch], start: int, segment: LogSegment, cl
 
 
 def _count_together(run: Sequence[RecordBatch], segment: LogSegment, clock: Clock) -> int:
-    """Counts those before the first that needs another epoch or segment; at least one."""
+    """Counts the batches before the first that needs another epoch or segment; at least one."""
     first = run[0]
     for number, batch in enumerate(run[1:], start=1):
         if batch.partition_leader_epoch != first.partition_leader_epoch:

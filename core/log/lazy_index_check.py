@@ -1,8 +1,8 @@
 """Checks indexes against their log when they are used, not when the log is opened.
 
-After a clean stop nothing of a sealed segment is opened by the start, of which there may be hundreds of thousands. The
-first use of an index does what the start would have done: an index that can't be its segment's is made again, before
-anything that it says is believed. What nobody uses is checked later, a segment at a time (`LazyIndexCheck.steps`).
+After a clean stop, the start opens no file of a sealed segment, as there may be hundreds of thousands. The first use of
+an index does the check that the start would have done: an index that can't be its segment's is rebuilt before it is
+believed. An index that nobody uses is checked later, a segment at a time (`LazyIndexCheck.steps`).
 
 Kafka opens them late as well, and does not check them after a clean stop (KAFKA-7283, LazyIndex).
 """
@@ -93,7 +93,9 @@ class LazyIndexCheck:
         self._producers = producers
 
     def steps(self) -> Steps[None]:
-        """Checks what was not used yet, a segment a step. What can't be read is reported, and read again at its use."""
+        """Checks the segments that were not used yet, one a step. A segment that can't be read is logged, and read
+        again when it is used.
+        """
         for segment in self._segments:
             if segment.is_removed or not segment.is_unchecked:
                 continue
@@ -108,12 +110,12 @@ class LazyIndexCheck:
         self._producers = None
 
     def take_holes(self) -> list[SegmentHole]:
-        """Gives those that were found since the last time."""
+        """Returns the holes found since the last call."""
         holes, self._holes = self._holes, []
         return holes
 
     def explain(self, holes: Sequence[SegmentHole], config: LogConfig) -> list[tuple[int, int]]:
-        """Gives the offsets [start, end) of the holes that nothing explains, and logs them; in any thread, as it may
+        """Returns the offsets [start, end) of the holes that nothing explains, and logs them; in any thread, as it may
         read the headers of the whole log.
         """
         try:
@@ -136,8 +138,8 @@ def check_indexes(
     *,
     keeps_proof: bool = True,
 ) -> SegmentHole | None:
-    """Has the indexes of a sealed segment made again if they can't be its own, and gives the hole before `end_offset`,
-    where the next segment begins. With `keeps_proof` indexes that reach beyond the log are kept first.
+    """Rebuilds the indexes of a sealed segment if they can't be its own, and returns the hole before `end_offset`,
+    where the next segment begins, or None. With `keeps_proof` indexes that reach beyond the log are kept first.
     """
     indexed_to = find_indexed_end(segment, end_offset)
     if indexed_to != end_offset and keeps_proof:
@@ -165,9 +167,9 @@ def warn_of_holes(
     known: KnownOffsets,
     holes: Sequence[SegmentHole],
 ) -> list[tuple[int, int]]:
-    """Logs each of the holes that nothing explains, and gives their offsets [start, end). That a cleaner took them
-    needs no proof if one may be at work; else its traces are looked for, in the headers of all batches. It took none
-    that a batch of the segment after the hole claims, which stands under a wrong name.
+    """Logs each of the holes that nothing explains, and returns their offsets [start, end). If a cleaner may be at
+    work, it explains a hole without proof; else the headers of all batches are searched for its traces. It took no
+    offset that a batch of the segment after the hole claims: that segment stands under a wrong name.
     """
     unexplained = []
     given_up = read_lost_offsets(known.directory)
@@ -190,7 +192,7 @@ def warn_of_holes(
 
 
 def _first_claimed(segments: LogSegments, base_offset: int) -> int:
-    """Gives the offset that the first batch of the segment of that name states; the name if there is none."""
+    """Returns the offset that the first batch of the segment states, or `base_offset` if it can't be read."""
     segment = segments.floor(base_offset)
     if segment is None or segment.base_offset != base_offset or not segment.size_bytes:
         return base_offset
@@ -201,7 +203,7 @@ def _first_claimed(segments: LogSegments, base_offset: int) -> int:
 
 
 def compacted_below(known: KnownOffsets, segments: LogSegments) -> int:
-    """Gives the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
+    """Returns the offset up to which a cleaner was at work, by its checkpoint or by the headers of all batches."""
     is_thinned = shows_compaction(segment.records for segment in segments)
     return known.compacted_below(_sizes(segments), is_thinned=is_thinned)
 

@@ -110,21 +110,21 @@ class FolderListing:
         return not all(map(is_file, self._named(LOG_SUFFIX).values()))
 
     def log_sizes(self) -> dict[int, int]:
-        """Gives the bytes of each log, by its base offset, in order. Raises the disk's OSError."""
+        """Returns the bytes of each log, by its base offset, in order. Raises the disk's OSError."""
         logs = self._named(LOG_SUFFIX)
         return {offset: logs[offset].stat().st_size for offset in sorted(logs) if is_file(logs[offset])}
 
     def without_indexes(self, sizes: Mapping[int, int]) -> set[int]:
-        """Gives the segments that lack an index which they should have; `sizes` are `log_sizes`."""
+        """Returns the segments that lack an index which they should have; `sizes` are `log_sizes`."""
         indexes, time_indexes = self._files(INDEX_SUFFIX), self._files(TIME_INDEX_SUFFIX)
         return {o for o, size in sizes.items() if o not in indexes or (size and o not in time_indexes)}
 
     def with_transaction_index(self) -> set[int]:
-        """Gives the base offsets of transaction indexes, or of whatever has such a name."""
+        """Returns the base offsets of transaction indexes, or of whatever has such a name."""
         return set(self._named(TRANSACTION_INDEX_SUFFIX))
 
     def snapshots(self) -> list[tuple[int, Path]]:
-        """Gives the snapshots of producers, in order of their offsets."""
+        """Returns the snapshots of producers, in order of their offsets."""
         named = self._named(SNAPSHOT_SUFFIX)
         return [(offset, Path(named[offset].path)) for offset in sorted(self._files(SNAPSHOT_SUFFIX))]
 
@@ -133,9 +133,9 @@ class FolderListing:
 
 
 class LogTruncation:
-    """Takes bytes out of a log's segments, and keeps them beside it; owned by one task.
+    """Cuts bytes off a log's segments, and keeps them beside it; owned by one task.
 
-    It does not keep them if the files are another's, who still has them whole (`keeps_bytes`).
+    Does not keep them if the files belong to another program, which still has them whole (`keeps_bytes`).
     """
 
     def __init__(
@@ -156,8 +156,8 @@ class LogTruncation:
         self._cuts_sound_records = cuts_sound_records
 
     def cut(self, known: KnownOffsets, segment: LogSegment, damaged: DamagedBytes) -> bool:
-        """Ends the log at the damaged bytes of that segment: later segments go, and the lone indexes after it. Returns
-        whether that may cost records: not if there were none, in a file of its full size.
+        """Ends the log at the damaged bytes of that segment: later segments are removed, and the orphan indexes after
+        it. Returns whether that may cost records: not if there were none, in a file of its full size.
 
         Raises CorruptRecordError, and cuts nothing, if there are sound records after them and those may not be cut.
         """
@@ -196,7 +196,7 @@ class LogTruncation:
         return kind is not TailKind.PREALLOCATED
 
     def remove_all(self, log_start_offset: int) -> None:
-        """Takes all segments out of a log that ends below where it should begin, so that it begins again, empty, there.
+        """Removes all segments of a log that ends below where it should begin, so that it begins again, empty, there.
         Its files were lost, or its start is wrong, which no checksum covers.
         """
         _log.warning(
@@ -211,8 +211,8 @@ class LogTruncation:
         self._filesystem.sync_directory(self._directory)
 
     def take_index_away(self, path: Path) -> None:
-        """Takes an index away whose segment would come after the log's end. The segment's offsets are given again, and
-        only the index shows that it was there, so it is kept aside.
+        """Removes an index whose segment would come after the log's end. New records get the segment's offsets, and
+        only the index shows that it existed, so it is kept aside.
         """
         if self._keeps_bytes:
             self._filesystem.rename(path, cut_off_path(path, 0))
@@ -250,7 +250,9 @@ class LogTruncation:
             self._filesystem.unlink(path)
 
     def _detach(self, segment: LogSegment, end: int) -> None:
-        """Makes a file with another name one of its own, up to that position: what has that other name stays whole."""
+        """Copies a hard-linked file, up to that position, so that cutting it leaves the file under the other name
+        whole.
+        """
         self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
         segment.records.close()
 
@@ -265,7 +267,7 @@ class LogTruncation:
 
 
 def _tail_kind(known: KnownOffsets, segment: LogSegment, damaged: DamagedBytes) -> TailKind | None:
-    """Gives that of damage up to the end of the last segment; None if more follows it."""
+    """Returns the kind of damage that reaches the end of the last segment, or None if sound bytes follow it."""
     if damaged.damage is None or damaged.range.end_position < segment.size_bytes:
         return None
     return tail_kind(damaged.damage, known, damaged.range.start_offset, segment.base_offset)
@@ -279,7 +281,7 @@ def _describe(segment: LogSegment, damaged: DamagedBytes, kind: TailKind | None)
 
 
 def _count_sound_records(segment: LogSegment, position: int) -> int:
-    """Counts those of magic 2, from that position on."""
+    """Counts the records of sound batches of magic 2, from that position on."""
     batches = segment.reading(OffsetPosition(LONG_MAX, segment.size_bytes)).items()
     return sum(one.count for one in batches if isinstance(one, RecordBatch) and one.position >= position)
 
@@ -296,7 +298,7 @@ class LeaderEpochRecovery:
         self._recovery = recovery
 
     def recover(self, start_offset: int, end_offset: int) -> None:
-        """Fits them to a log of those offsets, which has a segment."""
+        """Makes the leader epochs fit a log of those offsets, which has a segment."""
         epochs = self._epochs
         if epochs.was_damaged or (epochs.was_missing and self._has_epochs()):
             self._recovery.past_damage(self._rebuild)
@@ -306,7 +308,7 @@ class LeaderEpochRecovery:
         self._begin_at(start_offset)
 
     def _has_epochs(self) -> bool:
-        """Says whether the log's batches carry epochs; those of magic 0 and 1 know none."""
+        """Says whether the log's batches carry epochs; those of magic 0 and 1 have none."""
         for segment in self._segments:
             if segment.size_bytes:
                 try:
@@ -330,8 +332,8 @@ class LeaderEpochRecovery:
         self._epochs.make_again(self._read_runs())
 
     def _read_runs(self, end_offset: int | None = None) -> list[EpochEntry]:
-        """Reads which epochs the batches below that offset have, and where each begins, without those that a flipped
-        bit raised.
+        """Reads the epochs of the batches below that offset, and where each begins, without epochs that a flipped bit
+        raised.
         """
         runs: list[EpochEntry] = []
         counts: list[int] = []
@@ -380,7 +382,7 @@ class LogSettings:
     is_read_only: bool = False
     """Whether the logs lie in a shadow, to be served as the one reader reads them (core.forensics.shadow_layout)."""
     is_beside_writer: bool = False
-    """Whether somebody writes to the logs that the shadow was made of: what other files know of may be newer."""
+    """Whether somebody writes to the logs that the shadow was made of: checkpoints and indexes may then be newer."""
     keeps_cut_bytes: bool = True
     """Whether what is cut from a log's end is copied aside: not if the log's files are another's, and stay whole."""
     cuts_sound_records: bool = True
@@ -396,8 +398,8 @@ class LoadedLog:
     """`was_cut`: records were dropped, so that the leader epoch must rise. In a shadow, `is_odd`: the log is not as it
     should be; and `has_wrong_tail`: bytes after its end that no crash explains are passed over. `has_wrong_start`: the
     log does not begin where its checkpoint says, which can't be. `unexplained` are offsets [start, end) that are
-    missing for no known reason, of a log that is owned those between its segments; None if a shadow did not have to be
-    arranged, so that nobody looked, or an owner found none.
+    missing for no known reason; in a log that we own, those between its segments. None if nobody looked for them,
+    because a shadow did not have to be arranged, or if an owner found none.
     """
 
     log: PartitionLog
@@ -569,8 +571,8 @@ class _Loader:
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
-        """Gives where a log begins that was stopped cleanly: by its checkpoint, or without it if it can't be right. No
-        record is dropped for a number that no checksum covers.
+        """Returns where a log begins that was stopped cleanly: by its checkpoint, or without it if it can't be right.
+        No record is dropped for a number that no checksum covers.
         """
         known = self._known(had_clean_shutdown=True)
         if known.wrong_start is None:
@@ -591,8 +593,8 @@ class _Loader:
         return self._segments.active.next_offset() if len(self._segments) else 0
 
     def _report_short_log(self, end_offset: int, known_end: int) -> None:
-        """Logs it, and keeps a proof of it beside the log: the offsets are given again. No crash explains it: what a
-        snapshot or the recovery point knows was flushed before.
+        """Logs the loss, and keeps a proof of it beside the log, as new records get these offsets. No crash explains
+        it: all that a snapshot or the recovery point knows of was flushed before.
         """
         offsets = offsets_text(end_offset, known_end)
         _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
@@ -616,14 +618,14 @@ class _Loader:
         return is_rising and not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> KnownOffsets:
-        """Gives what other files say of the log, before anything is changed."""
+        """Returns what other files say of the log, before anything is changed."""
         known = self._evidence or KnownOffsetsOfDirectory(self._directory.parent)
         return replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
 
     # --- in a shadow
 
     def _arrange(self, listing: FolderListing, recovery_point: int, *, had_clean_shutdown: bool) -> None:
-        """Brings the files in order; notes how they are to be read if that is not plain."""
+        """Puts the files in order; notes the arrangement if they can't be read plainly."""
         evidence = self._known(had_clean_shutdown=had_clean_shutdown)
         if self._settings.is_beside_writer:
             self._forget_deleted()
@@ -664,7 +666,7 @@ class _Loader:
             self._segments.active.truncate_position(arrangement.end_position)
 
     def _reindex_arranged(self, log_start_offset: int) -> None:
-        """Makes everything again that says where batches are."""
+        """Rebuilds the indexes of every segment."""
         for segment in self._segments:
             self._recovery.recover(segment, 0, log_start_offset, is_judged=True)
 
@@ -716,8 +718,8 @@ class _Loader:
         return segment
 
     def _check_indexes(self, check_below: int | None) -> None:
-        """Makes the indexes again that can't be their segment's, of segments that end at or below `check_below`, or of
-        all, but for those that are checked late; logs which offsets are missing between two segments.
+        """Rebuilds the indexes that can't be their segment's, of segments that end at or below `check_below`, or of
+        all, except segments that are checked late; logs which offsets are missing between two segments.
         """
         holes = list[SegmentHole]()
         for segment in self._segments:
@@ -745,8 +747,8 @@ class _Loader:
             self._unexplained += warn_of_holes(self._partition, self._config, self._segments, known, holes)
 
     def _remove_lone_indexes(self, logs: set[int], log_start_offset: int) -> None:
-        """Removes the indexes that have no log, but for those that prove to all who read the log that a segment is
-        missing from its middle. One that proves a segment after the log's end is set aside.
+        """Removes the indexes that have no log, except those that prove to every reader that a segment is missing from
+        the middle of the log. One that proves a segment after the log's end is set aside.
         """
         lone, last_base_offset = find_orphan_indexes(self._directory, logs), max(logs, default=-1)
         traces = find_traces(self._directory, {offset for offset, _ in lone}, logs)
@@ -807,5 +809,5 @@ class _Loader:
 
 
 def _newest_snapshot(listing: FolderListing) -> int:
-    """Gives its offset: a clean stop took it at the log's end."""
+    """Returns its offset: a clean stop took it at the log's end."""
     return max((offset for offset, _ in listing.snapshots()), default=0)

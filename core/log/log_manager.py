@@ -7,14 +7,14 @@
 One log that cannot be opened does not keep the others from serving: it is offline, with the reason
 (org.apache.kafka.storage.internals.log.LogManager).
 
-A log directory has checkpoints: for each of its logs an offset that the next start goes on from.
+A log directory has checkpoints: for each of its logs an offset that the next start continues from.
 
     recovery-point-offset-checkpoint     up to where each log is safe on the disk
     log-start-offset-checkpoint          where each log begins, where that is not offset 0
     replication-offset-checkpoint        high watermarks
     cleaner-offset-checkpoint            up to where each compacted log was cleaned
 
-A file says something of every log of the directory, and is replaced whole. What it says of logs that are not open is
+A file has an entry for every log of the directory, and is replaced whole. The entries of logs that are not open are
 kept.
 """
 
@@ -73,8 +73,8 @@ class OffsetCheckpoints:
         *,
         is_kept: Callable[[TopicPartition], bool],
     ) -> None:
-        """Reads the files. `logs` are those that are open, at any time; `is_kept` says of another partition whether
-        its log is there all the same.
+        """Reads the files. `logs` are the open logs, at any time; `is_kept` says of another partition whether its log
+        exists all the same.
         """
         self._directory = directory
         self._filesystem = filesystem
@@ -113,8 +113,8 @@ class OffsetCheckpoints:
         return self._newest[CLEANER_CHECKPOINT]
 
     def says_safe(self, partition: TopicPartition, offset: int) -> bool:
-        """Says whether the files, or those that are about to be written, take anything from that offset on for flushed
-        or committed. What lies before the log's start is.
+        """Says whether a checkpoint file, written or about to be, calls any record at or above that offset flushed or
+        committed. Offsets below the log's start do not count.
         """
         files = RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
         noted = [known[name].get(partition, 0) for name in files for known in (self._written, self._newest)]
@@ -129,8 +129,8 @@ class OffsetCheckpoints:
         self._write(HIGH_WATERMARK_CHECKPOINT, {tp: log.high_watermark for tp, log in self._logs.items()}, run)
 
     def write_log_starts(self, run: RunInBackground = run_now) -> None:
-        """Also where the first segment begins there: after a power cut those before it may be back. But not where those
-        were lost: nobody would know any more.
+        """Writes the log starts, also where the first segment begins there: after a power cut deleted segments before
+        it may be back. But not if the segments before it were lost: the checkpoint would hide the loss.
         """
         starts = {tp: log.log_start_offset for tp, log in self._logs.items()}
         for tp in [tp for tp, log in self._logs.items() if has_earlier_epochs(log)]:
@@ -143,7 +143,7 @@ class OffsetCheckpoints:
         self._write(CLEANER_CHECKPOINT, {**self.clean_offsets, partition: offset}, run)
 
     def write_all(self) -> None:
-        """Writes all of them, at a clean stop; also one that says nothing."""
+        """Writes all checkpoints, at a clean stop; also a file without entries."""
         self.write_recovery_points()
         self.write_high_watermarks()
         self.write_log_starts()
@@ -156,8 +156,8 @@ class OffsetCheckpoints:
         self._write(RECOVERY_POINT_CHECKPOINT, {**unknown, **self.recovery_points}, run_now)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Writes the checkpoints without partitions that are about to be made: what the files say of deleted ones, or
-        are about to say, must not be taken for theirs. Raises OSError as the disk does.
+        """Writes the checkpoints without partitions that are about to be created: entries of deleted partitions,
+        written or about to be, must not be taken for theirs. Raises the disk's OSError.
         """
         new = {partition for partition in partitions if partition not in self._logs}
         for name, newest in self._newest.items():
@@ -196,7 +196,7 @@ Write = Callable[[], None]
 """Writes a file; raises the disk's OSError."""
 
 _FILES_OF_LOADING = 64
-"""Descriptors of a log that is being opened by another thread, which does not share in those of the others."""
+"""Descriptors of a log that another thread is opening, which does not share those of the other logs."""
 
 
 class UnloadedLog(NamedTuple):
@@ -211,7 +211,7 @@ class UnloadedLog(NamedTuple):
 
 
 class LogManager:
-    """Owned by one task, but for what it hands to `run`; the directory's lock is held by whoever makes one."""
+    """Owned by one task, except what it passes to `run`; the caller holds the directory's lock."""
 
     def __init__(
         self,
@@ -221,8 +221,8 @@ class LogManager:
         origin: Path | None = None,
         is_beside_writer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`origin` is the directory that this one is a shadow of, if it is one. `is_beside_writer` says whether
-        somebody writes to the logs there. It is asked for each of them: that may begin at any time.
+        """`origin` is the directory that this one is a shadow of, if any. `is_beside_writer` says whether somebody
+        writes to the logs there. It is called for each log: a writer may start at any time.
         """
         self._origin = origin
         self._is_beside_writer = is_beside_writer
@@ -240,7 +240,7 @@ class LogManager:
         self.lost_ends: dict[TopicPartition, tuple[int, int]] = {}
         """Offsets [start, end) at the end of logs that are owned, which were committed, and which a crash has taken."""
         self.remembers_lost_ends = False
-        """Whether the next start is to know of them, too: the checkpoints stay as they are until then."""
+        """Whether the next start must find them, too: the checkpoints stay as they are until then."""
         self.unloaded: dict[TopicPartition, UnloadedLog] = {}
         """Logs that are there, and are opened when somebody asks for them."""
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
@@ -253,7 +253,7 @@ class LogManager:
             is_kept=self._is_checkpoint_kept,
         )
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
-        """Folders of removed partitions that are yet to be renamed, each with the list that its new name goes to."""
+        """Folders of removed partitions that are not renamed yet, each with the list that its new name is added to."""
         self._deleted: set[TopicPartition] = set()
         """Partitions whose logs were removed: producers may go on with the next topic of that name."""
         self.had_clean_shutdown = (directory / CLEAN_SHUTDOWN).exists()
@@ -263,7 +263,7 @@ class LogManager:
         self._evidence: KnownOffsetsOfDirectory | None = None  # of the start, while an owner has logs to open
 
     def read_evidence(self) -> KnownOffsetsOfDirectory:
-        """Gives what the directory says of its logs, as it is now."""
+        """Reads the offsets that the files of the directory state of its logs, as they are now."""
         return KnownOffsetsOfDirectory(self.directory, origin=self._origin)
 
     def find_logs_to_sync(self) -> list[PartitionLog]:
@@ -279,8 +279,8 @@ class LogManager:
         return find_partitions(self.directory)
 
     def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
-        """The folders of those partitions, and of those topics. Who only reads goes by the names, as all who read the
-        files do: a folder's id may be damaged.
+        """Returns the folders of those partitions whose topic ids match. With read-only settings the name alone
+        decides, as for all readers of the files: a folder's id may be damaged.
         """
         found = {tp: path for tp, path in self.find_partitions().items() if tp in topic_ids}
         ids = {tp: _topic_id_of(path) for tp, path in found.items()}
@@ -293,8 +293,8 @@ class LogManager:
         return {tp: path for tp, path in found.items() if ids[tp] in (None, topic_ids[tp])}
 
     def as_found(self) -> dict[TopicPartition, Path]:
-        """The folders of all partitions, each of the topic that it says. A member of a cluster learns later which of
-        them are its replicas; `ensure_topic` comes then.
+        """Returns the folders of all partitions, each with the topic id that it states. A member of a cluster learns
+        later which of them are its replicas, and calls `ensure_topic` then.
         """
         found = self.find_partitions()
         ids = {tp: _topic_id_of(path) for tp, path in found.items()}
@@ -302,12 +302,12 @@ class LogManager:
         return found
 
     def has_folder(self, partition: TopicPartition) -> bool:
-        """Says whether there is a folder of that partition, whoever's it is."""
+        """Says whether there is a folder of that partition, of whatever topic id."""
         return self._path(partition).is_dir()
 
     def ensure_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
-        """Sets aside what is there of another topic of that name, which was deleted while nobody told this broker.
-        Raises the disk's OSError.
+        """Sets aside the folder of another topic of that name, which was deleted without this broker being told. Raises
+        the disk's OSError.
         """
         if self._topic_ids.get(partition, topic_id) == topic_id:
             return
@@ -322,10 +322,10 @@ class LogManager:
             self._set_aside(partition, self._path(partition))
 
     def set_aside_strays(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
-        """Renames the folders of partitions that there are not, or not of that topic any more; gives the others.
+        """Renames the folders of partitions that do not exist, or not with that topic id any more; returns the others.
 
-        As Kafka does (LogManager.isStrayKraftReplica), for two reasons: what was deleted must not come back under a new
-        topic of that name, and what nobody knows must not be lost.
+        As Kafka does (LogManager.isStrayKraftReplica), for two reasons: deleted records must not come back under a new
+        topic of that name, and records of an unknown topic must not be lost.
         """
         known = self.known(topic_ids)
         for partition, path in self.find_partitions().items():
@@ -342,7 +342,7 @@ class LogManager:
     def open_existing(
         self, partitions: Mapping[TopicPartition, Path], config_of: Callable[[str], LogConfig]
     ) -> list[LoadedLog]:
-        """Opens the logs in those folders, and gives them."""
+        """Opens the logs in those folders, and returns those that could be opened."""
         opened = []
         evidence = self.read_evidence()
         for partition, path in partitions.items():
@@ -360,7 +360,7 @@ class LogManager:
         return self._stopped_epoch if is_whole else _NO_EPOCH
 
     def forget_clean_shutdown(self) -> None:
-        """All logs were opened: what the last stop said holds no more. OSError as the disk says."""
+        """Removes the clean-shutdown file, once all logs are open. Raises the disk's OSError."""
         self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
         self._filesystem.sync_directory(self.directory)
 
@@ -415,7 +415,9 @@ class LogManager:
     # --- opening later
 
     def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
-        """Opens none of them: `begin_load`, `load` and `end_load` do. One whose folder can't be read is offline."""
+        """Notes the logs without opening them: `begin_load`, `load` and `end_load` do. One whose folder can't be read
+        is offline.
+        """
         for partition, path in partitions.items():
             try:
                 listing = FolderListing(path)
@@ -429,8 +431,9 @@ class LogManager:
                 self.unloaded[partition] = UnloadedLog(path, sum(sizes.values()), sum(read), len(read))
 
     def _recovered(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> list[int]:
-        """The sizes of the segments that are not below the recovery point whole, and of those before them that have to
-        be read for the producers, after the newest snapshot. `sizes` are those of all, by base offset, in order.
+        """Returns the sizes of the segments that a start must read: those not wholly below the recovery point, and
+        those before them that the producers need, after the newest snapshot. `sizes` are those of all, by base offset,
+        in order.
         """
         recovery_point = self.checkpoints.recovery_points.get(partition, 0)
         first = max((base for base in sizes if base <= recovery_point), default=0)
@@ -439,7 +442,7 @@ class LogManager:
         return [size for size, end_offset in zip(sizes.values(), ends, strict=False) if end_offset > start]
 
     def begin_load(self, partition: TopicPartition, config: LogConfig) -> None:
-        """Comes before `load`. OSError as the disk says."""
+        """Must be called before `load`. Raises the disk's OSError."""
         self._checkpoint_swaps(partition, self.unloaded[partition].path, config)
 
     def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
@@ -450,7 +453,7 @@ class LogManager:
         return self._read(partition, self._path(partition), config, settings, self._evidence_of_start())
 
     def _evidence_of_start(self) -> KnownOffsetsOfDirectory:
-        """Gives what the directory said of the logs that are not open yet. Only where somebody else writes may that
+        """Returns what the directory said of the logs that are not open yet. Only where somebody else writes may that
         have changed: an owner's checkpoints keep it until they are.
         """
         if self._settings.is_read_only:
@@ -479,8 +482,8 @@ class LogManager:
         return found
 
     def _warn_of_lost_start(self, log: PartitionLog, evidence: KnownOffsetsOfDirectory) -> None:
-        """Of first segments that nobody deleted. Consumers never ask an owner for their offsets, so the end of those is
-        kept for who wants to know.
+        """Logs the loss of first segments that nobody deleted. Consumers never ask an owner for their offsets, so the
+        lost range is kept in `lost_starts`.
         """
         self.lost_starts.pop(log.partition, None)
         if self._settings.is_read_only or not has_earlier_epochs(log):
@@ -492,7 +495,9 @@ class LogManager:
             self.lost_starts[log.partition] = hole.start, hole.end
 
     def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
-        """Before the names go that tell of a cleaning which did not come to its end. OSError as the disk says."""
+        """Notes how far an unfinished cleaning came, before the `.swap` names are removed. Raises the disk's
+        OSError.
+        """
         if not config.is_compacted or self._is_beside_writer():
             return
         clean_offset = swapped_below(path, self._filesystem)
@@ -514,13 +519,13 @@ class LogManager:
         self.report_offline()
 
     def report_offline(self) -> None:
-        """Tells whoever wants to know that something can't be served here any more."""
+        """Calls `on_offline`: something can't be served here any more."""
         if self.on_offline is not None:
             self.on_offline()
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """Gives the partition's log, and makes it if there is none yet; `OffsetCheckpoints.forget` comes before. Raises
-        OSError as the disk does.
+        """Returns the partition's log, and creates it if it does not exist; call `OffsetCheckpoints.forget` before.
+        Raises the disk's OSError.
         """
         if partition in self.logs and self._topic_ids.get(partition) == topic_id:
             return self.logs[partition]
@@ -540,7 +545,7 @@ class LogManager:
     # --- deleting
 
     def remove(self, partitions: Iterable[TopicPartition]) -> Steps[list[Path]]:
-        """Takes the logs out now. The steps rename their folders, and give the new names, for `delete` later."""
+        """Removes the logs now. The steps rename their folders, and return the new names, for `delete` later."""
         renamed: list[Path] = []
         leaving = list(partitions)
         for partition in leaving:
@@ -563,8 +568,8 @@ class LogManager:
         return renamed
 
     def sync_names(self) -> None:
-        """Syncs the names of the folders; any thread may. If the disk refuses, a power cut may bring back what was
-        renamed, and the next start says that it belongs to no topic.
+        """Syncs the names of the folders; any thread may. If the disk refuses, a power cut may bring back the old
+        names, and the next start reports that the folder belongs to no topic.
         """
         try:
             self._filesystem.sync_directory(self.directory)
@@ -572,8 +577,8 @@ class LogManager:
             _log.error("%s", access_error(error, self.directory, "sync"))
 
     def _move_away(self, partition: TopicPartition) -> None:
-        """Renames the folder of a partition that was removed, unless that is done. One that the disk refuses to rename
-        belongs to no topic, and the next start says so.
+        """Renames the folder of a removed partition, unless that is done. One that the disk refuses to rename belongs
+        to no topic, and the next start reports it.
         """
         if partition not in self._leaving:
             return
@@ -589,7 +594,9 @@ class LogManager:
             renamed.append(target)
 
     def delete(self, paths: Iterable[Path]) -> None:
-        """Deletes renamed folders and files; any thread may. What the disk refuses to delete stays until a start."""
+        """Deletes renamed folders and files; any thread may. A file that the disk refuses to delete stays until a
+        start.
+        """
         for path in paths:
             try:
                 if path.is_dir():
@@ -606,11 +613,11 @@ class LogManager:
     # --- cut
 
     def forget_safety(self, offsets: Mapping[TopicPartition, int]) -> list[Write]:
-        """Takes nothing from those offsets on for safe any more, and gives what must be written of it, which any thread
-        may do, before followers' logs are cut: what comes in the place of those records is not safe yet, and a start
-        must not take it for damage, nor miss records below a high watermark of before. Whoever wrote asks again, as
-        others may have written meanwhile; if there is nothing, the logs may be cut. The writing raises the disk's
-        OSError.
+        """Treats nothing from those offsets on as safe any more, and returns the checkpoint writes that this needs,
+        which any thread may do, before followers' logs are cut: new records at those offsets are not safe yet, and a
+        start must not take them for damage, nor miss records below an old high watermark. After the writes the caller
+        calls this again, as others may have written meanwhile; if nothing is returned, the logs may be cut. The writes
+        raise the disk's OSError.
         """
         checkpoints = self.checkpoints
         unsafe = {tp: offset for tp, offset in offsets.items() if checkpoints.says_safe(tp, offset)}
@@ -625,10 +632,10 @@ class LogManager:
     # --- the end
 
     def close(self, broker_epoch: int, *, threads: int = 1) -> None:
-        """A clean stop: logs closed, checkpoints written and, where every log was well, the file that says so.
+        """Stops cleanly: closes the logs, writes the checkpoints and, if no log failed, the clean-shutdown file.
 
-        In several threads, each of which owns the log that it closes: what takes long is the disk, which brings to an
-        end together what is asked of it at once.
+        Several threads may each own the log that they close: most of the time is spent in syncs, which the disk
+        finishes together if they are asked for at once.
         """
         logs = list(self.logs.items())
         self.closing = 0, len(logs)

@@ -1,8 +1,8 @@
 """One segment of a partition's log: a `.log` file of batches and its indexes, named by its base offset.
 
-A log may have hundreds of thousands of segments, so that a sealed one has nothing open, and nothing of it is read,
-before it is used. What a write changes is counted: a sync says how much of it is on the disk. Rules of index entries
-and of rolling are Kafka's (org.apache.kafka.storage.internals.log.LogSegment).
+A log may have hundreds of thousands of segments, so a sealed segment has no open file, and none of its bytes are read,
+before it is used. Each write counts a change: a sync notes how many changes are on the disk. Rules of index entries and
+of rolling are Kafka's (org.apache.kafka.storage.internals.log.LogSegment).
 
 `LogSegments` has the segments of one log, in order of their base offsets.
 """
@@ -51,7 +51,7 @@ _SMALL_BYTES = 8 * 1024  # to read and send so few costs less than to send them 
 
 
 class SizedBatch(Protocol):
-    """What decides whether a batch goes into a segment."""
+    """The facts that decide whether a batch goes into a segment."""
 
     @property
     def base_offset(self) -> int: ...
@@ -64,16 +64,18 @@ class SizedBatch(Protocol):
 
 
 _UNKNOWN_BATCH = -1, -1, 0
-"""The base offset, last offset and position of the batch at a segment's end, which everybody who follows the log reads;
-position 0 if it is not known."""
+"""The base offset, last offset and position of the batch at a segment's end, which every follower reads; position 0 if
+it is not known.
+"""
 
 
 class ListedSegment(NamedTuple):
-    """What a listing of the folder says of a sealed segment, of which nothing is opened before it is used.
+    """The facts that a listing of the folder states of a sealed segment, none of whose files is opened before its first
+    use.
 
     `check` is called with the segment, and `end_offset`, where the next one begins, when an index is used for the first
-    time, before anything that the indexes say is believed: it makes them again if they can't be the segment's. An error
-    leaves the segment unchecked. `lock` is held meanwhile; the segments of a log share it.
+    time, before its entries are believed: it rebuilds the indexes if they can't be the segment's. An error leaves the
+    segment unchecked. `lock` is held meanwhile; the segments of a log share it.
     """
 
     size_bytes: int
@@ -140,7 +142,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def paths(self) -> list[Path]:
-        """Gives every file that the segment may have."""
+        """Returns every file that the segment may have."""
         return [self._path(suffix) for suffix in SEGMENT_SUFFIXES]
 
     @property
@@ -220,7 +222,7 @@ class LogSegment(SegmentLookup):
         return self.indexes.transaction
 
     def _use_indexes(self) -> SegmentIndexes:
-        """Gives them; another thread that uses them meanwhile waits until they are checked."""
+        """Returns them; another thread that uses them meanwhile waits until they are checked."""
         listed = self._listed
         if listed is not None:
             with listed.lock:
@@ -252,7 +254,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def index_bytes(self) -> tuple[int, ...]:
-        """Gives the sizes of its sparse indexes. If nobody has used them yet, they are not checked for that, and the
+        """Returns the sizes of its sparse indexes. If nobody has used them yet, they are not checked for that, and the
         sizes are those of the files.
         """
         if self._indexes is None:
@@ -334,7 +336,7 @@ class LogSegment(SegmentLookup):
         return note_opened
 
     def move_to(self, open_files: OpenFiles) -> None:
-        """Counts its files among those from now on, in place of the others that it was made with."""
+        """Counts its files in `open_files` from now on, instead of the `OpenFiles` that it was made with."""
         self._open_files.forget(self)
         self._open_files = open_files
         file = None if self._records is None else self._records.find_open()
@@ -357,7 +359,7 @@ class LogSegment(SegmentLookup):
             self._open_files.keep_open(self)
 
     def settle(self) -> None:
-        """Lets its files be closed while nobody needs them, if all that is in them is on the disk."""
+        """Allows its files to be closed while unused, if all their bytes are on the disk."""
         if self._is_kept_open and self._changes == self._synced_changes:
             self._is_kept_open = False
             self._open_files.may_close(self)
@@ -369,12 +371,12 @@ class LogSegment(SegmentLookup):
 
     @property
     def descriptors(self) -> int:
-        """Gives how many its files take at most while they are open: the indexes are mapped once they don't grow."""
+        """Returns how many its files take at most while they are open: the indexes are mapped once they don't grow."""
         return 1 + len(SPARSE_INDEXES) * self.is_sealed
 
     @property
     def was_used(self) -> bool:
-        """Gives what `FileRecords.was_used` does."""
+        """Returns what `FileRecords.was_used` does."""
         return self.records.was_used
 
     @was_used.setter
@@ -383,11 +385,11 @@ class LogSegment(SegmentLookup):
 
     @property
     def is_removed(self) -> bool:
-        """Whether the log holds it no more."""
+        """Whether the log has removed the segment."""
         return self._is_removed
 
     def on_removed(self) -> None:
-        """Lets go of its files, as the log holds it no more."""
+        """Stops counting its files, as the log has removed the segment."""
         self._is_removed = True
         if self._listed is not None:
             self._listed = self._listed._replace(check=_check_nothing)  # which holds the log
@@ -431,7 +433,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def max_timestamp(self) -> TimestampOffset:
-        """Gives the largest timestamp so far and the last offset of its batch; (-1, base offset) if there is none."""
+        """Returns the largest timestamp so far and the last offset of its batch, or (-1, base offset)."""
         newest = self.indexes.newest
         if newest is None:
             newest = self.indexes.newest = self.find_newest()
@@ -443,7 +445,9 @@ class LogSegment(SegmentLookup):
 
     @property
     def largest_timestamp(self) -> int:
-        """Gives that of its records, ms; if they have none, or can't be read, when the file was last written to."""
+        """Returns the largest timestamp of its records, ms; the file's modification time if there is none, or it can't
+        be read.
+        """
         try:
             newest = self.max_timestamp.timestamp
         except CorruptRecordError:
@@ -464,7 +468,7 @@ class LogSegment(SegmentLookup):
 
     def append_run(self, run: Sequence[RecordBatch]) -> int:
         """Writes batches that lie end to end in one buffer, by one write, and returns the position of the first. Raises
-        what `append` raises; none of them is there then. None but the first may ask for another segment.
+        what `append` raises, and has appended none of them then. Only the first may require another segment.
         """
         first, last = run[0], run[-1]
         start = first.start
@@ -502,7 +506,7 @@ class LogSegment(SegmentLookup):
             yield
 
     def _index(self, batch: Batch, position: int) -> int:
-        """Adds it, and gives the batch's last offset."""
+        """Adds the batch to the indexes, and returns its last offset."""
         timestamp, last_offset = batch.max_timestamp, batch.last_offset
         if self._rolling_timestamp is None:
             self._rolling_timestamp = timestamp
@@ -553,8 +557,8 @@ class LogSegment(SegmentLookup):
         return FoundBatch(position, records.size_bytes - position, base_offset) if offset <= last_offset else None
 
     def read(self, start_offset: int, max_bytes: int, end_position: int, *, min_one_batch: bool) -> LogRegion | None:
-        """Gives batches from the one that holds `start_offset` on, at most `max_bytes` of them; None if there is none.
-        Raises CorruptRecordError if it is known to be damaged, and if it is not there and damage follows the next one.
+        """Returns batches from the one that holds `start_offset` on, at most `max_bytes` of them, or None. Raises
+        CorruptRecordError if that batch is known to be damaged, or is missing and damage follows the next one.
 
         `end_position` bounds the file, as does damage after the first batch. The first batch comes whole: with
         `min_one_batch` however large it is, otherwise the region is empty if it does not fit, because a consumer that
@@ -587,7 +591,7 @@ class LogSegment(SegmentLookup):
         return CopiedRegion(position, data)
 
     def find_by_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
-        """Gives what `find_by_timestamp` does; None if the segment goes meanwhile."""
+        """Returns what the function `find_by_timestamp` returns, or None if the segment is removed meanwhile."""
         start = max(self.find_time_entry(timestamp).offset, start_offset)
         headers = self._while_there(self.headers_from(start))
         return find_by_timestamp(
@@ -601,7 +605,7 @@ class LogSegment(SegmentLookup):
                 return
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Gives those that overlap the range, and whether later segments hold no more of them."""
+        """Returns the aborted transactions that overlap the range, and whether later segments can hold no others."""
         entries = self.aborted_entries()
         found = []
         first = bisect_left(entries, start_offset, key=attrgetter("last_offset"))
@@ -617,12 +621,12 @@ class LogSegment(SegmentLookup):
     def recover(
         self, recovery_point: int, end_offset: int, on_batch: Callable[[RecordBatch], None]
     ) -> DamagedBytes | None:
-        """Reads every batch, checks it, and makes the indexes and `gaps` again; `on_batch` is given each batch of magic
-        2. `end_offset` is where the next segment begins, or LONG_MAX if there is none.
+        """Reads every batch, checks it, and rebuilds the indexes and `gaps`; calls `on_batch` with each batch of magic
+        2. `end_offset` is where the next segment begins, or LONG_MAX if it is the last.
 
-        Gives the first damaged bytes after which nothing is kept: the log must be cut there; None if all is well.
-        Nothing is cut here. Batches below `recovery_point` were safe on the disk: what is wrong there is damage of
-        another kind, a gap, and stays.
+        Returns the first damaged bytes after which nothing is kept, where the caller must cut the log, or None. Nothing
+        is cut here. Batches below `recovery_point` were safe on the disk: damage there is of another kind, a gap, and
+        stays.
         """
         self._forget_what_was_read()
         self.gaps = []
@@ -658,7 +662,9 @@ class LogSegment(SegmentLookup):
         self._last_batch = _UNKNOWN_BATCH
 
     def truncate_position(self, position: int) -> int:
-        """Cuts the file where a batch starts; `truncate_indexes` must cut the indexes. Gives the bytes cut."""
+        """Cuts the file where a batch starts; `truncate_indexes` must cut the indexes. Returns the number of
+        bytes cut.
+        """
         cut = self.size_bytes - position
         self.note_change()
         if cut > 0:
@@ -667,7 +673,7 @@ class LogSegment(SegmentLookup):
         return cut
 
     def truncate_to(self, offset: int) -> int:
-        """Drops the batches from the one that holds `offset` on; returns how many bytes went."""
+        """Drops the batches from the one that holds `offset` on; returns the number of bytes cut."""
         found = self.translate_offset(offset)
         self.indexes.truncate_to(offset)
         self._last_batch = _UNKNOWN_BATCH
@@ -685,7 +691,7 @@ class LogSegment(SegmentLookup):
     # --- lifecycle
 
     def on_become_inactive(self) -> None:
-        """Takes no more appends; raises what `write_indexes` raises, and takes appends still then."""
+        """Ends appends; if it raises what `write_indexes` raises, appends are still possible."""
         self.write_indexes()
         self.seal()
 
@@ -718,7 +724,7 @@ class LogSegment(SegmentLookup):
 
 
 def _size_of(path: Path) -> int:
-    """Gives 0 if there is no file: an empty segment may lack its time index."""
+    """Returns 0 if there is no file: an empty segment may lack its time index."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -743,7 +749,7 @@ class LogSegments:
         return len(self._offsets)
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """Gives those that are there now, in order of offsets."""
+        """Iterates over the segments as they are now, in order of offsets."""
         return iter([self._segments[offset] for offset in self._offsets])
 
     @property
@@ -776,6 +782,6 @@ class LogSegments:
         return self._segments[self._offsets[position]] if position < len(self._offsets) else None
 
     def from_offset(self, offset: int) -> list[LogSegment]:
-        """Gives those that hold `offset` or what comes after it."""
+        """Returns the segment that holds `offset`, and those after it."""
         position = max(bisect_right(self._offsets, offset) - 1, 0)
         return [self._segments[o] for o in self._offsets[position:]]

@@ -1,4 +1,4 @@
-"""What a partition's folder says of its log without the records."""
+"""Summarizes the log of a partition's folder without reading its records."""
 
 from __future__ import annotations
 

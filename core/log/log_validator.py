@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _FEW_RECORDS = 2
-"""All records of a batch of no more are looked at, unless they are compressed in more than `_FEW_RECORDS_BYTES`."""
+"""Up to so many records of a batch are all checked, unless they are compressed in more than `_FEW_RECORDS_BYTES`."""
 _FEW_RECORDS_BYTES = 4096
 _LEAST_LENGTH = 2 * (SMALLEST_RECORD_BYTES - 1)
 """The first byte of the least length, zig-zag."""
@@ -75,10 +75,10 @@ class CheckedBatch(RecordBatch):
 
 
 def ensure_readable(batch: RecordBatch) -> None:
-    """Raises KafkaError(INVALID_RECORD) for a batch that no Java consumer can read, as far as that costs little: of few
-    records each is looked at, of more the first byte, and of compressed ones the head of the frame.
+    """Raises KafkaError(INVALID_RECORD) for a batch that no Java consumer can read, as far as that costs little: checks
+    each record if there are few, else the first byte, and of compressed records the head of the frame.
 
-    Source: `LogValidator`, which looks at all of them.
+    Source: `LogValidator`, which checks all of them.
     """
     buffer, start, count = batch.buffer, batch.start + HEADER_SIZE, batch.count
     try:
@@ -112,7 +112,7 @@ def ensure_readable(batch: RecordBatch) -> None:
 
 
 def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
-    """Gives the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
+    """Yields the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
     """
     if is_small(batch):
@@ -179,7 +179,7 @@ def _record_sizes(batch: RecordBatch, config: LogConfig) -> Steps[None]:
 
 
 def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
-    """Gives the codec in which the batch must be stored, if that is not its own."""
+    """Returns the codec in which the batch must be stored, if that is not its own."""
     target = config.target_compression
     return None if target is None or target is batch.compression else target
 
@@ -339,7 +339,7 @@ def ensure_size(size_bytes: int, config: LogConfig) -> None:
 
 
 _FEW_BYTES = 1024 * 1024
-"""What a batch may always say it expands to: finding the limit costs more than the rest of the header."""
+"""The size up to which a batch may always expand: computing the limit costs more than the rest of the header check."""
 
 
 def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool, now_ms: int) -> None:
@@ -375,8 +375,8 @@ def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: 
 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
-    """Gives a client's batch with its records checked, or another one if the topic's codec requires it, all at once; as
-    it is if `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
+    """Returns a client's batch with its records checked, or another one if the topic's codec requires it, all at once;
+    as it is if `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
     """
     if is_checked(batch, config):
         return batch

@@ -1,16 +1,16 @@
-"""Decides which segments' files are open at once: no more than the process may afford, those that are used.
+"""Decides which segments' files are open at once: the most recently used ones, as many as the process may afford.
 
-A segment is either closable, when all that is in its files is on the disk, or kept open. When there are too many, the
-closable ones that were not used for longest are closed first; what needs them opens them again. If that is not enough,
+A segment is either closable, when all bytes of its files are on the disk, or kept open. When there are too many, the
+closable ones that were not used for longest are closed first; their next use opens them again. If that is not enough,
 the segment that has been kept open for longest is synced, and closed then.
 
-A file with something unsynced in it is never closed, for the sake of write errors. Linux reports them to whoever has a
-file open of a write that failed later, once, at its next fsync. If nobody has the file open, the error is kept with the
-inode for the next who opens it, but only until the system drops the inode from its cache; and the pages of the write
-are clean by then, so that a later fsync would find nothing wrong.
+A file with unsynced bytes is never closed, for the sake of write errors. If a write fails later, Linux reports that
+once to each process that has the file open, at its next fsync. If no process has it open, the error is kept with the
+inode for the next open, but only until the system drops the inode from its cache; and the pages of the write are clean
+by then, so that a later fsync would find nothing wrong.
 
-A file that an answer still points into stays open until the answer is sent, whatever is closed here. There is room for
-some of those, and answers hold copies when it is taken (`LogSegment.read`).
+A file that an answer still points into stays open until the answer is sent, even if it is closed here. There is room
+for some of those, and answers hold copies when it is used up (`LogSegment.read`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class HasFiles(Protocol):
 
     @property
     def descriptors(self) -> int:
-        """Gives how many it takes at most while it is open."""
+        """Returns how many it takes at most while it is open."""
 
     def sync(self) -> None:
         """Returns when all that is in its files is on the disk. Raises OSError if the disk refuses."""
 
     def release_files(self) -> None:
-        """Lets go of what can be opened again."""
+        """Closes the files that can be opened again."""
 
 
 class OpenFiles:
@@ -45,8 +45,8 @@ class OpenFiles:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """Allows at most `limit` descriptors, or as many as `core.common.fd_limits` gives to files; and half as many
-        again for answers that still point into files that are closed here.
+        """Allows at most `limit` descriptors, by default two thirds of those that `core.common.fd_limits` assigns to
+        files; and half as many again for answers that still point into files that are closed here.
         """
         self._limit = share().files * 2 // 3 if limit is None else limit
         self._lock = threading.RLock()  # a file may be closed by whoever lets go of it last
@@ -56,7 +56,7 @@ class OpenFiles:
         self._files = 0  # that are open, whoever has them
 
     def __len__(self) -> int:
-        """Gives how many descriptors the open segments take at most."""
+        """Returns how many descriptors the open segments take at most."""
         return self._count
 
     @property
@@ -78,7 +78,7 @@ class OpenFiles:
                 self._files += 1
 
     def take_over(self, file: File) -> None:
-        """Counts a file, opened by now, that others counted before, who are no more."""
+        """Counts an open file that another `OpenFiles`, now discarded, counted before."""
         file.on_closed = None
         self.count(file)
 
@@ -101,13 +101,13 @@ class OpenFiles:
             self._sync_others(segment)
 
     def may_close(self, segment: HasFiles) -> None:
-        """Lets it close: all that is in the segment's files is on the disk."""
+        """Marks a segment closable: all bytes of its files are on the disk."""
         with self._lock:
             if segment in self._kept:
                 self._move(segment, self._kept, self._closable)
 
     def forget(self, segment: HasFiles) -> None:
-        """Forgets a segment that is no more."""
+        """Stops counting a segment that was removed."""
         with self._lock:
             self._take_out(segment)
 
@@ -134,7 +134,7 @@ class OpenFiles:
             self._count -= among.pop(segment, 0)
 
     def _close_others(self, segment: HasFiles) -> None:
-        """Closes others, but passes over once who was used since it was last looked at."""
+        """Closes other segments, but passes over once a segment that was used since it was last looked at."""
         passed_over = 0
         while self._count > self._limit and self._closable:
             other = next(iter(self._closable))
@@ -149,7 +149,9 @@ class OpenFiles:
             other.release_files()
 
     def _sync_others(self, segment: HasFiles) -> None:
-        """Syncs others. One whose sync fails stays open, and says so again when its log is flushed."""
+        """Syncs other segments, and closes them. One whose sync fails stays open; its log's next flush raises the
+        error.
+        """
         for other in list(self._kept):
             if self._count <= self._limit:
                 return

@@ -1,8 +1,8 @@
-"""The producers of one partition as their snapshot holds them, packed while batches come.
+"""The producers of one partition as their snapshot holds them, packed while batches are appended.
 
-A roll writes a snapshot of all producers, and everybody waits meanwhile. To pack 100,000 of them takes 150 ms, to write
-what is packed already takes 5. So a producer that changed is packed together with a thousand others, soon after it
-changed; one that writes all the time is among those who changed all the time, and is packed once.
+A roll writes a snapshot of all producers, and appends wait meanwhile. Packing 100,000 of them takes 150 ms; writing
+packed ones takes 5. So a producer that changed is packed together with a thousand others, soon after it changed; one
+that writes all the time is among the changed ones all the time, and is packed once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PackedProducers:
         del self._packed[-ENTRY_BYTES:]
 
     def snapshot(self) -> bytes:
-        """Gives the content of a `.snapshot` file."""
+        """Returns the content of a `.snapshot` file."""
         self._pack()
         return format_producer_snapshot(self._packed)
 

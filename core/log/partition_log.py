@@ -118,16 +118,19 @@ class PartitionLog:
         self._filesystem = filesystem
         self._open_files = open_files
         self.late_check = late_check
-        """What checks the indexes of segments when they are used; None if that was done."""
+        """Checks the indexes of segments when they are used; None once all are checked."""
         self.on_roll: Callable[[PartitionLog], None] | None = None
-        """Called when a segment took its last append: what lies before the log's end is to be flushed."""
+        """Called when a segment took its last append: the log up to its end should be flushed."""
         self.on_cut: Callable[[PartitionLog, int], None] | None = None
-        """Called when records from that offset on are about to go from its end: whoever works on the files elsewhere is
-        to leave them alone. May raise the disk's OSError."""
+        """Called before records from that offset on are cut from the log's end: tasks elsewhere must leave its files
+        alone. May raise the disk's OSError.
+        """
         self.judged: ServedTransactions | None = None
-        """What readers of committed records get, if the log is only read and its markers and indexes don't decide."""
+        """Decides what a read_committed consumer gets, if the log is read-only and its markers and indexes don't
+        decide.
+        """
         self.cuts = 0
-        """How often records went from its end: what was synced before may not be what is there now."""
+        """How often records were cut from its end: a sync that began before a cut proves nothing of later records."""
         self.succeeds_a_deleted_one = False
         """Whether its topic was deleted and created again: a producer may then begin it with any sequence number, as
         up to Kafka 4.4. librdkafka goes on with the next number, and a refusal would be fatal for it.
@@ -143,7 +146,7 @@ class PartitionLog:
             segment.config = config
 
     def move_to(self, open_files: OpenFiles) -> None:
-        """Counts its files among those from now on, of a log that was opened in another thread."""
+        """Counts its files in `open_files` from now on, for a log that was opened in another thread."""
         self._open_files = open_files
         for segment in self.segments:
             segment.move_to(open_files)
@@ -177,9 +180,9 @@ class PartitionLog:
 
     def write_ahead(self, batch: RecordBatch, leader_epoch: int) -> Steps[None]:
         """Writes most of a checked batch in steps, so that `append_as_leader`, called right after the last one, has
-        little left to do. The batch is in the log by that call alone. Until then whoever appends another takes away
-        what was written, and the steps end; `forget_ahead` does so if the call never comes. Raises nothing: whatever is
-        in the way is met by the call.
+        little left to do. Only that call puts the batch into the log. Another append before it takes away the bytes
+        written, and the steps end; `forget_ahead` does so if the call never comes. Raises nothing: the call meets any
+        error again.
         """
         if self._unsettled is not None or batch.size_bytes > self.config.segment_bytes:
             return
@@ -247,7 +250,7 @@ class PartitionLog:
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:
-        """Raises KafkaError if a coordinator's batch, of records or a marker, is of a producer who is fenced."""
+        """Raises KafkaError if a coordinator's batch, of records or a marker, is of a fenced producer."""
         state = self.producers.state_of(batch.producer_id)
         marker = read_end_transaction_marker(batch.records()[0]) if batch.is_control else None
         if marker is not None:
@@ -282,12 +285,12 @@ class PartitionLog:
         )
 
     def append_as_follower(self, records: memoryview, leader_epoch: int, *, leader_log_start: int = 0) -> None:
-        """Appends what a leader answered in that epoch: its batches as they are, those of a segment by one write. What
-        is cut short at the end is left for the next fetch, which begins at `log_end_offset`. `leader_log_start` is
-        where the leader's log begins, by the same answer.
+        """Appends a leader's Fetch answer of that epoch: its batches as they are, those of a segment by one write. A
+        batch that is cut short at the end is left for the next fetch, which begins at `log_end_offset`.
+        `leader_log_start` is the leader's log start offset, by the same answer.
 
-        Raises what `read_fetched` raises, nothing appended then; the disk's OSError, and CorruptRecordError for what is
-        read of the log: the batches of segments before may be in it then, and those after are not.
+        Raises what `read_fetched` raises, nothing appended then; the disk's OSError, and CorruptRecordError for damage
+        met while reading the log: the batches of earlier segments may be appended then, and later ones are not.
         """
         if self._unsettled is not None:
             self._ensure_settled()
@@ -305,8 +308,8 @@ class PartitionLog:
             number += self._append_run(batches, number)
 
     def _begin_within(self, batch: RecordBatch, leader_log_start: int) -> None:
-        """Begins the log again with a batch that begins below its end. That is all right if the leader's records were
-        deleted up to there, as the batch comes whole: this log has no records, or none that the leader has still.
+        """Begins the log again with a batch that begins below its end. That is right if the leader's records were
+        deleted up to there, as the batch comes whole: this log has no records, or none that the leader still has.
         """
         end_offset = self.log_end_offset
         if end_offset not in (self.log_start_offset, leader_log_start):
@@ -317,7 +320,7 @@ class PartitionLog:
         self.increment_log_start_offset(end_offset)
 
     def _append_run(self, batches: Sequence[RecordBatch], number: int) -> int:
-        """Writes as many of them as may be written at once, from that one on; gives how many."""
+        """Writes as many batches from `number` on as can be written at once; returns how many."""
         first, segment = batches[number], self.segments.active
         if segment.should_roll(first, self._clock):
             if not segment.may_hold(first):  # nor could one that begins at the log's end
@@ -408,7 +411,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool = True, with_aborted: bool = False
     ) -> ReadResult:
-        """Gives batches from `offset` on that lie below `end_offset`, out of one segment.
+        """Returns batches from `offset` on that lie below `end_offset`, out of one segment.
 
         KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
         `offset`, and is whole; it does not come if it is larger than `max_bytes`, unless `min_one_batch` wants it. The
@@ -467,10 +470,10 @@ class PartitionLog:
         return aborted
 
     def find_offset_by_timestamp(self, timestamp: int) -> Steps[FoundTimestamp | None]:
-        """Finds the first record whose timestamp is at or above `timestamp`; None if there is none. If a batch does not
-        decode, that is its first offset: whoever reads from there on meets it, and nothing is left out.
+        """Finds the first record whose timestamp is at or above `timestamp`, or None. If a batch does not decode,
+        returns its first offset: a consumer that reads from there meets the damage, and skips nothing.
 
-        The log may change between two steps: segments that go are looked at no more.
+        The log may change between two steps: segments removed meanwhile are not searched.
         """
         offset, end_offset = self.log_start_offset, self.log_end_offset
         while offset < end_offset:
@@ -484,7 +487,7 @@ class PartitionLog:
         return None
 
     def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
-        """Finds the first that has a timestamp as high, of those that hold `offset` or what comes after it."""
+        """Finds the first segment with a timestamp as high, from the segment that holds `offset` on, or None."""
         for segment in self.segments.from_offset(offset):
             if (yield from _max_timestamp(segment)) >= timestamp:
                 return segment
@@ -503,7 +506,7 @@ class PartitionLog:
 
     @property
     def gaps(self) -> list[DamagedRange]:
-        """What is known to be damaged."""
+        """Returns the known damage."""
         return self._damage.gaps
 
     def note_damage(self, gap: DamagedRange) -> None:
@@ -516,8 +519,8 @@ class PartitionLog:
     # --- cut and trim
 
     def truncate_to(self, offset: int) -> int:
-        """Drops every record from `offset` on; returns how many bytes went. At or above the log's end, drops no more
-        than an epoch without records, whose leader wrote none before another took over. Raises the disk's OSError; the
+        """Drops every record from `offset` on; returns the number of bytes cut. At or above the log's end, drops at
+        most an epoch without records, whose leader wrote none before another took over. Raises the disk's OSError; the
         log must be opened again then.
         """
         if offset >= self.log_end_offset:
@@ -543,7 +546,7 @@ class PartitionLog:
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drops every record; the log goes on, empty, at `offset`. Raises what `truncate_to` raises."""
+        """Drops every record; the log continues, empty, at `offset`. Raises what `truncate_to` raises."""
         with self._changing("a truncation"):
             self._announce_cut(min(offset, self.log_start_offset))
             self._delete_segments(list(self.segments))
@@ -587,17 +590,17 @@ class PartitionLog:
             self._ensure_in_order()
 
     def end_offset_of(self, segment: LogSegment) -> int:
-        """Gives the offset after the segment's last."""
+        """Returns the offset after the segment's last."""
         following = self.segments.higher(segment.base_offset)
         return self.log_end_offset if following is None else following.base_offset
 
     def end_of(self, segment: LogSegment) -> OffsetPosition:
-        """Gives where the segment ends now."""
+        """Returns where the segment ends now."""
         return OffsetPosition(self.end_offset_of(segment), segment.size_bytes)
 
     def delete_oldest(self, segments: list[LogSegment]) -> list[Path]:
-        """Takes the first segments out; the log starts after them. Their files are renamed to `.deleted` and given to
-        the caller, to be deleted later: a reader that knows only the name may still be opening them.
+        """Removes the first segments; the log starts after them. Their files are renamed to `.deleted`, and returned
+        for the caller to delete later: a reader that knows only the name may still be opening them.
 
         Raises OSError if the disk refuses the new segment that an empty log needs, nothing changed then; or if it
         refuses everything: the log begins later, and the segments are still there.
@@ -619,11 +622,11 @@ class PartitionLog:
         return [self._rename_deleted(path) for path in paths if path.exists()]
 
     def replace_segments(self, base_offset: int, replaced: Sequence[int]) -> list[Path]:
-        """Puts the cleaned segment of that base offset, whose files end in `.swap`, in the place of those it replaces:
-        sealed ones side by side, of which it begins as the first.
+        """Replaces sealed, adjacent segments by the cleaned segment of that base offset, the first one's, whose files
+        end in `.swap`.
 
-        The `.swap` files stay, as second names, until `settle_swap`: up to there a start does the same again. Gives the
-        old files, as `delete_oldest` does. Raises OSError if the disk refuses: the log must be opened again then.
+        The `.swap` files stay, as second names, until `settle_swap`: up to there a start does the same again. Returns
+        the old files, as `delete_oldest` does. Raises OSError if the disk refuses: the log must be opened again then.
         """
         old = [segment for segment in self.segments if segment.base_offset in replaced]
         assert len(old) == len(replaced), f"{self.partition}: {replaced}"
@@ -654,7 +657,7 @@ class PartitionLog:
         return deleted
 
     def _forget_damage(self) -> None:
-        """Forgets that of segments that went, and of what was cut off."""
+        """Forgets the damage of removed segments, and damage above the log's end."""
         self._damage.keep_segments({segment.base_offset for segment in self.segments}, self.log_end_offset)
 
     def _rename_deleted(self, path: Path) -> Path:
@@ -681,14 +684,14 @@ class PartitionLog:
         return any(segment.is_kept_open for segment in self.unflushed_segments(self.log_end_offset))
 
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
-        """Gives what `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that
+        """Returns what `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that
         ends at the recovery point: since its records were flushed it may have been sealed.
         """
         return [s for s in self.segments.from_offset(self.recovery_point - 1) if s.base_offset < offset]
 
     def mark_flushed(self, offset: int) -> None:
-        """Notes that everything below `offset` is on the disk. Not for what a sync in another thread did while the log
-        was cut: `cuts` says so.
+        """Notes that everything below `offset` is on the disk. Not to be called after a sync in another thread during
+        which the log was cut: compare `cuts`.
         """
         for segment in self.unflushed_segments(offset):
             segment.settle()
@@ -701,9 +704,10 @@ class PartitionLog:
         self.mark_flushed(offset)
 
     def close(self, *, syncs_parent: bool = True) -> bool:
-        """Stops cleanly: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Nothing is done
-        to a log that nobody changed. Without `syncs_parent`, says whether the caller must sync the directory that the
-        log's folder is in. Raises the disk's OSError, and one unless `is_settled`: the stop is not a clean one then.
+        """Stops cleanly: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Leaves a log
+        alone that nobody changed. Without `syncs_parent`, returns whether the caller must sync the directory that holds
+        the log's folder. Raises the disk's OSError, and an OSError unless `is_settled`: the stop is not a clean one
+        then.
         """
         self._ensure_settled()
         self.leader_epochs.settle()
@@ -719,8 +723,8 @@ class PartitionLog:
         return has_new_folder
 
     def let_go(self) -> None:
-        """Closes the files of a log that is served no more, but for those that an answer still points into, whoever
-        holds the log itself.
+        """Closes the files of a log that is not served any more, except files that an answer still points into. Others
+        may still hold the log itself.
         """
         for segment in self.segments:
             segment.on_removed()
@@ -735,8 +739,8 @@ class PartitionLog:
         assert self.segments.first.base_offset <= self.log_start_offset
 
     def check_invariants(self) -> None:
-        """Asserts its own and those of what it keeps in memory. Files may be damaged: `LogSegment.check_invariants` is
-        for logs that are sound.
+        """Asserts its own invariants and those of its parts in memory. Files may be damaged:
+        `LogSegment.check_invariants` is for sound logs.
         """
         self._ensure_in_order()
         for part in (self.producers, self.leader_epochs, self._damage, self._open_files):
@@ -744,7 +748,9 @@ class PartitionLog:
 
 
 def _max_timestamp(segment: LogSegment) -> Steps[int]:
-    """Takes a step if that takes long, as nobody used its indexes before; gives NO_TIMESTAMP if it goes meanwhile."""
+    """Takes a step if the segment's indexes are unchecked, as that takes long; returns NO_TIMESTAMP if the segment is
+    removed meanwhile.
+    """
     if segment.is_unchecked:
         segment.ensure_checked()
         yield

@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer, and what it makes of the producer's next batch.
+"""The state of one producer in a partition, and the check of the producer's next batch.
 
 Kafka's rules, which make retries harmless (KIP-98, org.apache.kafka.storage.internals.log.ProducerStateEntry,
 ProducerAppendInfo):
@@ -121,7 +121,7 @@ class ProducerState:
 
     @property
     def last_written(self) -> tuple[int, int]:
-        """Gives another one with each batch, and with each epoch."""
+        """Returns another one with each batch, and with each epoch."""
         return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def is_followed_by(self, batch: RecordBatch) -> bool:

@@ -57,7 +57,9 @@ class ProducerStateManager:
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
-        """What `_find_snapshots` finds, if somebody has listed the folder, as long as nobody else takes any away."""
+        """The result of `_find_snapshots`, if the caller has listed the folder, as long as nobody else removes a
+        snapshot.
+        """
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -65,13 +67,13 @@ class ProducerStateManager:
 
     @property
     def open_transactions(self) -> dict[int, int]:
-        """The first offsets of those that are open, by producer id."""
+        """Returns the first offsets of the open transactions, by producer id."""
         return {producer_id: first.offset for producer_id, first in self.ongoing.items()}
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Finds where the first transaction begins that is open, or whose end lies above the high watermark; None if
-        none.
+        """Finds where the first transaction begins that is open, or whose marker lies above the high watermark, or
+        None.
         """
         if not self.ongoing and not self.ended:
             return None
@@ -81,7 +83,7 @@ class ProducerStateManager:
 
     @property
     def latest_producer_id(self) -> int:
-        """Gives the largest id that is known here, -1 if none is."""
+        """Returns the largest known producer id, or -1."""
         return max(self._producers, default=-1)
 
     def check_invariants(self) -> None:
@@ -95,12 +97,12 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def state_of(self, producer_id: int) -> ProducerState:
-        """Gives one, known or new; a new one is remembered by `update` only."""
+        """Returns one, known or new; a new one is remembered by `update` only."""
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
-        """Says what `ProducerState.is_followed_by` says; False if nothing is known of its producer, or it may be that
-        another batch has to be appended before.
+        """Returns what `ProducerState.is_followed_by` returns; False if its producer is unknown, or another batch may
+        have to be appended before.
         """
         state = self._producers.get(batch.producer_id)
         return state is not None and batch.producer_id not in self._awaited and state.is_followed_by(batch)
@@ -128,7 +130,7 @@ class ProducerStateManager:
             )
 
     def update(self, batch: RecordBatch, segment_base_offset: int, position: int) -> CompletedTransaction | None:
-        """Takes note of a batch that was appended at that position; gives the transaction that it ended, if it did."""
+        """Notes a batch that was appended at that position; returns the transaction that it ended, or None."""
         self.map_end_offset = batch.base_offset + batch.last_offset_delta + 1
         producer_id = batch.producer_id
         if producer_id < 0:
@@ -175,18 +177,18 @@ class ProducerStateManager:
         return True
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """Gives the last stable offset that holds once that transaction is over: what the transaction index notes."""
+        """Returns the last stable offset once that transaction has ended, as the transaction index notes it."""
         others = (o.offset for p, o in self.ongoing.items() if p != completed.producer_id)
         return next(others, completed.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Lets go of ended transactions whose marker is below it."""
+        """Forgets ended transactions whose marker is below the high watermark."""
         self.ended = [u for u in self.ended if u[1] >= high_watermark]
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`: as far as
-        calls of this have seen, with the time by the monotonic clock. Kafka goes by their last records' timestamps; a
-        clock that is set, or records that are old, would forget one that writes still.
+        """Forgets producers without an open transaction that wrote nothing for `producer.id.expiration.ms`, counted by
+        the monotonic clock between calls. Kafka goes by their last records' timestamps; a clock that is set, or records
+        that are old, would make it forget a producer that still writes.
         """
         idle, expiration_ms = {}, self._find_expiration_ms()
         for producer_id, state in list(self._producers.items()):
@@ -205,7 +207,7 @@ class ProducerStateManager:
     # --- snapshots
 
     def take_snapshot(self, *, sync: bool = True) -> bool:
-        """Writes `<map end offset>.snapshot`, unless that is the last one already; says whether it did."""
+        """Writes `<map end offset>.snapshot`, unless it is the last one already; returns whether it was written."""
         if self.map_end_offset <= self._last_snapshot_offset:
             return False
         path = self._path(self.map_end_offset)
@@ -224,9 +226,9 @@ class ProducerStateManager:
     def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> int:
         """Loads the newest good snapshot in that range, and returns the offset from which the log must be read on.
 
-        One that doesn't parse is removed: it can be made again. Producers that expired are left out: by the timestamps
-        of their last records, as Kafka does, but beside the newest of them and not beside a clock that is ahead of all.
-        That clock may have been set, and what a producer sends again would be taken twice.
+        One that doesn't parse is removed: it can be rebuilt. Expired producers are left out: by the timestamps of their
+        last records, as Kafka does, but compared with the newest of them, not with a clock that is ahead of all. That
+        clock may have been set, and a retried batch would be appended twice.
         """
         self.reset(log_start_offset)
         expiration_ms = self._find_expiration_ms()
@@ -258,7 +260,9 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:
-        """Removes all but those where a segment begins, and the newest: any other is of no use (Kafka's rule)."""
+        """Removes all snapshots except those where a segment begins, and the newest: any other is of no use (Kafka's
+        rule).
+        """
         snapshots = self._find_snapshots()
         newest = max((offset for offset, _ in snapshots if offset <= log_end_offset), default=-1)
         for offset, path in snapshots:
@@ -266,19 +270,19 @@ class ProducerStateManager:
                 self._remove_snapshot(path)
 
     def remove_snapshots_from(self, offset: int) -> None:
-        """Removes those at `offset` and above: the log was cut there."""
+        """Removes the snapshots at `offset` and above: the log was cut there."""
         for snapshot_offset, path in self._find_snapshots():
             if snapshot_offset >= offset:
                 self._remove_snapshot(path)
         self._last_snapshot_offset = min(self._last_snapshot_offset, offset - 1)
 
     def snapshot_paths(self, offsets: Container[int]) -> list[Path]:
-        """Gives the snapshots at those offsets, but for the newest, which the next start needs."""
+        """Returns the snapshots at those offsets, except the newest, which the next start needs."""
         snapshots = self._find_snapshots()
         return [path for offset, path in snapshots[:-1] if offset in offsets]
 
     def _find_snapshots(self) -> list[tuple[int, Path]]:
-        """Gives them in order of their offsets."""
+        """Returns them in order of their offsets."""
         if self.listed_snapshots is not None:
             return list(self.listed_snapshots)
         return find_offset_files(self._directory, SNAPSHOT_SUFFIX)
@@ -301,7 +305,7 @@ def rebuild_producer_state(
 ) -> None:
     """Loads the newest snapshot up to `log_end_offset` and reads the batches after it, up to there.
 
-    What lies before the log's start is forgotten unless the snapshot has it, as Kafka does.
+    Producers that wrote only before the log's start are forgotten unless the snapshot has them, as Kafka does.
     """
     offset = producers.load(log_start_offset, log_end_offset, now_ms)
     for segment in segments.from_offset(offset):

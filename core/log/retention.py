@@ -1,6 +1,6 @@
-"""Decides which segments a log lets go of: those that lie before its start, that are too old, or too much.
+"""Decides which segments a log deletes: those before its start, those too old, and those beyond its size limit.
 
-Segments go whole and from the front only, and never one that consumers may not have seen yet. Source:
+Segments are deleted whole and from the front only, and never one that consumers may not have seen yet. Source:
 org.apache.kafka.storage.internals.log.UnifiedLog.deleteOldSegments.
 """
 
@@ -17,8 +17,8 @@ _log = logging.getLogger("plog.log")
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> list[Path]:
-    """Takes out what the log's configuration does not keep. Gives the files that are to be deleted, renamed to
-    `.deleted` already. Raises the disk's OSError.
+    """Removes the segments that the log's configuration does not keep. Returns their files, already renamed to
+    `.deleted`, for the caller to delete. Raises the disk's OSError.
     """
     deleted = _delete_while(log, _is_before_start(log), f"the log starts at {log.log_start_offset}")
     if "delete" in log.config.cleanup_policy:

@@ -23,7 +23,7 @@ from core.records.record_batch import RecordBatch
 
 
 class SegmentRecovery:
-    """Owned by the task that owns the log. The producers are those of the end of what was read."""
+    """Owned by the task that owns the log. The producers' state is that at the end of the bytes read."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SegmentRecovery:
         known = _read_aborted(segment)
 
         def end_aborted_before(offset: int) -> None:
-            """Ends those whose abort marker is damaged: only the entry that was there shows them."""
+            """Ends the transactions whose abort marker is damaged: only their entries in the old index show them."""
             while known and known[0].last_offset < offset:
                 entry = known.pop(0)
                 if producers.abort_damaged(entry):
@@ -98,9 +98,9 @@ class SegmentRecovery:
         return damaged
 
     def _has_two(self, aborted: CompletedTransaction, entry: AbortedTransaction) -> bool:
-        """Says whether what looks like one transaction is two, of which only the second was aborted, as its entry in
-        the index has it: the marker that ended the first is damaged, and a batch of the producer begins where the entry
-        says, or a cleaner took what did.
+        """Says whether an apparent transaction is two, and only the second was aborted, as its index entry has it: the
+        marker that ended the first is damaged, and a batch of the producer begins where the entry says, or a cleaner
+        took that batch.
         """
         first_offset = entry.first_offset
         if entry.producer_id != aborted.producer_id or first_offset <= aborted.first_offset:
@@ -156,19 +156,19 @@ class SegmentRecovery:
         self._damage.set_segments({segment.base_offset: segment.gaps for segment in self._segments})
 
     def end_of(self, segment: LogSegment, log_end_offset: int = LONG_MAX) -> int:
-        """Gives where the segment's offsets end at the latest."""
+        """Returns where the segment's offsets end at the latest."""
         following = self._segments.higher(segment.base_offset)
         return log_end_offset if following is None else following.base_offset
 
     def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
-        """Gives where its offsets ended for certain: where the next one begins, unless the log is cut before."""
+        """Returns where its offsets ended for certain: where the next one begins, unless the log is cut before."""
         if damaged is None and self._segments.higher(segment.base_offset) is not None:
             return self.end_of(segment)
         return max((gap.end_offset for gap in segment.gaps), default=0)
 
 
 def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
-    """Reads the segment's transaction index; gives nothing if it can't be read."""
+    """Reads the segment's transaction index; returns an empty list if it can't be read."""
     try:
         return list(segment.transaction_index.entries())
     except (CorruptRecordError, OSError):
@@ -176,9 +176,9 @@ def _read_aborted(segment: LogSegment) -> list[AbortedTransaction]:
 
 
 def find_indexed_end(segment: LogSegment, end_offset: int) -> int | None:
-    """Finds where the segment's offsets end, if its index files are there and can be its own: by their form, by what
-    the last entry points at, and if nothing after it has offsets from `end_offset` on, which are the next segment's.
-    None if not; `end_offset` if that is LONG_MAX.
+    """Finds where the segment's offsets end, if its index files exist and can be its own: by their form, by the batch
+    that the last entry points at, and if no batch after it has offsets from `end_offset` on, which are the next
+    segment's. Returns None if not; `end_offset` if that is LONG_MAX.
     """
     try:
         if not segment.indexes.sanity_check(is_empty=not segment.size_bytes):

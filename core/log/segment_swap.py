@@ -1,12 +1,12 @@
-"""Swaps segments in for others: how cleaned ones come in, and what a start makes of half a swap.
+"""Swaps segments in for others: how cleaned ones come in, and how a start finishes or undoes half a swap.
 
 1. the new segments are written as `<offset>.log.cleaned`, indexes likewise, and brought to the disk
-2. they are renamed to `.swap`, the first one's log last: up to there a start throws them away, from there on it
-   finishes what was begun
-3. the files that they replace go, and the `.swap` goes from their names
+2. they are renamed to `.swap`, the first one's log last: before that a start throws them away, after it a start
+   finishes the swap
+3. the files that they replace are removed, and `.swap` is removed from their names
 
-That is the order, and those are the rules, of Kafka's loader (org.apache.kafka.storage.internals.log.LocalLog
-.replaceSegments, LogLoader): it finishes what plog began, and plog what it did.
+The order and the rules are those of Kafka's loader (org.apache.kafka.storage.internals.log.LocalLog .replaceSegments,
+LogLoader): Kafka finishes plog's swaps, and plog Kafka's.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _LOG_LAST = SEGMENT_SUFFIXES[::-1]
 
 
 def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSystem) -> None:
-    """Step 2, for cleaned segments that are on the disk; between the first and the last of them no segment may be that
-    stays. Raises the disk's OSError: nothing came of it then.
+    """Does step 2, for cleaned segments that are on the disk; no other segment may lie between the first and the last
+    of them. Raises the disk's OSError: the swap has not begun then.
     """
     names = [offset_file_name(o, suffix) for o in sorted(base_offsets, reverse=True) for suffix in _LOG_LAST]
     paths = [directory / name for name in names]
@@ -48,7 +48,7 @@ def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSys
 
 
 def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
-    """Gives a swapped-in segment's files, and the names that they get."""
+    """Returns a swapped-in segment's files, and the names that they get."""
     paths = [directory / offset_file_name(base_offset, suffix) for suffix in _LOG_LAST]
     return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
 
@@ -77,7 +77,7 @@ def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
 
 
 def swapped_below(directory: Path, filesystem: FileSystem) -> int:
-    """Gives the offset below which `finish_swaps` would put segments in their places; 0 if there are none."""
+    """Returns the offset below which `finish_swaps` would put segments in their places, or 0."""
     names = [entry.name for entry in os.scandir(directory)]
     if not any(name.endswith(SWAP_SUFFIX) for name in names):
         return 0
@@ -95,7 +95,7 @@ def _first_uncleaned(names: Sequence[str]) -> int | None:
 
 
 def finish_swaps(directory: Path, filesystem: FileSystem) -> None:
-    """Does step 3 for whatever a crash left; what had not come to step 3 goes, and so do `.deleted` files."""
+    """Does step 3 for each swap that a crash left; removes swaps that had not come to step 3, and `.deleted` files."""
     names = [entry.name for entry in os.scandir(directory)]
     first_uncleaned = _first_uncleaned(names)
     for name in names:
@@ -150,7 +150,7 @@ def _offset_with_suffix(name: str, suffix: str) -> int | None:
 
 
 def _find_swapped_logs(directory: Path) -> list[tuple[int, Path]]:
-    """Gives the `.log.swap` files, in order of their offsets."""
+    """Returns the `.log.swap` files, in order of their offsets."""
     found = []
     for entry in os.scandir(directory):
         offset = _offset_with_suffix(entry.name, SWAP_SUFFIX)
