@@ -1,6 +1,6 @@
-"""The files of a log directory: their names, what is in them, and the settings that shape them.
+"""The files of a log directory: their names, their contents, and the settings that shape them.
 
 In: bytes and paths. Out: batches, offsets, epochs and lines. Nothing here decides what a log is. A segment's `.log` is
 `FileRecords`, its indexes are `SegmentIndexes` (the layouts are in `core.index`), the text files are `checkpoint_file`
-and those built on it. Whoever opens a file owns it; `directory_lock` says who may write.
+and those built on it. The caller that opens a file owns it; `directory_lock` says who may write.
 """

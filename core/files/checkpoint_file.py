@@ -23,8 +23,8 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 def parse_checkpoint(text: str, fields: int, path: str) -> list[list[str]]:
-    """Gives the entries' words, of which the last two are numbers; raises CorruptRecordError, naming the line, if the
-    text breaks the format.
+    """Returns the words of each entry, the last two of which are numbers. Raises CorruptRecordError, naming the line,
+    if the text breaks the format.
     """
     lines = text.split("\n")
     if lines and not lines[-1]:
@@ -49,13 +49,13 @@ def format_checkpoint(entries: Sequence[Iterable[object]]) -> bytes:
 
 
 def parse_offset_checkpoint(text: str, path: str) -> dict[TopicPartition, int]:
-    """Gives offsets by partition; raises what `parse_checkpoint` raises."""
+    """Returns offsets by partition; raises what `parse_checkpoint` raises."""
     entries = parse_checkpoint(text, 3, path)
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Gives none if there is no such file."""
+    """Reads offsets by partition; returns an empty dict if there is no such file."""
     try:
         text = read_small_text(path)
     except FileNotFoundError:

@@ -1,13 +1,13 @@
 """`.lock`: one process at a time owns a log directory.
 
 The lock is POSIX's (`fcntl.lockf`), as Java takes it, so that plog and Kafka shut each other out; a crash releases it.
-The file holds a line of JSON that says who the owner is: `{"pid": 4711, "address": "127.0.0.1:9092"}`, the address
-empty for an owner that listens nowhere. Kafka leaves the file empty.
+The file holds a line of JSON that names the owner: `{"pid": 4711, "address": "127.0.0.1:9092"}`, the address empty for
+an owner that listens nowhere. Kafka leaves the file empty.
 
 POSIX drops a process's lock when it closes *any* descriptor of the file: within a process it is opened once.
 
 A process that the owner starts to work in the directory (the cleaner's) outlives the owner's death by a moment. So the
-owner takes the file with `flock` too, which belongs to the open file: whoever inherits the descriptor holds it as well.
+owner locks the file with `flock` too, which belongs to the open file: a process that inherits the descriptor holds it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _held: dict[Path, LockHolder] = {}
 
 
 class LockHolder(NamedTuple):
-    """Who holds a directory; pid 0 if that is not known, address empty if it has none."""
+    """The process that holds a directory; pid 0 if that is not known, address empty if it has none."""
 
     pid: int
     address: str
@@ -58,8 +58,8 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`. The log says what is
-        waited for if that takes long.
+        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`. Logs the holder if
+        waiting takes long.
         """
         start = monotonic()
         has_said = False
@@ -109,7 +109,9 @@ class DirectoryLock:
 
     @property
     def descriptor(self) -> int:
-        """Gives it to processes that work in the directory: it is taken until those that have it have ended too."""
+        """Returns the descriptor, for processes that work in the directory: it stays locked until they have
+        ended too.
+        """
         return self._fd
 
     def announce(self, address: str) -> None:
@@ -130,8 +132,8 @@ class DirectoryLock:
 
 
 class FolderLock:
-    """Locks a folder that is no data directory, or one partition's folder in it: nobody else who asks in this way works
-    there meanwhile. It leaves no file, and a crash releases it. Owned by one task.
+    """Locks a folder that is no data directory, or one partition's folder in it, against others that use this class. It
+    leaves no file, and a crash releases it. Owned by one task.
     """
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
@@ -168,7 +170,7 @@ class FolderLock:
 
 
 def find_lock_holder(directory: Path) -> LockHolder | None:
-    """Finds who holds the directory's lock; None if nobody does. Takes no lock and writes nothing."""
+    """Finds the holder of the directory's lock, or None. Takes no lock and writes nothing."""
     path = directory.resolve() / LOCK
     if path in _held:
         return _held[path]

@@ -1,5 +1,5 @@
-"""Reads how a transaction ended, from its marker: what every reader of committed records needs. What becomes of
-transactions whose marker is damaged is in `transaction_resolution.py`, which few need.
+"""Reads from its marker how a transaction ended, for every read_committed reader. `transaction_resolution.py` decides
+how transactions ended whose marker is damaged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int = 0
     timestamp: int = -1
     is_mended: bool = False
-    """Its batch is damaged, and it is known what it was: no reader gets it."""
+    """Its batch is damaged, and its contents are known: no reader gets it."""
 
 
 def read_marker(batch: RecordBatch) -> Marker | None:

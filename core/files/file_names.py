@@ -72,22 +72,22 @@ def offset_file_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_file_name(name: str) -> tuple[int, str] | None:
-    """Gives (offset, suffix) of a segment's file, index or snapshot; None for any other name."""
+    """Returns (offset, suffix) of a segment's file, index or snapshot; None for any other name."""
     match = _OFFSET_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def base_offset_of(path: Path) -> int:
-    """The offset in the name of a segment's file; 0 if there is none."""
+    """Returns the offset in the name of a segment's file, or 0."""
     parsed = parse_offset_file_name(path.name)
     return parsed[0] if parsed else 0
 
 
 def find_offset_files(directory: Path, suffix: str) -> list[tuple[int, Path]]:
-    """Gives the files of a folder that are named by offset and end so, in order of their offsets.
+    """Returns the files of a folder that are named by an offset and `suffix`, in order of their offsets.
 
-    Only regular files, or links to such: a folder, a pipe or a link that leads nowhere is none of the log's, whatever
-    its name; `find_unreadable_files` gives those.
+    Only regular files, or links to such: a folder, a pipe or a dangling link is no part of the log, whatever its name;
+    `find_unreadable_files` returns those.
     """
     found = []
     for entry in os.scandir(directory):
@@ -116,7 +116,7 @@ def holds_segments(directory: Path) -> bool:
 
 
 def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
-    """Says whether it is a folder of segments under a name that no partition's has, and that no broker gives."""
+    """Says whether it is a folder of segments whose name is neither a partition's nor any other that a broker gives."""
     if _RENAMED_DIRECTORY.fullmatch(entry.name) or _KAFKAS_DIRECTORY.fullmatch(entry.name) or not is_folder(entry):
         return False
     try:
@@ -126,7 +126,7 @@ def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
 
 
 def find_following(path: Path) -> int | None:
-    """Gives the base offset of the segment that follows a log in its folder, by the names; None if there is none."""
+    """Returns the base offset of the segment that follows a log in its folder, by the names, or None."""
     parsed = parse_offset_file_name(path.name)
     if parsed is None:
         return None
@@ -144,8 +144,9 @@ class UnreadableFile(NamedTuple):
 def find_unreadable_files(
     directory: Path, filesystem: FileSystem | None = None, *, opens_all: bool = True
 ) -> list[UnreadableFile]:
-    """Gives whatever has the name of a segment's log, and can't be opened as a regular file, in order of the offsets.
-    What lies in such a segment is unknown; that it is there is known. Without `opens_all` only what is no regular file.
+    """Returns the entries named as a segment's log that can't be opened as a regular file, in order of the offsets.
+    Their batches are unknown; that the segment exists is known. Without `opens_all` only entries that are no regular
+    files.
     """
     found = []
     for entry in os.scandir(directory):
@@ -189,9 +190,9 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
-    """Gives the partition folders of a data directory, in order of their names: links to folders are followed, and
-    links that lead nowhere are given too, so that whoever opens them says so. Raises OSError if that can't be read, and
-    what `ensure_no_cluster` raises.
+    """Returns the partition folders of a data directory, in order of their names: links to folders are followed, and
+    dangling links are returned too, so that opening them reports them. Raises OSError if the directory can't be read,
+    and what `ensure_no_cluster` raises.
     """
     ensure_no_cluster(directory)
     found = {}
@@ -206,8 +207,8 @@ def find_partition_folders(directory: Path) -> dict[TopicPartition, Path]:
 
 
 def _is_of_partition(folder: os.DirEntry[str], partition: TopicPartition) -> bool:
-    """Says whether a folder of such a name has a partition's files, or may have had: `.Trash-1000` is none. One that
-    can't be read may be one, and an empty one has lost them if a checkpoint knows it.
+    """Says whether a folder of such a name has a partition's files, or may have had them: `.Trash-1000` has none. True
+    if it can't be read, or if it is empty and a checkpoint lists it.
     """
     try:
         names = [entry.name for entry in os.scandir(folder.path)]
@@ -249,10 +250,10 @@ def ensure_no_cluster(directory: Path) -> None:
 
 
 def find_foreign_folders(directory: Path) -> list[Path]:
-    """Gives the folders of a data directory whose names are none that Kafka gives: it refuses to start while one is
-    there (UnifiedLog.parseTopicPartitionName). Those with segments are not among them (`is_misnamed_partition`), nor
-    any of a folder that is no data directory. So are folders with the name of a partition's, and nothing of one in
-    them: Kafka takes such a folder for a new partition, or sets it aside.
+    """Returns the folders of a data directory whose names Kafka never gives: it refuses to start while there is one
+    (UnifiedLog.parseTopicPartitionName). Leaves out folders with segments (`is_misnamed_partition`), and returns
+    nothing for a folder that is no data directory. Includes folders that have a partition's name but none of its files:
+    Kafka takes such a folder for a new partition, or sets it aside.
     """
     if not (directory / META_PROPERTIES).exists() and not find_partition_folders(directory):
         return []
@@ -266,8 +267,8 @@ def find_foreign_folders(directory: Path) -> list[Path]:
 
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:
-    """Gives the partition that a folder is of, and its data directory, by the name that it was given under: for a link
-    to a folder that is the link's, and what it leads to may be called anything.
+    """Returns the partition of a folder, or None, and its data directory, by the name given: if that is a link, by the
+    link's name, as the folder behind it may be called anything.
     """
     named = directory.absolute()
     if parse_partition_directory_name(named.name) is None:
@@ -280,7 +281,7 @@ def partition_directory_name(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """Gives the partition that a folder is of; None for other folders, those deleted or set aside among them."""
+    """Returns the partition that a folder is named after, or None, also for deleted and set-aside partitions."""
     if _RENAMED_DIRECTORY.fullmatch(name):
         return None
     match = _PARTITION_DIRECTORY.fullmatch(name)

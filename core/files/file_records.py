@@ -49,12 +49,12 @@ class FileRegion:
         return self.size_bytes
 
     def read(self) -> bytes:
-        """Gives the bytes; fewer than `len` only if the file was cut since."""
+        """Returns the bytes; fewer than `len` only if the file was cut since."""
         return self.file.read_at(self.size_bytes, self.position)
 
     @property
     def piece(self) -> FileRegion:
-        """Gives what an answer holds of it."""
+        """Returns what an answer holds of it."""
         return self
 
 
@@ -72,7 +72,7 @@ class CopiedRegion:
         return self.size_bytes
 
     def read(self) -> bytes:
-        """Gives the bytes."""
+        """Returns the bytes."""
         return self.piece
 
 
@@ -80,7 +80,7 @@ LogRegion = FileRegion | CopiedRegion
 
 
 class _WrittenAhead:
-    """What was written ahead: how much of it is there, after the file's end."""
+    """The part of a batch that was written ahead: its size, after the file's end."""
 
     __slots__ = ("owner", "size_bytes")
 
@@ -90,7 +90,7 @@ class _WrittenAhead:
 
 
 class FileRecords:
-    """An append-only file of batches; owned by one task, but for `file.sync()`. `size_bytes` is where the next goes."""
+    """An append-only file of batches; owned by one task, except `file.sync()`. The next batch goes to `size_bytes`."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class FileRecords:
         size_bytes: int | None = None,
     ) -> None:
         """Opens the file at once, or when it is first needed, and calls `on_opened` with it each time; its size is read
-        at once, unless it is given. With `make_file` it is made, and nothing else is done that may fail: there is no
-        file after an error. Raises the disk's OSError.
+        at once, unless it is given. With `make_file` the file is created, and nothing else is done that may fail: there
+        is no file after an error. Raises the disk's OSError.
         """
         self.path = path
         self._open_file = open_file
@@ -129,7 +129,7 @@ class FileRecords:
         return self._open() if file is None else file
 
     def _open(self) -> File:
-        """Opens it; if another thread opens it as well, both go on with the file of who was first."""
+        """Opens the file; if another thread opens it as well, both use the file that was opened first."""
         opened = self._find_released() or self._open_file(self.path)
         with _OPENING:
             file = self._file = self._file or opened
@@ -137,16 +137,16 @@ class FileRecords:
         return file
 
     def _find_released(self) -> File | None:
-        """Gives the file that was let go of, if somebody has it open still."""
+        """Returns the file that was let go of, if somebody has it open still."""
         file = self._released() if self._released is not None else None
         return file if file is not None and file.fd >= 0 else None
 
     def find_open(self) -> File | None:
-        """Gives the file, if it is open."""
+        """Returns the file, if it is open."""
         return self._file
 
     def release(self) -> None:
-        """Lets go of the file; it is opened again when it is needed. Whoever holds it goes on."""
+        """Forgets the open file, which is opened again when it is needed. Other holders can go on using it."""
         file, self._file = self._file, None
         if file is not None:
             self._released = weakref.ref(file)
@@ -188,9 +188,10 @@ class FileRecords:
         self._is_torn = False
 
     def write_ahead(self, data: Buffer, owner: object) -> Steps[None]:
-        """Writes `data`, a batch's, to where `append` would, a piece a step, but for the last one. It is not in the
-        file before `append` is called for the same `owner`: to everybody it is what is left of a write that failed, and
-        the steps end as soon as somebody else appends, or takes it away. What the disk refuses is left to `append`.
+        """Writes a batch's bytes `data` to where `append` would, a piece a step, except the last one. The batch is not
+        in the file before `append` is called for the same `owner`: until then its bytes count as those of a failed
+        write, and the steps end as soon as somebody else appends, or removes them. Errors of the disk are left to
+        `append`.
         """
         view = memoryview(data)
         try:
@@ -229,10 +230,10 @@ class FileRecords:
         self.size_bytes = size_bytes
 
     def iter_headers(self, position: int, end: int | None = None, *, whole_bytes: int = 0) -> Iterator[Batch]:
-        """Gives batches from `position` on, with no more than their headers read: for finding, not for records. Those
+        """Yields batches from `position` on, with no more than their headers read: for finding, not for records. Those
         of at most `whole_bytes` come whole.
 
-        CorruptRecordError where bytes are no batch or the file ends within one.
+        Raises CorruptRecordError if bytes are no batch or the file ends within one.
         """
         stop = self.size_bytes if end is None else end
         data, data_start = b"", 0
@@ -255,8 +256,8 @@ class FileRecords:
             position += size
 
     def read_header(self, position: int) -> Batch:
-        """Reads the header of the batch at `position`, which lies there whole; raises CorruptRecordError if none does,
-        also if the position, as of a damaged index, is none.
+        """Reads the header of the batch at `position`, which must lie there whole. Raises CorruptRecordError if no
+        batch does, also if the position, perhaps a damaged index's, is outside the file.
         """
         if position < 0:
             raise CorruptRecordError(f"no batch begins at {position}", path=str(self.path))
@@ -271,8 +272,8 @@ class FileRecords:
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
 
     def do_offsets_rise(self, position: int, end: int, limit: int) -> bool:
-        """Says whether the batches in bytes [position, end) have rising offsets below `limit`, by their headers. Of a
-        compressed message of magic 0 or 1 after a batch of magic 2, which does not look ahead, by those inside.
+        """Says whether the batches in bytes [position, end) have rising offsets below `limit`, by their headers. For a
+        compressed message of magic 0 or 1 after a batch of magic 2, which does not look ahead, by the offsets inside.
         """
         next_offset, is_after_current = 0, False
         try:
@@ -288,9 +289,10 @@ class FileRecords:
         return True
 
     def overlaps_next(self, batch: Batch, expected: int, end: int) -> bool:
-        """Says whether a message of magic 0 or 1 reaches into the compressed one after it, which lies below `end`. That
-        one has its first offset inside, so headers that rise do not show it. One that shows that it begins at
-        `expected`, where the batch before it ended, is not asked. What its buffer has after it is what the file has.
+        """Says whether the offsets of a message of magic 0 or 1 reach into the compressed one after it, which lies
+        below `end`: that one has its first offset inside, so rising headers do not show it. If this message begins at
+        `expected`, where the batch before it ended, the answer is False. The bytes after it in its buffer must be the
+        file's.
         """
         if isinstance(batch, RecordBatch) or is_no_wrapper(batch.buffer, batch.start + batch.size_bytes):
             return False
@@ -312,9 +314,9 @@ class FileRecords:
         *,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[Batch]:
-        """Gives whole batches from `position` on, read in pieces of `read_bytes`.
+        """Yields whole batches from `position` on, read in pieces of `read_bytes`.
 
-        CorruptRecordError where bytes are no batch or the file ends within one.
+        Raises CorruptRecordError if bytes are no batch or the file ends within one.
         """
         for data, data_position, starts in self.iter_pieces(position, end, read_bytes=read_bytes):
             view = memoryview(data)
@@ -330,8 +332,8 @@ class FileRecords:
         *,
         read_bytes: int = _READ_BYTES,
     ) -> Iterator[tuple[bytes, int, list[int]]]:
-        """Gives what `iter_batches` gives, those together that were read together: the bytes, their position, where in
-        them each batch starts; the last may be followed by a part of the next.
+        """Yields the batches of `iter_batches`, grouped as they were read: the bytes, their position, and where in them
+        each batch starts; a part of the next batch may follow the last.
         """
         stop = self.size_bytes if end is None else end
         while position < stop:
@@ -349,7 +351,7 @@ class FileRecords:
             position += start
 
     def _find_starts(self, data: bytes, position: int, stop: int, starts: list[int]) -> int:
-        """Appends where each whole batch starts; gives where the last ends. Raises what `_size_at` raises."""
+        """Appends where each whole batch starts; returns where the last ends. Raises what `_size_at` raises."""
         view = memoryview(data)
         start, last = 0, len(data) - ENTRY_HEADER_SIZE
         while start <= last:
@@ -367,8 +369,8 @@ class FileRecords:
         return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
-        """Reads that of the batch whose first bytes lie at `start` of `data`; raises CorruptRecordError if it is none
-        or goes beyond `stop`.
+        """Reads the size of the batch whose first bytes lie at `start` of `data`. Raises CorruptRecordError if there is
+        no batch or it goes beyond `stop`.
         """
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:

@@ -1,10 +1,10 @@
-"""Finishes what a crash left of segments that were being deleted.
+"""Finishes the deletion of segments that a crash interrupted.
 
-A deletion renames the files of a segment to `.deleted`, its `.log` first, and they go a minute later. So a
-`.log.deleted` without its `.log` is a deletion that nobody takes back: what else of the segment has its name goes too.
+A deletion renames the files of a segment to `.deleted`, its `.log` first, and removes them a minute later. So a
+`.log.deleted` without its `.log` is a deletion that nobody takes back: the segment's other files are removed too.
 
-A compaction leaves the same names, and puts new files in the place of those that it renamed. So if an index stands
-under both names, the deletion was done with that segment, and somebody else took the new `.log` away.
+A compaction leaves the same names, and puts new files in the place of the renamed ones. So if an index stands under
+both names, the deletion was done with that segment, and somebody else took the new `.log` away.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def parse_leader_epochs(text: str, path: str) -> list[EpochEntry]:
 
 
 def rising_epochs(runs: Sequence[tuple[int, int]], known: Container[int] = ()) -> list[int]:
-    """Gives the numbers of those runs of batches of one epoch, given as (epoch, how many batches), whose epochs do not
-    fall, most batches together: each has an epoch of its own, which may be wrong, however many records are in it. A run
-    of a known epoch counts before any other.
+    """Chooses, of runs of batches of one epoch, given as (epoch, how many batches), those whose epochs do not fall and
+    which hold most batches together; returns their numbers. Each batch has an epoch of its own, which may be wrong,
+    however many records are in it. A run of a known epoch counts before any other.
     """
     best: list[tuple[int, int, int]] = []  # (epoch, batches, last run), the first two rising
     before: list[int | None] = []  # each run, in the best chain that it ends
@@ -110,8 +110,8 @@ class LeaderEpochCache:
             self._begin(epoch, start_offset)
 
     def note(self, batch: Batch, unsafe_from: int) -> None:
-        """Does what `assign` does for a batch of a later epoch. From `unsafe_from` on the batch is believed, whatever
-        the file says: a power cut may have taken back a truncation of the log, and not what that did to the file.
+        """Does what `assign` does for a batch of a later epoch. From `unsafe_from` on the batch is believed against the
+        file: a power cut may have taken back a truncation of the log, but not the change of the file that went with it.
         """
         epoch, offset = batch.partition_leader_epoch, batch.base_offset
         if epoch > self.latest_epoch:
@@ -129,7 +129,7 @@ class LeaderEpochCache:
         self._write([*kept, EpochEntry(epoch, start_offset)])
 
     def epoch_of(self, offset: int) -> int:
-        """Gives the epoch in which the record at `offset` was written; -1 if that is not known."""
+        """Returns the epoch in which the record at `offset` was written, or -1 if that is not known."""
         found = UNDEFINED_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
@@ -138,9 +138,10 @@ class LeaderEpochCache:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Gives (epoch, end offset) of the largest epoch that is not above `epoch`; (-1, -1) if there is none.
+        """Answers OffsetForLeaderEpoch: returns (epoch, end offset) of the largest epoch that is not above `epoch`.
 
-        What OffsetForLeaderEpoch answers: a follower in `epoch` must cut its log there.
+        A follower in `epoch` must cut its log there. If no epoch is so low, returns `epoch` and where the first begins;
+        (-1, -1) if `epoch` is above the latest, or no epochs are known.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self._entries[-1].epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -155,12 +156,12 @@ class LeaderEpochCache:
         self._replace([e for e in self._entries if e.start_offset < end_offset])
 
     def clear(self) -> None:
-        """Drops all of them, as the log begins again."""
+        """Drops all entries, as the log begins again."""
         self._replace([])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Moves the epoch that holds the new log start to begin there, and drops those before it. Synced, so that it
-        comes before the segments go: an epoch that begins below the first segment says that segments were lost.
+        """Moves the epoch that holds the new log start to begin there, and drops those before it. Synced before the
+        segments are deleted: an epoch that begins below the first segment says that segments were lost.
         """
         before = [e for e in self._entries if e.start_offset <= start_offset]
         after = [e for e in self._entries if e.start_offset > start_offset]
@@ -168,8 +169,8 @@ class LeaderEpochCache:
         self._replace(first + after, sync=True)
 
     def make_again(self, entries: list[EpochEntry]) -> None:
-        """Makes them by the log's batches, instead of what the file says or does not say. The entries do not fall; of
-        several of one epoch the first counts.
+        """Replaces the file's entries by those of the log's batches. `entries` do not fall; of several of one epoch the
+        first counts.
         """
         firsts: dict[int, EpochEntry] = {}
         for entry in entries:
@@ -177,7 +178,7 @@ class LeaderEpochCache:
         self._replace(list(firsts.values()))
 
     def _replace(self, entries: list[EpochEntry], *, sync: bool = False) -> None:
-        """Replaces them; what a disk that refuses leaves too much in the file, `settle` or the next start drops."""
+        """Replaces the entries; if the disk refuses, `settle` or the next start drops the stale ones in the file."""
         if entries != self._entries:
             try:
                 self._write(entries, sync=sync)
@@ -189,7 +190,7 @@ class LeaderEpochCache:
                 self._is_refused = True
 
     def settle(self) -> None:
-        """Writes the file if the disk refused it, before a clean stop says that all files agree. Raises the disk's
+        """Writes the file if the disk refused it, before a clean stop states that all files agree. Raises the disk's
         OSError.
         """
         if self._is_refused:

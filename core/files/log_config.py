@@ -34,7 +34,7 @@ _log = logging.getLogger("plog.config")
 _DAY_MS = 24 * 3600 * 1000
 _MIN_SEGMENT_BYTES = 1024 * 1024
 MOST_DECOMPRESSED_BYTES = 2**31 - 9
-"""The largest array that Java allocates: a limit on the records of compressed batches that is none."""
+"""The largest array that Java allocates: as a limit on the records of compressed batches, it means no limit."""
 
 _T = ConfigType
 
@@ -51,7 +51,7 @@ def _key(type_: ConfigType, default: T, doc: str, validator: Validator | None = 
 
 
 def _plain_replica(text: str) -> str:
-    """Gives `partition:broker` without the zeros that numbers may begin with."""
+    """Returns `partition:broker` without the zeros that numbers may begin with."""
     return text if text == ALL_REPLICAS else ":".join(str(int(number)) for number in text.split(":"))
 
 
@@ -163,7 +163,7 @@ class LogConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> LogConfig:
-        """Makes it of parsed values by Kafka's names; what is absent takes its default."""
+        """Makes a config from parsed values by Kafka's names; absent ones take their defaults."""
         fields: dict[str, Any] = {}  # each value has its field's type, by TOPIC_CONFIG
         for name in cls.__dataclass_fields__:
             key = name.replace("_", ".")
@@ -184,7 +184,7 @@ class LogConfig:
 
     @cached_property
     def max_segment_ms(self) -> int:
-        """How long a segment takes appends: what must be cleaned in time must be sealed in time."""
+        """How long a segment takes appends: a compacted one must be sealed before `max.compaction.lag.ms`."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @cached_property
@@ -345,11 +345,12 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""The broker keys that give a topic key its default, first one set wins, with what turns its unit into ours."""
+"""The broker keys that give a topic key its default, first one set wins, each with the factor to the topic key's unit.
+"""
 
 
 _OLD_LEAST_SEGMENT_BYTES = 14
-"""What Kafka allowed before 4.0 (KIP-1030)."""
+"""The minimum of Kafka before 4.0 (KIP-1030)."""
 
 
 def parse_topic_configs(overrides: Mapping[str, str | None], *, is_kafka_3: bool = False) -> dict[str, Value]:
@@ -382,9 +383,9 @@ def _is_old_segment_size(name: str, text: str) -> bool:
 
 
 def stored_topic_values(overrides: Mapping[str, str]) -> dict[str, Value]:
-    """Parses overrides of a topic that exists: what another version of Kafka wrote there, and plog does not know or
-    would not accept, is left out. Segments may be smaller than is allowed today: the other replicas of the topic have
-    such, and refuse batches that do not fit into them.
+    """Parses overrides of an existing topic: those of another version of Kafka that plog does not know or would not
+    accept are left out. Segments may be smaller than is allowed today: the topic's other replicas have such segments,
+    and refuse batches that do not fit into them.
     """
     values = {}
     for name, text in overrides.items():

@@ -18,7 +18,7 @@ from core.files.file_names import PARTITION_METADATA
 
 
 def parse_partition_metadata(text: str, path: str) -> bytes:
-    """Gives the topic id, 16 bytes; raises CorruptRecordError if the text breaks the format."""
+    """Returns the topic id, 16 bytes; raises CorruptRecordError if the text breaks the format."""
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     if fields.get("version") != "0":
         raise CorruptRecordError(f"version {fields.get('version')!r}, expected 0", path=path)

@@ -1,4 +1,4 @@
-"""`.snapshot`: what a partition knows of its producers at the offset in the file's name.
+"""`.snapshot`: the state of a partition's producers at the offset in the file's name.
 
     0   int16   version 1
     2   uint32  crc          CRC-32C of everything from position 6 on
@@ -66,13 +66,13 @@ def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapsho
 
 
 def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
-    """Reads those of a file, as `iter_producer_snapshot` does."""
+    """Reads the entries of a file, and raises what `iter_producer_snapshot` raises."""
     return list(iter_producer_snapshot(path))
 
 
 def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:
-    """Gives those of a file, read in pieces, checked before the first is given. Raises FileNotFoundError if there is
-    none; CorruptRecordError if the file can't be read, and as `parse_producer_snapshot` does.
+    """Yields the entries of a file, read in pieces, after the whole file was checked. Raises FileNotFoundError;
+    CorruptRecordError if the file can't be read, and as `parse_producer_snapshot` does.
     """
     file = open_readable(path)
     try:
@@ -136,6 +136,6 @@ def pack_producer(entry: ProducerSnapshotEntry, into: bytearray, position: int) 
 
 
 def format_producer_snapshot(packed: bytes | bytearray) -> bytes:
-    """Gives the content of a file with the entries that are packed there, one after the other."""
+    """Returns the content of a file with the entries that are packed there, one after the other."""
     count = struct.pack(">i", len(packed) // ENTRY_BYTES)
     return b"".join([struct.pack(">hI", _VERSION, crc32c_of_parts([count, packed])), count, packed])

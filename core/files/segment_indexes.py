@@ -1,8 +1,8 @@
-"""The indexes beside one segment's log. Whatever is done with them is done here, with all of them.
+"""The indexes beside one segment's log: every operation on them is here, for all three.
 
 `.index` leads from an offset into the log, `.timeindex` from a timestamp to an offset: both get an entry for the first
-batch that follows `index.interval.bytes` of others. `.txnindex` lists the transactions that were aborted, and is there
-only if one was.
+batch that follows `index.interval.bytes` of others. `.txnindex` lists the aborted transactions, and exists only if
+there is one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SegmentIndexes:
         is_without_aborted: bool = False,
         suffix: str = "",
     ) -> None:
-        """`may_map` is that of `AbstractIndex`. `is_new`: the log has no batches yet. With `is_without_aborted` the
+        """`may_map` is passed to `AbstractIndex`. `is_new`: the log has no batches yet. With `is_without_aborted` the
         caller knows that there is no transaction index. `suffix` follows the files' names, as `.cleaned` does.
         """
         names = [offset_file_name(base_offset, kind) + suffix for kind in INDEX_SUFFIXES]
@@ -70,7 +70,7 @@ class SegmentIndexes:
 
     @property
     def room(self) -> int:
-        """Gives how many batches may certainly be added before `is_full`."""
+        """Returns how many batches may certainly be added before `is_full`."""
         return min(self.offset.room, self.time.room)
 
     def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
@@ -147,7 +147,7 @@ class SegmentIndexes:
             index.may_map = may_map
 
     def release(self) -> None:
-        """Lets go of what is in the files; it is read again when it is needed."""
+        """Frees the entries that the files have; they are read again at the next use."""
         for index in self._sparse:
             index.release()
 
@@ -160,7 +160,7 @@ class SegmentIndexes:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Gives those of the sparse ones."""
+        """Returns the sizes of the offset and time indexes."""
         return tuple(index.size_bytes for index in self._sparse)
 
     def sanity_check(self, *, is_empty: bool) -> bool:

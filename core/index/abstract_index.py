@@ -73,7 +73,7 @@ class AbstractIndex:
 
     @property
     def room(self) -> int:
-        """Gives how many entries come before it is full."""
+        """Returns how many entries come before it is full."""
         return self.max_entries - self.KEPT_FREE - len(self)
 
     @property
@@ -81,7 +81,7 @@ class AbstractIndex:
         return len(self) * self.ENTRY.size
 
     def entry(self, number: int) -> tuple[int, int]:
-        """Gives the raw entry, its offset still relative."""
+        """Returns the raw entry, its offset still relative."""
         data = self._load()
         first, second = self.ENTRY.unpack_from(data, number * self.ENTRY.size)
         return first, second
@@ -107,8 +107,8 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Returns when the file, as it is, is on the disk, if `flush` changed it; if there is none any more, nothing
-        needs to be. Safe from any thread once the index is sealed.
+        """Syncs the file if `flush` changed it; does nothing if it was deleted. Safe from any thread once the index is
+        sealed.
         """
         if self._is_unsynced:
             with contextlib.suppress(FileNotFoundError):
@@ -116,13 +116,13 @@ class AbstractIndex:
             self._is_unsynced = False
 
     def seal(self) -> None:
-        """Takes no more appends: writes the file and lets go of the memory."""
+        """Ends appends: writes the file and frees the memory."""
         self._load()
         self.flush()
         self._data = None
 
     def release(self) -> None:
-        """Lets go of what is in the file; it is read again when it is needed."""
+        """Frees the entries that the file has; they are read again at the next use."""
         if self._written == self._count:
             self._data = None
 
@@ -152,7 +152,7 @@ class AbstractIndex:
         assert self._written == self._count or isinstance(self._data, bytearray), f"{self.path}: entries are lost"
 
     def _last_raw(self) -> tuple[int, int] | None:
-        """Gives the last entry, its offset still relative; None if there is none."""
+        """Returns the last entry, its offset still relative, or None."""
         if self._last is None and len(self):
             self._last = self.entry(self._count - 1)
         return self._last
@@ -209,7 +209,9 @@ class AbstractIndex:
             file.close()
 
     def _read_entries(self, file: File, size_bytes: int) -> bytes:
-        """Reads those before the zeros of a file that was not trimmed; none of a file that is too large for any log."""
+        """Reads the entries before the zeros of a file that was not trimmed; none of a file that is too large for any
+        log.
+        """
         low, high = 0, size_bytes // self.ENTRY.size
         while low < high:
             middle = (low + high) // 2
@@ -235,7 +237,7 @@ class AbstractIndex:
         return not any(data[number * size : (number + 1) * size])
 
     def _find_last(self, field: int, target: int) -> int:
-        """Gives the number of the last entry whose `field` (0 or 1) is at most `target`; -1 if none is."""
+        """Returns the number of the last entry whose `field` (0 or 1) is at most `target`, or -1."""
         data = self._load()
         unpack, size = self.ENTRY.unpack_from, self.ENTRY.size
         low, high = 0, self._count

@@ -3,9 +3,9 @@
     0  int32  offset, relative to the segment's base offset
     4  int32  position of a batch in the .log, bytes
 
-An entry says: what begins at this position ends with this offset. plog and Kafka 4 make one for the first batch that
-follows `index.interval.bytes` of others, and the offset is that batch's last; Kafka before 4, and its cleaner, made
-one for several batches appended at once, and the offset is that of the last of them
+An entry says: the batch that begins at this position ends with this offset. plog and Kafka 4 write one for the first
+batch that follows `index.interval.bytes` of others, and the offset is that batch's last; Kafka before 4, and its
+cleaner, wrote one for several batches appended at once, and the offset is that of the last of them
 (org.apache.kafka.storage.internals.log.OffsetIndex, LogSegment.append).
 """
 
@@ -30,8 +30,8 @@ class OffsetIndex(AbstractIndex):
     OFFSET_FIELD = 0
 
     def append(self, offset: int, position: int) -> None:
-        """Appends; `offset` must be above the last entry's, and the index not full. An offset that no entry can name
-        gets none (old cleaners made such segments: KAFKA-5413).
+        """Appends an entry; `offset` must be above the last entry's, and the index not full. An offset that does not
+        fit in 4 bytes gets no entry (old cleaners made such segments: KAFKA-5413).
         """
         last = self._last or self._last_raw()
         relative = offset - self.base_offset
@@ -41,7 +41,7 @@ class OffsetIndex(AbstractIndex):
         self._append(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """Gives the last entry at or below `offset`; the segment's start if there is none."""
+        """Returns the last entry at or below `offset`, or the segment's start."""
         number = self._find_last(0, offset - self.base_offset)
         if number < 0:
             return OffsetPosition(self.base_offset, 0)
@@ -49,7 +49,7 @@ class OffsetIndex(AbstractIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def find_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """Gives the first entry whose position is at or beyond `position` + `size_bytes`; None if there is none.
+        """Returns the first entry whose position is at or beyond `position` + `size_bytes`, or None.
 
         The end of a read of that many bytes lies at or before its offset.
         """

@@ -32,7 +32,7 @@ class TimeIndex(AbstractIndex):
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Adds an entry if `timestamp` is above the last one's; `at_roll` may use the entry that is kept free. An
-        offset that no entry can name gets none.
+        offset that does not fit in 4 bytes gets no entry.
         """
         last = self._last or self._last_raw()
         relative = offset - self.base_offset
@@ -46,7 +46,7 @@ class TimeIndex(AbstractIndex):
         self._append(timestamp, relative)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """Gives the last entry at or below `timestamp`; (-1, base offset) if there is none."""
+        """Returns the last entry at or below `timestamp`, or (-1, base offset)."""
         number = self._find_last(0, timestamp)
         if number < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)

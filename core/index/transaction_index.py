@@ -40,14 +40,14 @@ def parse_transaction_index(data: bytes, path: str = "") -> list[AbortedTransact
 
 
 def read_transaction_index(path: Path) -> list[AbortedTransaction]:
-    """Reads those of a file, in pieces, so that a large one that is none is not read whole. Raises FileNotFoundError if
-    there is none; CorruptRecordError if the file can't be read, and as `parse_transaction_index` does.
+    """Reads the entries of a file, in pieces, so that a large file of another kind is not read whole. Raises
+    FileNotFoundError; CorruptRecordError if the file can't be read, and as `parse_transaction_index` does.
     """
     return list(iter_transaction_index(path))
 
 
 def iter_transaction_index(path: Path) -> Iterator[AbortedTransaction]:
-    """Gives what `read_transaction_index` gives, one by one."""
+    """Yields the entries that `read_transaction_index` returns, one by one."""
     file = open_readable(path)
     try:
         size, last_offset = file.size(), -1
@@ -72,7 +72,9 @@ def _ensure_whole(size_bytes: int, path: str) -> None:
 
 
 def _parse_entries(data: bytes, position: int, last_offset: int, path: str) -> Iterator[AbortedTransaction]:
-    """Reads those of data that lies at `position` in its file, after an entry that ends with `last_offset`."""
+    """Parses the entries in `data`, which lies at `position` in its file, after an entry that ends with
+    `last_offset`.
+    """
     for start in range(0, len(data), ENTRY.size):
         version, *fields = ENTRY.unpack_from(data, start)
         at = position + start
