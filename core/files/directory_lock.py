@@ -109,9 +109,7 @@ class DirectoryLock:
 
     @property
     def descriptor(self) -> int:
-        """Returns the descriptor, for processes that work in the directory: it stays locked until they have
-        ended too.
-        """
+        """Returns the descriptor, for processes that work in the directory: it is locked until they have ended too."""
         return self._fd
 
     def announce(self, address: str) -> None:

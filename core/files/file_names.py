@@ -144,9 +144,8 @@ class UnreadableFile(NamedTuple):
 def find_unreadable_files(
     directory: Path, filesystem: FileSystem | None = None, *, opens_all: bool = True
 ) -> list[UnreadableFile]:
-    """Returns the entries named as a segment's log that can't be opened as a regular file, in order of the offsets.
-    Their batches are unknown; that the segment exists is known. Without `opens_all` only entries that are no regular
-    files.
+    """Returns the entries named as a segment's log that can't be opened as a regular file, in order of the offsets:
+    known segments of unknown contents. Without `opens_all` only entries that are no regular files.
     """
     found = []
     for entry in os.scandir(directory):

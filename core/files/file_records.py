@@ -190,8 +190,7 @@ class FileRecords:
     def write_ahead(self, data: Buffer, owner: object) -> Steps[None]:
         """Writes a batch's bytes `data` to where `append` would, a piece a step, except the last one. The batch is not
         in the file before `append` is called for the same `owner`: until then its bytes count as those of a failed
-        write, and the steps end as soon as somebody else appends, or removes them. Errors of the disk are left to
-        `append`.
+        write, and the steps end once somebody else appends, or removes them. Leaves errors of the disk to `append`.
         """
         view = memoryview(data)
         try:
@@ -230,8 +229,8 @@ class FileRecords:
         self.size_bytes = size_bytes
 
     def iter_headers(self, position: int, end: int | None = None, *, whole_bytes: int = 0) -> Iterator[Batch]:
-        """Yields batches from `position` on, with no more than their headers read: for finding, not for records. Those
-        of at most `whole_bytes` come whole.
+        """Yields batches from `position` on, reading no more than their headers: enough to find one, not to read its
+        records. Those of at most `whole_bytes` come whole.
 
         Raises CorruptRecordError if bytes are no batch or the file ends within one.
         """
@@ -290,9 +289,8 @@ class FileRecords:
 
     def overlaps_next(self, batch: Batch, expected: int, end: int) -> bool:
         """Says whether the offsets of a message of magic 0 or 1 reach into the compressed one after it, which lies
-        below `end`: that one has its first offset inside, so rising headers do not show it. If this message begins at
-        `expected`, where the batch before it ended, the answer is False. The bytes after it in its buffer must be the
-        file's.
+        below `end`: that one's first offset is inside, so rising headers do not show it. False if this message begins
+        at `expected`, where the batch before it ended. The bytes after it in its buffer must be the file's.
         """
         if isinstance(batch, RecordBatch) or is_no_wrapper(batch.buffer, batch.start + batch.size_bytes):
             return False

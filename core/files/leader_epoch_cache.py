@@ -138,10 +138,9 @@ class LeaderEpochCache:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Answers OffsetForLeaderEpoch: returns (epoch, end offset) of the largest epoch that is not above `epoch`.
-
-        A follower in `epoch` must cut its log there. If no epoch is so low, returns `epoch` and where the first begins;
-        (-1, -1) if `epoch` is above the latest, or no epochs are known.
+        """Answers OffsetForLeaderEpoch with (epoch, end offset) of the largest epoch not above `epoch`: a follower cuts
+        its log there. If all are above, returns `epoch` and where the first epoch begins; (-1, -1) if `epoch` is above
+        the latest, or no epochs are known.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self._entries[-1].epoch:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

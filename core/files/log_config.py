@@ -345,8 +345,7 @@ SERVER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
 }
-"""The broker keys that give a topic key its default, first one set wins, each with the factor to the topic key's unit.
-"""
+"""The broker keys that give a topic key its default, first one set wins, each with the factor to the topic's unit."""
 
 
 _OLD_LEAST_SEGMENT_BYTES = 14

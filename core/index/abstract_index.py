@@ -209,9 +209,7 @@ class AbstractIndex:
             file.close()
 
     def _read_entries(self, file: File, size_bytes: int) -> bytes:
-        """Reads the entries before the zeros of a file that was not trimmed; none of a file that is too large for any
-        log.
-        """
+        """Reads the entries before the zeros of an untrimmed file; none of a file that is too large for any log."""
         low, high = 0, size_bytes // self.ENTRY.size
         while low < high:
             middle = (low + high) // 2

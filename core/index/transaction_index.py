@@ -72,9 +72,7 @@ def _ensure_whole(size_bytes: int, path: str) -> None:
 
 
 def _parse_entries(data: bytes, position: int, last_offset: int, path: str) -> Iterator[AbortedTransaction]:
-    """Parses the entries in `data`, which lies at `position` in its file, after an entry that ends with
-    `last_offset`.
-    """
+    """Parses `data`, which lies at `position` in its file, after an entry that ends with `last_offset`."""
     for start in range(0, len(data), ENTRY.size):
         version, *fields = ENTRY.unpack_from(data, start)
         at = position + start

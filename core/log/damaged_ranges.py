@@ -75,9 +75,7 @@ def parse_damaged_offsets(text: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def read_damaged_ranges(directory: Path) -> list[DamagedRange]:
-    """Reads the folder's ledger, in order; empty if there is no file. Raises CorruptRecordError if it does not
-    parse.
-    """
+    """Reads the folder's ledger, in order; empty without a file. Raises CorruptRecordError if it does not parse."""
     path = directory / DAMAGED_RANGES
     try:
         text = read_small_text(path)

@@ -93,9 +93,7 @@ class LazyIndexCheck:
         self._producers = producers
 
     def steps(self) -> Steps[None]:
-        """Checks the segments that were not used yet, one a step. A segment that can't be read is logged, and read
-        again when it is used.
-        """
+        """Checks the unused segments, one a step. One that can't be read is logged, and read again when it is used."""
         for segment in self._segments:
             if segment.is_removed or not segment.is_unchecked:
                 continue

@@ -250,9 +250,7 @@ class LogTruncation:
             self._filesystem.unlink(path)
 
     def _detach(self, segment: LogSegment, end: int) -> None:
-        """Copies a hard-linked file, up to that position, so that cutting it leaves the file under the other name
-        whole.
-        """
+        """Copies a hard-linked file, up to that position, so that a cut leaves the file of the other name whole."""
         self._filesystem.rename(self._copy_beside(segment, 0, end), segment.records.path)
         segment.records.close()
 

@@ -302,7 +302,7 @@ class LogManager:
         return found
 
     def has_folder(self, partition: TopicPartition) -> bool:
-        """Says whether there is a folder of that partition, of whatever topic id."""
+        """Says whether there is a folder of that partition, with any topic id."""
         return self._path(partition).is_dir()
 
     def ensure_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
@@ -415,9 +415,7 @@ class LogManager:
     # --- opening later
 
     def leave_unloaded(self, partitions: Mapping[TopicPartition, Path]) -> None:
-        """Notes the logs without opening them: `begin_load`, `load` and `end_load` do. One whose folder can't be read
-        is offline.
-        """
+        """Notes the logs for `begin_load`, `load` and `end_load`. A log whose folder can't be read is offline."""
         for partition, path in partitions.items():
             try:
                 listing = FolderListing(path)
@@ -432,8 +430,7 @@ class LogManager:
 
     def _recovered(self, partition: TopicPartition, sizes: Mapping[int, int], snapshots: Sequence[int]) -> list[int]:
         """Returns the sizes of the segments that a start must read: those not wholly below the recovery point, and
-        those before them that the producers need, after the newest snapshot. `sizes` are those of all, by base offset,
-        in order.
+        those after the newest snapshot, for the producers. `sizes` are those of all, by base offset, in order.
         """
         recovery_point = self.checkpoints.recovery_points.get(partition, 0)
         first = max((base for base in sizes if base <= recovery_point), default=0)
@@ -495,9 +492,7 @@ class LogManager:
             self.lost_starts[log.partition] = hole.start, hole.end
 
     def _checkpoint_swaps(self, partition: TopicPartition, path: Path, config: LogConfig) -> None:
-        """Notes how far an unfinished cleaning came, before the `.swap` names are removed. Raises the disk's
-        OSError.
-        """
+        """Notes how far an unfinished cleaning came, before the `.swap` names go. Raises the disk's OSError."""
         if not config.is_compacted or self._is_beside_writer():
             return
         clean_offset = swapped_below(path, self._filesystem)
@@ -594,9 +589,7 @@ class LogManager:
             renamed.append(target)
 
     def delete(self, paths: Iterable[Path]) -> None:
-        """Deletes renamed folders and files; any thread may. A file that the disk refuses to delete stays until a
-        start.
-        """
+        """Deletes renamed folders and files; any thread may. If the disk refuses, the next start deletes them."""
         for path in paths:
             try:
                 if path.is_dir():

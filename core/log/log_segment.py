@@ -64,14 +64,11 @@ class SizedBatch(Protocol):
 
 
 _UNKNOWN_BATCH = -1, -1, 0
-"""The base offset, last offset and position of the batch at a segment's end, which every follower reads; position 0 if
-it is not known.
-"""
+"""Base offset, last offset and position of a segment's last batch, read by every follower; position 0 if unknown."""
 
 
 class ListedSegment(NamedTuple):
-    """The facts that a listing of the folder states of a sealed segment, none of whose files is opened before its first
-    use.
+    """A sealed segment as a listing of the folder shows it; none of its files is opened before its first use.
 
     `check` is called with the segment, and `end_offset`, where the next one begins, when an index is used for the first
     time, before its entries are believed: it rebuilds the indexes if they can't be the segment's. An error leaves the
@@ -445,9 +442,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def largest_timestamp(self) -> int:
-        """Returns the largest timestamp of its records, ms; the file's modification time if there is none, or it can't
-        be read.
-        """
+        """Returns the largest timestamp of its records, ms; without a readable one, the file's modification time."""
         try:
             newest = self.max_timestamp.timestamp
         except CorruptRecordError:
@@ -662,9 +657,7 @@ class LogSegment(SegmentLookup):
         self._last_batch = _UNKNOWN_BATCH
 
     def truncate_position(self, position: int) -> int:
-        """Cuts the file where a batch starts; `truncate_indexes` must cut the indexes. Returns the number of
-        bytes cut.
-        """
+        """Cuts the file where a batch starts; `truncate_indexes` must cut the indexes. Returns the bytes cut."""
         cut = self.size_bytes - position
         self.note_change()
         if cut > 0:

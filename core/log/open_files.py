@@ -149,9 +149,7 @@ class OpenFiles:
             other.release_files()
 
     def _sync_others(self, segment: HasFiles) -> None:
-        """Syncs other segments, and closes them. One whose sync fails stays open; its log's next flush raises the
-        error.
-        """
+        """Syncs and closes other segments. One whose sync fails stays open; its log's next flush raises the error."""
         for other in list(self._kept):
             if self._count <= self._limit:
                 return

@@ -122,13 +122,11 @@ class PartitionLog:
         self.on_roll: Callable[[PartitionLog], None] | None = None
         """Called when a segment took its last append: the log up to its end should be flushed."""
         self.on_cut: Callable[[PartitionLog, int], None] | None = None
-        """Called before records from that offset on are cut from the log's end: tasks elsewhere must leave its files
-        alone. May raise the disk's OSError.
+        """Called before records from that offset on are cut from the log's end: other tasks must leave its files alone.
+        May raise the disk's OSError.
         """
         self.judged: ServedTransactions | None = None
-        """Decides what a read_committed consumer gets, if the log is read-only and its markers and indexes don't
-        decide.
-        """
+        """Decides what a read_committed consumer gets, if the log is read-only and its markers and indexes don't."""
         self.cuts = 0
         """How often records were cut from its end: a sync that began before a cut proves nothing of later records."""
         self.succeeds_a_deleted_one = False
@@ -704,10 +702,9 @@ class PartitionLog:
         self.mark_flushed(offset)
 
     def close(self, *, syncs_parent: bool = True) -> bool:
-        """Stops cleanly: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Leaves a log
-        alone that nobody changed. Without `syncs_parent`, returns whether the caller must sync the directory that holds
-        the log's folder. Raises the disk's OSError, and an OSError unless `is_settled`: the stop is not a clean one
-        then.
+        """Stops cleanly: everything synced, indexes trimmed, a snapshot at the log's end, files closed. Leaves an
+        unchanged log alone. Without `syncs_parent`, returns whether the caller must sync the directory that holds the
+        log's folder. Raises the disk's OSError, and an OSError unless `is_settled`: the stop is not a clean one then.
         """
         self._ensure_settled()
         self.leader_epochs.settle()
@@ -748,9 +745,7 @@ class PartitionLog:
 
 
 def _max_timestamp(segment: LogSegment) -> Steps[int]:
-    """Takes a step if the segment's indexes are unchecked, as that takes long; returns NO_TIMESTAMP if the segment is
-    removed meanwhile.
-    """
+    """Takes a step if the indexes are unchecked, as that takes long; NO_TIMESTAMP if the segment is removed."""
     if segment.is_unchecked:
         segment.ensure_checked()
         yield

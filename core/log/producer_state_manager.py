@@ -57,9 +57,7 @@ class ProducerStateManager:
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
         self.listed_snapshots: list[tuple[int, Path]] | None = None
-        """The result of `_find_snapshots`, if the caller has listed the folder, as long as nobody else removes a
-        snapshot.
-        """
+        """The result of `_find_snapshots`, if the caller listed the folder, until somebody else removes a snapshot."""
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -260,9 +258,7 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
     def remove_stray_snapshots(self, segment_offsets: Container[int], log_end_offset: int) -> None:
-        """Removes all snapshots except those where a segment begins, and the newest: any other is of no use (Kafka's
-        rule).
-        """
+        """Removes all snapshots but the newest and those where a segment begins: others are of no use, as in Kafka."""
         snapshots = self._find_snapshots()
         newest = max((offset for offset, _ in snapshots if offset <= log_end_offset), default=-1)
         for offset, path in snapshots:
