@@ -11,7 +11,7 @@ from core.records.record_batch import RecordBatch
 
 
 def find_file(log: PartitionReader, batch: Batch) -> Path | None:
-    """Gives the file of the log that has this batch at its position; None if there is none (any more)."""
+    """Returns the file of the log that has this batch at its position, or None, as after a cleaning."""
     for segment in sorted(log.segments, key=lambda segment: abs(batch.last_offset - segment.base_offset)):
         try:
             header = segment.records.read_header(batch.position)

@@ -4,9 +4,9 @@ A base offset may have a flipped bit, a batch may stand twice or in another's pl
 under another's name. No single batch shows it, but all of them together do, as nearly all are right:
 
 - A batch that begins where the one before it ended is accepted.
-- One whose base offset differs by one bit from there, and after which the log goes on as if that bit were right, is
-  flipped: what it holds is damage with a known remedy.
-- Otherwise the heaviest chain of batches with rising offsets decides who stays; the others are displaced.
+- A batch whose base offset differs by one bit from there, and after which the log continues as if that bit were
+  right, is flipped: its records are damage with a known remedy.
+- Otherwise the heaviest chain of batches with rising offsets decides which stay; the others are displaced.
 - A displaced batch is a copy of an accepted one (repeated); or it belongs into a hole between accepted ones (placed);
   or one bit explains it (flipped); or its offsets are others' (stray).
 
@@ -30,10 +30,10 @@ from core.index.abstract_index import MAX_RELATIVE_OFFSET
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Sound batches, one after the other in bytes [position, end_position) of a file, whose offsets rise.
+    """Sound batches with rising offsets, one after the other in bytes [position, end_position) of a file.
 
-    `file` counts the partition's log files. Offsets are [base_offset, end_offset), of which the batches cover `span`;
-    the first batch ends below `first_end_offset`. `crc` is the first batch's; its header states an offset `shift` above
+    `file` counts the partition's log files. Offsets are [base_offset, end_offset); the batches cover `span` of them.
+    The first batch ends below `first_end_offset`. `crc` is the first batch's; its header states an offset `shift` above
     its first one, as that of a compressed message of magic 0 or 1 does. `is_thinned`: a batch shows that a cleaner took
     records of it. `is_legacy`: a batch is a message of magic 0 or 1.
     """
@@ -77,7 +77,7 @@ FindBatches = Callable[[Piece], Iterable[Piece]]
 
 
 class Fate(StrEnum):
-    """What becomes of a batch that does not stand where it belongs."""
+    """The verdict on a batch that does not stand where it belongs."""
 
     PLACED = "placed"
     REPEATED = "repeated"
@@ -138,7 +138,7 @@ class PieceBuilder:
             self._tail, self._is_after_contradiction = piece, False
 
     def end_piece(self) -> None:
-        """Ends the piece: what comes next is no part of what came before."""
+        """Ends the piece: the next batch does not continue it."""
         self.pieces += [piece for piece in (self._head, self._tail) if piece is not None]
         self._head = self._tail = None
         self._is_after_contradiction = True
@@ -154,8 +154,8 @@ def place(
     cleaned_below: int = 0,
 ) -> BatchOrder:
     """Decides over all pieces of a partition. `base_offsets` are those of its files, by their names; the log is known
-    to have reached to `known_end`, and a cleaner worked on what lies below `cleaned_below`. `own_end` is where the last
-    file ends soundly by itself, if it does: what stands elsewhere goes after it only up to `known_end`.
+    to have reached to `known_end`, and a cleaner worked below `cleaned_below`. `own_end` is where the last file ends
+    soundly by itself, if it does: batches that stand elsewhere follow it only up to `known_end`.
     """
     has_records = own_end is not None and bool(base_offsets) and own_end > base_offsets[-1]
     reach = _Reach(known_end, cleaned_below, own_end if has_records else None)
@@ -173,7 +173,7 @@ class _Reach(NamedTuple):
     known_end: int
     cleaned_below: int
     own_end: int | None
-    """Where the last file ends soundly, if it does: no batch of another one goes on after its records."""
+    """Where the last file ends soundly, if it does: no batch of another file follows its records."""
 
 
 def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _Reach) -> bool:
@@ -186,7 +186,7 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _R
 
 
 def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
-    """Gives the numbers of the pieces beyond the reach of their files that go on from what is before, or before or
+    """Returns the numbers of the pieces beyond the reach of their files that go on from what is before, or before or
     after which, in the same file, stands another such, of offsets that rise with theirs.
     """
     far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
@@ -238,14 +238,14 @@ def _is_beyond_reach(piece: Piece, base_offset: int) -> bool:
 
 
 def _end_before(pieces: Sequence[Piece], number: int, base_offsets: Sequence[int]) -> int:
-    """Gives where the batch before it in the file ends; the file's base offset if there is none."""
+    """Returns where the piece before it in the file ends, or the file's base offset."""
     file = pieces[number].file
     before = pieces[number - 1] if number else None
     return base_offsets[file] if before is None or before.file != file else before.end_offset
 
 
 def _take_apart(pieces: Sequence[Piece], base_offsets: Sequence[int], find_batches: FindBatches) -> list[Piece]:
-    """Gives the same, with each piece cut where another one's offsets begin or end within it, or those of a file."""
+    """Returns the pieces, each cut where the offsets of another piece, or of a file, begin or end within it."""
     cut = _cut_all(pieces, _edges_of(pieces) | set(base_offsets), find_batches)
     if len(cut) == len(pieces):
         return cut
@@ -260,8 +260,8 @@ def _edges_of(pieces: Iterable[Piece]) -> set[int]:
 
 
 def _spread(edges: set[int], pieces: Iterable[Piece], find_batches: FindBatches) -> None:
-    """Adds the edges of the batches that stand alone because of an edge that is there, and of those beside them, until
-    no more do. A few of the pieces at most hold the same offset.
+    """Adds the edges of batches that an edge makes stand alone, and of the batches beside them, until none are left. At
+    most a few pieces hold the same offset.
     """
     rest = sorted(pieces, key=_base_offset)
     furthest = list(accumulate((piece.end_offset for piece in rest), max))  # end of this piece and those before it
@@ -301,7 +301,7 @@ def _cut_all(pieces: Iterable[Piece], edges: Iterable[int], find_batches: FindBa
 
 
 def _cut(batches: Iterable[Piece], edges: Sequence[int]) -> list[Piece]:
-    """Puts batches together again, but for those that an edge lies in, or between."""
+    """Joins batches into pieces again, except where an edge lies in a batch, or between two."""
     result: list[Piece] = []
     is_open = False  # whether the next batch may join the last piece
     for batch in batches:
@@ -385,7 +385,7 @@ class _Placer:
 
     @property
     def last_end(self) -> int:
-        """Gives where a batch may end at most that is put after all others."""
+        """Returns where a batch may end at most that is put after all others."""
         return 1 << 63 if self._own_end is None else max(self._own_end, self.known_end)
 
     @property
@@ -398,7 +398,7 @@ class _Placer:
     # --- flipped bits
 
     def _is_flipped(self, number: int, due: int) -> bool:
-        """Says whether one bit of its base offset stands between a batch and offset `due`, and the log goes on as if
+        """Says whether one flipped bit of its base offset keeps a batch from offset `due`, and the log continues as if
         the bit were right.
         """
         piece = self._pieces[number]
@@ -435,8 +435,9 @@ class _Placer:
     # --- the heaviest chain
 
     def _weigh(self) -> tuple[list[int], list[int | None]]:
-        """Gives for each piece the weight of the heaviest chain that begins with it, and the next piece of that chain.
-        One that may not be accepted follows no other in a chain; but if the log goes on with it, its own is needed.
+        """Returns for each piece the weight of the heaviest chain that begins with it, and the next piece of that
+        chain. A piece that may not be accepted follows no other in a chain; but if the log continues with it, its own
+        is needed.
         """
         count = len(self._pieces)
         weights = [0] * count
@@ -461,7 +462,7 @@ class _Placer:
         return weights, successors
 
     def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
-        """Gives the heavier; of equals the one that ends first, then the one that stands first."""
+        """Returns the heavier; of equals the one that ends first, then the one that stands first."""
         if one is None or other is None:
             return other if one is None else one
         return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))
@@ -605,7 +606,7 @@ class _Fitting:
 
 
 def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece]]]:
-    """Gives pieces that stand one after the other, and whose offsets follow one another."""
+    """Yields pieces that stand one after the other, and whose offsets follow one another."""
     run: list[tuple[int, Piece]] = []
     for number, piece in pieces:
         if run and _follows(run[-1][1], piece):

@@ -53,7 +53,7 @@ _FRAME = struct.Struct(">qi4xbI2xi")
 
 _FRAME_BYTES = _FRAME.size
 _SMALLEST_ZERO_RUN = 512
-"""The size of a disk's sector: what a lost write leaves zeroed is no smaller."""
+"""The size of a disk's sector: a lost write leaves no fewer zeros."""
 
 
 class SoundRun(NamedTuple):
@@ -86,13 +86,13 @@ class BatchScanner:
         file: File | None = None,
     ) -> None:
         """Raises AccessError if the file can't be opened. Its offsets should lie in [base_offset, end_offset), if the
-        latter is known: a batch that is looked for after damage must. `read_bytes` says how much is read at a time;
-        batches that were read together share a buffer. `file` is the file if somebody has it open already, who also
-        closes it; what can't be read of it is damage.
+        latter is known: a batch looked for after damage must. `read_bytes` is the size of a read; batches of one read
+        share a buffer. `file` is the open file, if the caller has one, and closes it; bytes that can't be read from it
+        are damage.
         """
         self.path = path
         self.next_offset = base_offset
-        """The offset after the last sound batch, as that batch says."""
+        """The offset after the last sound batch, by its header."""
         self.position = 0
         """Up to here the file was read."""
         self._base_offset = base_offset
@@ -120,8 +120,8 @@ class BatchScanner:
                 yield item
 
     def runs(self) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """Goes over the file from its first byte. Sound batches of the current magic come together, as many as were
-        read together; what is none of these comes one by one.
+        """Walks the file from its first byte. Sound batches of the current magic come together, as many as one read
+        holds; other batches, and damage, come one by one.
         """
         self.position = 0
         while self.position < self.size_bytes:
@@ -135,7 +135,7 @@ class BatchScanner:
                 yield item
 
     def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
-        """Gives the same, with the batches together that were read together."""
+        """Yields the same, with the batches together that were read together."""
         self.position = position
         while self.position < self.size_bytes:
             page = self._sound_page()
@@ -146,7 +146,7 @@ class BatchScanner:
                 yield page
 
     def _sound_page(self) -> list[RecordBatch]:
-        """Gives what `_sound_run` gives, all at once: this is done for each batch of a log that somebody reads."""
+        """Returns the batches of `_sound_run` all at once: this runs for each batch of a log that is read."""
         data, data_position = self._data, self._data_position
         start = self.position - data_position
         last_start = len(data) - HEADER_SIZE
@@ -170,13 +170,13 @@ class BatchScanner:
         return page
 
     def _sound_run(self) -> Iterator[RecordBatch]:
-        """Gives sound batches of the current magic that lie whole in what was read."""
+        """Yields sound batches of the current magic that lie whole in what was read."""
         data, data_position = self._data, self._data_position
         for start in self._sound_starts():
             yield RecordBatch(data, start, data_position + start)
 
     def _sound_starts(self) -> Iterator[int]:
-        """Gives where they begin in it; the position is after the one that was given last."""
+        """Yields where sound batches begin in the buffer; `position` is after the batch yielded last."""
         data, data_position = self._data, self._data_position
         start = self.position - data_position
         size = len(data)
@@ -199,7 +199,7 @@ class BatchScanner:
             start = end
 
     def _other(self) -> Batch | Damage | None:
-        """Gives what lies where a sound run ends; None if more is to be read first, or nothing is left."""
+        """Returns the batch or damage that follows a sound run, or None at the end, or if more must be read first."""
         if self.position >= self.size_bytes:
             return None
         if self._is_more_needed():
@@ -218,9 +218,9 @@ class BatchScanner:
     # --- a window at a time
 
     def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
-        """Gives the batches from the position on that lie whole in a window of the file, or the first if it is larger,
-        all in one buffer; and whether all is well: what comes next begins like a batch, and the window's end cuts it.
-        The position is after them then.
+        """Returns the batches from the position on that lie whole in a window of the file, or the first if it is
+        larger, all in one buffer; and whether all is well: the file ends after them, or the window's end cuts what
+        begins like a batch. Moves the position after them.
         """
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
@@ -243,8 +243,8 @@ class BatchScanner:
         return max(self.position + size_bytes, frame[0] if frame is not None else 0)
 
     def _frame(self) -> tuple[int, int] | None:
-        """Gives where the batch of the current magic ends whose header seems to be at the position, and the offset
-        after it; None if there is none, or not all of it.
+        """Returns the end of the batch of the current magic whose header seems to be at the position, and the offset
+        after it, or None unless the file holds all of it.
         """
         try:
             header = self._file.read_at(_FRAME_BYTES, self.position)
@@ -275,7 +275,7 @@ class BatchScanner:
         self._data, self._data_position = self._read(self._read_bytes, position), position
 
     def _read(self, size: int, position: int) -> memoryview:
-        """Reads; gives fewer bytes where the file ends, which may have been cut meanwhile."""
+        """Reads bytes; fewer if the file ends before, as it may have been cut meanwhile."""
         wanted = min(size, self.size_bytes - position)
         try:
             data = memoryview(self._file.read_at(wanted, position))
@@ -289,18 +289,18 @@ class BatchScanner:
         return self._bytes_onward(size, position)[:size]
 
     def _bytes_onward(self, size: int, position: int) -> memoryview:
-        """Gives so many bytes, and those after them that were read already."""
+        """Returns so many bytes, and the bytes after them that were read already."""
         start = position - self._data_position
         if start >= 0 and start + size <= len(self._data):
             return self._data[start:]
         return self._read(size, position)
 
     def head(self, position: int, end: int) -> bytes:
-        """Gives what lies there, as much as is worth looking at."""
+        """Returns what lies there, as much as is worth looking at."""
         return bytes(self._read(min(end - position, _HEAD_BYTES), position))
 
     def _named(self, damage: Damage) -> Damage:
-        """Gives the damage, with its cause if the disk does not give the bytes: their zeros explain nothing."""
+        """Returns the damage, with its cause if the disk refuses the bytes: their zeros explain nothing."""
         if not isinstance(self._file, SalvagingFile):
             return damage
         bad = self._file.unreadable_in(damage.position, damage.end_position)
@@ -316,7 +316,7 @@ class BatchScanner:
     # --- what is no run of sound batches
 
     def _examine(self, position: int) -> Batch | Damage:
-        """Gives the batch at that position, or the damage that begins there."""
+        """Returns the batch at that position, or the damage that begins there."""
         left = self.size_bytes - position
         data = self._bytes_onward(min(HEADER_SIZE, left), position)
         if left < ENTRY_HEADER_SIZE:
@@ -359,7 +359,7 @@ class BatchScanner:
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
-        """Gives the batch of which nothing but the magic is wrong; None if more is."""
+        """Returns the batch of which nothing but the magic is wrong, or None if more is."""
         if size < HEADER_SIZE:
             return None
         batch = RecordBatch(self._bytes(size, position), 0, position)
@@ -381,7 +381,7 @@ class BatchScanner:
         return self._unframed(position, following, cause)
 
     def _examine_checksum(self, batch: Batch) -> Damage:
-        """Looks at a batch whose checksum is not that of its bytes."""
+        """Explains a batch whose checksum is not that of its bytes."""
         if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
             damage = self._flipped_magic(batch.position, batch.size_bytes)
             if damage is not None:
@@ -406,7 +406,7 @@ class BatchScanner:
         return self._framed(DamageKind.CRC_MISMATCH, message, batch, fix)
 
     def _flipped_length(self, position: int) -> Damage | None:
-        """Gives the batch whose length has one flipped bit; None if that explains nothing."""
+        """Returns the batch whose length has one flipped bit, or None if that explains nothing."""
         left = self.size_bytes - position
         head = self._bytes(min(HEADER_SIZE, left), position)
         if len(head) < HEADER_SIZE or head[MAGIC_POSITION] != CURRENT_MAGIC:
@@ -428,7 +428,7 @@ class BatchScanner:
         return None
 
     def _tail(self, position: int, cause: str) -> Damage:
-        """Names the damage that goes on to the end of the file."""
+        """Names the damage that reaches the end of the file."""
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
@@ -539,7 +539,7 @@ class BatchScanner:
         return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """Gives the base offset of what looks like a batch there."""
+        """Returns the base offset of what looks like a batch there."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
             return None
         head = self._bytes(ENTRY_HEADER_SIZE, position)
@@ -662,7 +662,7 @@ FIELDS = (
 
 
 def _zero_run(batch: Batch) -> tuple[int, int] | None:
-    """Gives positions [start, end) in the file of the first zeros as long as a sector; None if there are none."""
+    """Returns positions [start, end) in the file of the first zeros as long as a sector, or None."""
     start = _find_zeros(batch)
     if start < 0:
         return None
@@ -677,7 +677,7 @@ def _zero_run(batch: Batch) -> tuple[int, int] | None:
 
 
 def _find_zeros(batch: Batch) -> int:
-    """Finds where in a batch they begin; -1 if there are none. Reads a piece at a time, as a batch may be large."""
+    """Finds where in a batch a sector of zeros begins, or -1. Reads a piece at a time, as a batch may be large."""
     for start in range(0, batch.size_bytes, _READ_BYTES):
         end = min(start + _READ_BYTES + _SMALLEST_ZERO_RUN, batch.size_bytes)
         found = bytes(batch.buffer[batch.start + start : batch.start + end]).find(bytes(_SMALLEST_ZERO_RUN))

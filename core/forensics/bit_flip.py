@@ -35,7 +35,7 @@ _BABY_STEPS = 1 << _BABY_STEPS_LOG
 
 
 class ByteFix(NamedTuple):
-    """What makes a batch sound again: the byte at `position` of the file is `stored`, it was `expected`."""
+    """The byte that makes a batch sound again: at `position` of the file `stored` stands, it was `expected`."""
 
     position: int
     stored: int
@@ -49,8 +49,8 @@ class ByteFix(NamedTuple):
 
 
 def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple[int, int] | None:
-    """Gives (byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0; None if no
-    single one does.
+    """Returns (byte, bit) of a message of `size_bytes` whose flip changes its checksum by `difference`, not 0, or None
+    if no single one does.
     """
     baby_steps, unshift = _steps(polynomial)
     register = difference
@@ -66,7 +66,7 @@ def find_flipped_bit(difference: int, size_bytes: int, polynomial: int) -> tuple
 
 
 def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, int] | None:
-    """Gives (byte, bit) in which two big-endian numbers differ; None if that is not exactly one."""
+    """Returns (byte, bit) in which two big-endian numbers differ, or None if that is not exactly one."""
     changed = stored ^ expected
     if changed.bit_count() != 1:
         return None
@@ -76,7 +76,7 @@ def flipped_bit_of(stored: int, expected: int, size_bytes: int) -> tuple[int, in
 
 @cache
 def _steps(polynomial: int) -> tuple[dict[int, int], list[int]]:
-    """Gives (how many shifts lead from 1 to a register, what a giant step backwards makes of each bit)."""
+    """Returns (how many shifts lead from 1 to a register, the image of each bit after a giant step backwards)."""
     baby_steps: dict[int, int] = {}
     register = 1
     for number in range(_BABY_STEPS):

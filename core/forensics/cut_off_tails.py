@@ -1,13 +1,12 @@
-"""What a start cut off a log's end and kept beside it: `<segment>.log.cut-at-<position>`, a name that Kafka's loader
-passes over.
+"""The bytes that a start cut off a log's end and kept beside it: `<segment>.log.cut-at-<position>`, a name that Kafka's
+loader passes over.
 
 The file holds the log's bytes from that position on. Segments after it are kept whole, as `cut-at-0`. A second file of
-one name gets a number, `-2`, and so on: nothing that was set aside is written over.
+one name gets a number, `-2`, and so on: no file that was set aside is overwritten.
 
 The indexes of a segment whose log is gone are kept in the same way, `<segment>.index.cut-at-0`, if the log ends before
-it: its offsets are given again, and only the indexes show what was lost. If a log ended
-before what other files knew of, `<known end>.snapshot.cut-at-<log end>`, which names two offsets, is the snapshot that
-knew of it, or empty.
+it: new records get its offsets, and only the indexes show the loss. If a log ended before offsets that other files knew
+of, `<known end>.snapshot.cut-at-<log end>`, which names two offsets, is the snapshot that knew them, or empty.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class CutOffTail(NamedTuple):
 
 
 def find_cut_off_tails(directory: Path) -> list[CutOffTail]:
-    """Gives them in order of base offsets and positions. Raises OSError if the folder can't be read."""
+    """Returns them in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
     for entry in os.scandir(directory):
         match = re.fullmatch(_NAME, entry.name) if _CUT_AT in entry.name else None
@@ -65,7 +64,7 @@ class LostEnd(NamedTuple):
 
 
 def find_lost_ends(directory: Path) -> list[LostEnd]:
-    """Gives them in order, each offset once: segments come first. Raises OSError if the folder can't be read."""
+    """Returns them in order, each offset once: segments come first. Raises OSError if the folder can't be read."""
     segments = _find_lost_segments(directory)
     ends = []
     for entry in os.scandir(directory):
@@ -92,8 +91,8 @@ def _find_lost_segments(directory: Path) -> list[LostEnd]:
 
 
 def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path:
-    """Gives where to keep what is cut off a log, or an index of a log that is gone: a name that is free, or that of a
-    file which holds the same as `same_as`, as a start leaves it that was killed.
+    """Returns where to keep bytes cut off a log, or an index of a log that is gone: a free name, or that of a file with
+    the same bytes as `same_as`, which a killed start left.
     """
     assert file.name.endswith(SEGMENT_SUFFIXES), file
     first = file.with_name(f"{file.name}{_CUT_AT}{position}")
@@ -105,7 +104,7 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
 
 
 def lost_end_path(snapshot: Path, log_end: int) -> Path:
-    """Gives the path of what proves that the log, which ends at `log_end`, reached up to the snapshot's offset."""
+    """Returns the path of what proves that the log, which ends at `log_end`, reached up to the snapshot's offset."""
     return snapshot.with_name(f"{snapshot.name}.cut-at-{log_end}")
 
 

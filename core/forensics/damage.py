@@ -1,8 +1,8 @@
-"""What is damaged in a log's file, and how far it goes.
+"""The damage in a log's file, and how far it goes.
 
-Nothing in a log says where the next batch begins but the batch before it. Behind damage a batch is therefore looked for
-at every byte: one whose checksum, frame and offsets are right. A value may hold a whole batch (somebody's copy of a
-log); its offsets would have to fit as well to be taken for one of this log's.
+Only a batch says where the next one begins. After damage a batch is therefore looked for at every byte: one whose
+checksum, frame and offsets are right. A value may hold a whole batch (somebody's copy of a log); its offsets would have
+to fit as well to be taken for one of this log's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 
 class DamageKind(StrEnum):
-    """What is wrong with bytes that hold no sound batch; the codes of `plog verify`."""
+    """The kinds of damage; the codes of `plog verify`."""
 
     CRC_MISMATCH = "crc-mismatch"
     BAD_MAGIC = "bad-magic"
@@ -65,8 +65,8 @@ class Damage:
     """Bytes [position, end_position) of a segment that hold no batch of the log.
 
     `offset`, `end_offset` and `records` are what its header says was there, as far as that can be; `end_offset` and
-    `records` are None if nothing is known of them. `batch` is the header itself, if there is one whose frame fits
-    in the file; `fix` the byte that makes the batch sound.
+    `records` are None if unknown. `batch` is the header itself, if there is one whose frame fits in the file; `fix` the
+    byte that makes the batch sound.
     """
 
     kind: DamageKind
@@ -95,9 +95,9 @@ class DamagedRange(NamedTuple):
 
 
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
-    """Says whether a cleaner was at some of a log's files: only it takes records from within a batch; and in logs of
-    messages of magic 0 and 1, of which it makes no empty batches, it leaves empty files. That holds whatever the
-    topic's settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
+    """Says whether a cleaner changed some of a log's files: only it takes records from within a batch. In logs of
+    messages of magic 0 and 1, where it writes no empty batches, it leaves empty files. That holds whatever the topic's
+    settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
     """
     segments = list(segments)
     has_empty = any(not records.size_bytes and not was_emptied(records.path) for records in segments[:-1])
@@ -131,8 +131,8 @@ def lacks_some(batch: Batch) -> bool:
 
 
 def find_batch(file: File, position: int, end: int, min_offset: int, max_offset: int) -> RecordBatch | None:
-    """Finds the first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset);
-    None if there is none. Batches of magic 0 and 1 are not looked for.
+    """Finds the first sound batch in the file's bytes [position, end) whose offsets lie in [min_offset, max_offset), or
+    None. Batches of magic 0 and 1 are not looked for.
     """
     while end - (position := _past_hole(file, position)) >= HEADER_SIZE:
         data = memoryview(file.read_at(min(_READ_BYTES, end - position), position))
@@ -189,7 +189,7 @@ def find_legacy_batch(
 
 
 def _past_hole(file: File, position: int) -> int:
-    """Gives the first position at which a batch may begin: its first bytes may be zeros, but not its whole header."""
+    """Returns the first position at which a batch may begin: its first bytes may be zeros, but not its whole header."""
     return max(position, file.next_data(position) - HEADER_SIZE)
 
 

@@ -25,7 +25,7 @@ _HINT = "name a data directory with --data-dir, or a server with --bootstrap-ser
 
 
 def ensure_data_directory(directory: Path) -> None:
-    """Raises AccessError if there is none yet."""
+    """Raises AccessError if the data directory does not exist."""
     if not directory.exists():
         raise AccessError(
             f"there is no data directory {directory}",
@@ -60,20 +60,18 @@ class DirectoryReader:
         self._evidence = KnownOffsetsOfDirectory(self.root)
 
     def look_again(self) -> None:
-        """Takes up which partitions there are now, and what the root says of them. Raises AccessError if the folder is
-        gone.
-        """
+        """Lists the partitions again, and forgets the root's checkpoints. Raises AccessError if the folder is gone."""
         if self.directory == self.root:
             self.partitions = DirectoryReader(self.directory).partitions
         self._evidence.forget()
 
     def why_no_log_starts(self) -> str | None:
-        """Gives what `KnownOffsetsOfDirectory.why_no_log_starts` does."""
+        """Returns what `KnownOffsetsOfDirectory.why_no_log_starts` does."""
         return self._evidence.why_no_log_starts()
 
     @property
     def topics(self) -> dict[str, list[int]]:
-        """Gives partition numbers by topic, both in order."""
+        """Returns partition numbers by topic, both in order."""
         topics: dict[str, list[int]] = {}
         for partition in sorted(self.partitions):
             topics.setdefault(partition.topic, []).append(partition.partition)

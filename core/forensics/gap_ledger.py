@@ -1,8 +1,8 @@
-"""Accounts for every offset of a range that a reader gets no record of, with the reason and what proves it.
+"""Accounts for every offset of a range that a reader gets no record of, with the reason and the proof.
 
-Offsets of a log are given one by one; a reader who sees none for some must know why before it may say that nothing was
-lost. What is read is checked: a batch counts as readable if its checksum is right and its records decode. Those of
-batches that nobody is given (aborted ones, markers) are not decoded, here as in a consumer.
+A log assigns every offset; a reader that gets no record for some must know why before it can say that nothing was lost.
+A batch counts as readable if its checksum is right and its records decode. Batches that no reader gets (aborted ones,
+markers) are not decoded, here as in a consumer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.records.control_record import control_type
 from core.records.record_batch import RecordBatch
 
 _GAP_WEIGHT = 100
-"""What a gap that waits for the batches before it counts for `GROUP_BYTES`."""
+"""How much of `GROUP_BYTES` a gap takes while it waits for the batches before it."""
 
 
 class GapReason(StrEnum):
@@ -64,9 +64,9 @@ class _Given(NamedTuple):
 
 
 class GapLedger:
-    """One partition's offsets [start, end); owned by one task. Iterate it once, then ask for `records`.
+    """One partition's offsets [start, end); owned by one task. Iterate it once, then read `records`.
 
-    `hidden_records`: those that lie in gaps, as their transactions were aborted or are open. `on_undecodable` is called
+    `hidden_records`: the records in gaps, as their transactions were aborted or are open. `on_undecodable` is called
     with each batch whose records can't be read though its checksum is right.
 
     I1 `records` and the gaps' lengths add up to the range
@@ -89,7 +89,7 @@ class GapLedger:
         self._read_committed = read_committed
 
     def __iter__(self) -> Iterator[Gap]:
-        """Gives them in order of offsets; neighbours with one reason and one evidence are one gap."""
+        """Yields them in order of offsets; neighbours with one reason and one evidence are one gap."""
         pending: Gap | None = None
         for gap in self._gaps():
             if pending is not None and gap.start == pending.end and gap[2:] == pending[2:]:
@@ -112,8 +112,8 @@ class GapLedger:
         self.records += self.end - offset
 
     def _raw_gaps(self) -> Iterator[Gap]:
-        """Gives every offset that is none of a record's, as far as the range goes; also outside it. Batches are decoded
-        some at a time.
+        """Yields the gaps of all offsets without a record, also outside the range. Batches are decoded some at
+        a time.
         """
         waiting: list[Gap | _Given] = []
         weight = 0
@@ -126,7 +126,7 @@ class GapLedger:
         yield from self._decode(waiting)
 
     def _gaps_and_given(self) -> Iterator[Gap | _Given]:
-        """Gives the gaps that need no look at records, and the batches between them."""
+        """Yields the gaps that need no look at records, and the batches between them."""
         reader = self._reader
         log_start, stable = reader.start_offset, reader.last_stable_offset
         if log_start > self.start:
@@ -165,13 +165,13 @@ class GapLedger:
             yield Gap(max(first, stable), end, GapReason.OPEN, f"a transaction is open from offset {stable}")
 
     def _hide(self, batch: Batch, start: int, end: int) -> None:
-        """Counts the records of offsets [start, end) by the batch's header: nobody decodes what nobody is given."""
+        """Counts the records of offsets [start, end) by the batch's header, as no reader gets the batch."""
         offsets = min(end, self.end) - max(start, self.start)
         count = batch.count if isinstance(batch, RecordBatch) else offsets
         self.hidden_records += max(min(count, offsets), 0)
 
     def _decode(self, waiting: Sequence[Gap | _Given]) -> Iterator[Gap]:
-        """Gives the gaps among them, and those that batches have inside."""
+        """Yields the gaps in `waiting`, and those inside its batches."""
         import numpy as np
 
         from core.records.columns import decode_whole_batches  # a trace needs neither

@@ -1,4 +1,4 @@
-"""What other files than the logs know of one partition's log; `known_offsets_of_directory.py` gathers it."""
+"""The facts about one partition's log in other files than the log's; `known_offsets_of_directory.py` gathers them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class WrongLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownOffsets:
-    """What is known of one partition from outside its logs, in offsets.
+    """The offsets of one partition that files other than its logs state.
 
-    Records below `known_end` were in the log; `source` says who knows. The cleaner worked on what lies below
-    `cleaned_below`. `lone_indexes` are the base offsets of segments of which an index is left and no log. `known_start`
-    is where the log began before its first segments were lost; None if nothing says that any were. `first_base_offset`
-    is that of the first log that is there, by its name.
+    Records below `known_end` were in the log, by the file `source`. The cleaner worked below `cleaned_below`.
+    `lone_indexes` are the base offsets of segments of which an index is left and no log. `known_start` is where the log
+    began before its first segments were lost; None if nothing says that any were. `first_base_offset` is that of the
+    first log that is there, by its name.
     """
 
     log_start_offset: int = 0
@@ -57,12 +57,12 @@ class KnownOffsets:
     contradicted_start: int | None = None
     """After a crash, which may leave it so: where the leader epochs let the log begin, below `log_start_offset`."""
     base_offsets: tuple[int, ...] = ()
-    """Those of the logs that are there, in order; none while they are being cleaned."""
+    """The base offsets of the existing logs, in order; none while they are being cleaned."""
     origin: Path = Path()
     """The partition's folder as its owner left it, of which `directory` may be a shadow."""
 
     def start_of(self, first_base_offset: int | None) -> int:
-        """Gives where a log begins whose first readable segment begins at that offset; None if there is none."""
+        """Returns where a log begins whose first readable segment begins at that offset, or None."""
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 
@@ -76,9 +76,9 @@ class KnownOffsets:
         return None
 
     def compacted_below(self, sizes: Iterable[tuple[int, int]], *, is_thinned: bool) -> int:
-        """Gives the offset below which holes are the cleaner's: by its checkpoint, and if `is_thinned`, as batches show
-        that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base offsets
-        and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
+        """Returns the offset below which holes are the cleaner's: by its checkpoint, and if `is_thinned`, as batches
+        show that it was at this log, up to the last segment, which it never touches. `sizes` are the segments' base
+        offsets and sizes; the name of an empty one at the log's end, which nothing else knows of, proves nothing.
         """
         if not is_thinned:
             return self.cleaned_below

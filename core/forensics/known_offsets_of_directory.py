@@ -1,11 +1,11 @@
-"""Gathers what other files than the logs know of the logs in a data directory (`KnownOffsets`), by reading alone.
+"""Gathers what other files than the logs state of the logs in a data directory (`KnownOffsets`), by reading alone.
 
-What was written, and synced, only after the records proves that they were there: the name of the next segment, a
+Facts that were written, and synced, only after the records prove that these were there: the name of the next segment, a
 producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing
 beside its log: a crash may keep it and lose the records. It does if the `.log` itself is gone, which no crash takes
-away. Reads only; a file that does not parse says nothing here, `plog verify` names it.
+away. A file that does not parse counts for nothing here, `plog verify` names it.
 
-Where a log began is shown by what a deletion changes. Whoever deletes the first segments renames their files to
+Where a log began is shown by what a deletion changes. A broker that deletes the first segments renames their files to
 `.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
 UnifiedLog.deleteSegments). An entry, or an index, that lies below the first segment says that the segments there were
 not deleted so. Snapshots say nothing of that: those of clean stops outlive the segments that they lie in.
@@ -69,7 +69,7 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class KnownOffsetsOfDirectory:
-    """What a data directory's root says of its partitions; read once, until `forget`. Owned by one task."""
+    """The facts in a data directory's root about its partitions; read once, until `forget`. Owned by one task."""
 
     def __init__(self, root: Path, *, origin: Path | None = None) -> None:
         """`origin` is the directory that `root` is a shadow of: a broker writes a metadata log of its own into that."""
@@ -86,7 +86,7 @@ class KnownOffsetsOfDirectory:
         return self.checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     def why_no_log_starts(self) -> str | None:
-        """What is wrong with the file that says where logs begin after DeleteRecords; None if nothing is."""
+        """Says why `log-start-offset-checkpoint` can't be read, or None."""
         try:
             read_offset_checkpoint(self.root / LOG_START_OFFSET_CHECKPOINT)
         except (CorruptRecordError, OSError) as error:
@@ -95,7 +95,7 @@ class KnownOffsetsOfDirectory:
 
     @cached_property
     def _recovery_points(self) -> dict[TopicPartition, int]:
-        """Leaves out those that say no more than that nobody knows."""
+        """Returns the recovery points, without entries that stand for an unknown one."""
         found = self.checkpoint(RECOVERY_POINT_CHECKPOINT)
         return {partition: offset for partition, offset in found.items() if offset != UNKNOWN_RECOVERY_POINT}
 
@@ -105,11 +105,11 @@ class KnownOffsetsOfDirectory:
 
     @cached_property
     def cleaned(self) -> dict[TopicPartition, int]:
-        """Gives the offsets below which the cleaner worked."""
+        """Returns the offsets below which the cleaner worked."""
         return self.checkpoint(CLEANER_CHECKPOINT)
 
     def checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Reads it as it is now; gives nothing if it is not there or does not parse."""
+        """Reads the file as it is now; empty if it does not exist or does not parse."""
         try:
             return read_offset_checkpoint(self.root / name)
         except (CorruptRecordError, OSError):
@@ -120,8 +120,8 @@ class KnownOffsetsOfDirectory:
         return (self.root / CLEAN_SHUTDOWN).exists()
 
     def of(self, directory: Path, partition: TopicPartition | None = None) -> KnownOffsets:
-        """Gathers what is known of a partition's folder; its name says which one it is, unless that is given. Raises
-        OSError if the folder can't be read.
+        """Gathers the facts about a partition's folder, whose name says which partition it is, unless that is given.
+        Raises OSError if the folder can't be read.
         """
         partition = partition or locate_partition(directory)[0]
         offsets: dict[str, set[int]] = {}
@@ -175,7 +175,7 @@ class KnownOffsetsOfDirectory:
         return self._with_log_start(evidence, partition, min(epochs) if epochs and logs else None)
 
     def _with_high_watermark(self, evidence: KnownOffsets, partition: TopicPartition) -> KnownOffsets:
-        """Takes up what `replication-offset-checkpoint` says, unless it can't be so."""
+        """Adds the high watermark of `replication-offset-checkpoint`, unless it can't be right."""
         high_watermark = self._high_watermarks.get(partition, 0)
         if high_watermark <= evidence.known_end:
             return evidence
@@ -192,8 +192,8 @@ class KnownOffsetsOfDirectory:
     def _with_log_start(
         self, evidence: KnownOffsets, partition: TopicPartition, first_epoch: int | None
     ) -> KnownOffsets:
-        """Takes up what `log-start-offset-checkpoint` says, unless it can't be so. `first_epoch` is where the first of
-        the leader epochs begins.
+        """Adds the log start of `log-start-offset-checkpoint`, unless it can't be right. `first_epoch` is where the
+        first leader epoch begins.
         """
         log_start = self.log_starts.get(partition, 0)
         if first_epoch is not None and max(first_epoch, evidence.first_base_offset) < log_start:
@@ -217,7 +217,7 @@ class KnownOffsetsOfDirectory:
         return replace(evidence, wrong_start=wrong, log_start_offset=right)
 
     def _start_by_epochs(self, evidence: KnownOffsets, first_epoch: int | None) -> int:
-        """Gives where the log begins if its checkpointed start is wrong: DeleteRecords raised the first entry, too.
+        """Returns where the log begins if its checkpointed start is wrong: DeleteRecords raised the first entry, too.
         Messages of magic 0 and 1, which have no epochs, may lie before that entry otherwise.
         """
         if first_epoch is None or first_epoch <= evidence.first_base_offset:
@@ -230,8 +230,8 @@ class KnownOffsetsOfDirectory:
         return 0 if magic in (b"\0", b"\1") else first_epoch
 
     def _find_end_before(self, evidence: KnownOffsets, log_start: int) -> int | None:
-        """Gives where the log ends if that is before its start; None if it reaches up to there, or may have reached:
-        segments can't be opened, a recovery gave its end up, or nothing is left of it.
+        """Returns where the log ends if that is before its start, or None if it reaches up to there, or may have
+        reached: segments can't be opened, a recovery gave its end up, or nothing is left of it.
         """
         log_end = _read_log(evidence, lambda reading: reading.end_offset)
         if not 0 < log_end < log_start or gave_up_end(evidence.directory, log_end):
@@ -252,7 +252,7 @@ class KnownOffsetsOfDirectory:
     def _known_start(
         self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
     ) -> int | None:
-        """Gives the start that is listed; a log whose first segments were moved to another store keeps their epochs."""
+        """Returns the listed start; a log whose first segments were moved to another store keeps their epochs."""
         first = min(logs, default=None)
         log_start = self.log_starts.get(partition) if partition is not None else None
         is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered
@@ -271,7 +271,7 @@ class KnownOffsetsOfDirectory:
 
 
 def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
-    """Asks the log as far as it is known without what is doubted; gives 0 if it can't be read."""
+    """Asks the log, judged by `evidence` alone; returns 0 if it can't be read."""
     from core.forensics.segment_reader import open_reading  # most logs don't need it
 
     given_up = read_lost_offsets(evidence.directory)
@@ -284,8 +284,8 @@ def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
 
 
 def _sound_end(evidence: KnownOffsets) -> int:
-    """Gives the offset after the log's last batch if nothing is lost after that; 0 if something is. Reads all of the
-    log: the last batches alone may mislead.
+    """Returns the offset after the log's last batch if nothing is lost after that, or 0 if something is. Reads all of
+    the log: the last batches alone may mislead.
     """
     return _read_log(
         evidence, lambda reading: reading.map.sound_end * (reading.map.sound_end == reading.map.end_offset)
@@ -299,7 +299,7 @@ def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
 
 
 def _contains(path: Path, text: bytes) -> bool:
-    """Says whether the file has it; reads in pieces. Raises OSError as the system says."""
+    """Says whether the file contains the text; reads in pieces. Raises the system's OSError."""
     with path.open("rb") as file:
         before = b""
         while data := file.read(_PIECE_BYTES):

@@ -1,7 +1,7 @@
 """Reads all of a partition's log files once: which batches are its log, what is damaged, and what is missing.
 
 The files are walked by bytes alone (core.forensics.batch_scanner); all sound batches together show which of them are
-the log (core.forensics.batch_order); what other files know shows where it ends, and why offsets are missing
+the log (core.forensics.batch_order); the facts in other files show where it ends, and why offsets are missing
 (core.forensics.missing_offsets). docs/reading.md has the rules.
 """
 
@@ -110,7 +110,7 @@ class LogMap:
 
     @cached_property
     def standing(self) -> list[Piece]:
-        """Gives the batches of the log that stand where they should, in order."""
+        """Returns the batches of the log that stand where they should, in order."""
         return [self.log[number] for number in self._standing]
 
     @cached_property
@@ -167,7 +167,7 @@ class LogMap:
         return BatchScanner(file.path, file.base_offset, self._limit(number), file=file.file, read_bytes=read_bytes)
 
     def _limit(self, number: int) -> int:
-        """Gives where the offsets of that file end at the latest."""
+        """Returns where the offsets of that file end at the latest."""
         if number + 1 < len(self.files):
             return self.files[number + 1].base_offset
         return self.files[number].base_offset + MAX_RELATIVE_OFFSET + 1
@@ -228,7 +228,7 @@ class LogMap:
 
     @cached_property
     def sound_end(self) -> int:
-        """Gives the offset after the last batch of the log, or where an empty last file begins."""
+        """Returns the offset after the last batch of the log, or where an empty last file begins."""
         first_base_offset = self.files[0].base_offset if self.files else 0
         end_offset = self.log[-1].end_offset if self.log else first_base_offset
         if self.files and self.files[-1].file.size() == 0:
@@ -237,19 +237,19 @@ class LogMap:
 
     @cached_property
     def end_offset(self) -> int:
-        """Gives the offset after the last batch of the log, or further, if there is proof that more was there."""
+        """Returns the offset after the last batch of the log, or further, if there is proof that more was there."""
         after = [one.damage for one in self._damage_after(len(self.log) - 1)]
         reached = max(self.sound_end, self._last_base_offset)
         return max(self.evidence.known_end, claimed_end(reached, after))
 
     @cached_property
     def _last_base_offset(self) -> int:
-        """Gives that of the last file that is not just a copy of others: the log reached to it."""
+        """Returns the base offset of the last file that is not just a copy of others: the log reached to it."""
         return max((file.base_offset for n, file in enumerate(self.files) if n not in self.copies), default=0)
 
     @cached_property
     def copies(self) -> set[int]:
-        """Gives the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
+        """Returns the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
         begins where the log ends.
         """
         return {n for n in self._hollow if not self.log or self._bases[n] != self.log[-1].end_offset}
@@ -261,8 +261,8 @@ class LogMap:
 
     @cached_property
     def misnamed(self) -> set[int]:
-        """Gives the numbers of the files whose base offset lies within a batch of the log: no segment can begin there,
-        but the first, as a log may.
+        """Returns the numbers of the files whose base offset lies within a batch of the log: no segment can begin
+        there, but the first, as a log may.
         """
         return {number for number, base_offset in enumerate(self._bases) if number and self._is_within(base_offset)}
 
@@ -278,11 +278,11 @@ class LogMap:
 
     @cached_property
     def unused(self) -> set[int]:
-        """Gives the numbers of the files that no offsets belong into; not the first, as the log begins at its name."""
+        """Returns the numbers of the files that no offsets belong into; not the first, where the log begins."""
         return (self.copies | self.misnamed) - {0}
 
     def file_of(self, offset: int) -> int:
-        """Gives the number of the file that offsets like that belong into, by the files' names."""
+        """Returns the number of the file that offsets like that belong into, by the files' names."""
         return self._used[max(bisect_right(self._used, offset, key=lambda number: self._bases[number]) - 1, 0)]
 
     @cached_property
@@ -291,7 +291,7 @@ class LogMap:
 
     @cached_property
     def tail(self) -> Tail | None:
-        """Gives what follows the last sound batch of the last file; None if nothing does."""
+        """Returns what follows the last sound batch of the last file, or None if nothing does."""
         if not self.damage:
             return None
         number, damage = self.damage[-1]
@@ -302,9 +302,9 @@ class LogMap:
 
     @cached_property
     def is_thinned(self) -> bool:
-        """Whether a batch shows that the cleaner was at this log: only it takes records from within a batch. In a log
-        of messages of magic 0 and 1 it leaves empty files as well; one whose batches stand elsewhere is none of those,
-        nor is one that a recovery emptied. Damaged batches show nothing: a recovery cuts them out.
+        """Says whether a batch shows that the cleaner changed this log: only it takes records from within a batch. In a
+        log of messages of magic 0 and 1 it leaves empty files as well; a file whose batches stand elsewhere is no such
+        file, nor is one that a recovery emptied. Damaged batches show nothing: a recovery cuts them out.
         """
         homes = {self.file_of(piece.base_offset) for piece in self._placed}
         empty = (number for number in self._used[:-1] if not self.files[number].file.size())
@@ -314,7 +314,7 @@ class LogMap:
 
     @cached_property
     def compacted_below(self) -> int:
-        """Gives the offset below which holes are the cleaner's. A file that holds batches, but none of the log, proves
+        """Returns the offset below which holes are the cleaner's. A file with batches, but none of the log, proves
         nothing: a recovery sets it aside.
         """
         sizes = [(self._bases[n], self.files[n].file.size()) for n in self._used if n not in self._hollow]
@@ -324,11 +324,11 @@ class LogMap:
 
     @cached_property
     def holes(self) -> list[Hole]:
-        """Gives all offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
+        """Returns all offsets of [start_offset, end_offset) that no batch of the log holds, in order."""
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
 
     def end_before(self, offset: int) -> int:
-        """Gives where the batch of the log ends that comes before the one of that offset."""
+        """Returns where the batch of the log ends that comes before the one of that offset."""
         at = bisect_right(self.log, offset, key=_end_offset)
         end = self.log[at - 1].end_offset if at else self.start_offset
         ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
@@ -336,13 +336,13 @@ class LogMap:
         return max([end, *bases, *takewhile(lambda end: end <= offset, ends)])
 
     def _least_offset(self, piece: Piece, batch: Batch, next_offset: int) -> int:
-        """Gives where a batch may begin that does not show it: not before its file, if it stands in its own."""
+        """Returns where a batch may begin that does not show it: not before its file, if it stands in its own."""
         base_offset = self._bases[piece.file]
         return max(next_offset, base_offset) if base_offset <= batch.last_offset else next_offset
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
-        """Gives the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
-        that begins before is explained whole, and given from there on.
+        """Yields the batches of the log that hold offsets from there on, and the holes between them, in order. A hole
+        that begins before is explained whole, and yielded from there on.
         """
         start = max(start_offset, self.start_offset)
         first = bisect_right(self.log, start, key=_end_offset)
@@ -370,7 +370,7 @@ class LogMap:
             yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
 
     def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
-        """Gives the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
+        """Yields the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
         offsets that its file may hold, or that its header names.
         """
         found = _together(self._damage_after(number), self._naming(start, end))
@@ -383,12 +383,12 @@ class LogMap:
             yield from self._explain_part(number, first, last, part)
 
     def _damage_of_swapped(self, number: int) -> list[FileDamage]:
-        """Finds the damage in the files whose offsets that file holds: what it held may be there, as after a swap."""
+        """Finds the damage in the files whose offsets that file holds: its own batches may be there after a swap."""
         return [one for other in sorted(self._guests.get(number, ())) for one in self._damage_in(other)]
 
     @cached_property
     def _guests(self) -> dict[int, set[int]]:
-        """Gives, for the files that hold batches of the log but none of their own offsets, whose offsets they hold."""
+        """Maps files that hold batches of the log but none of their own offsets to the files of those offsets."""
         found: dict[int, set[int]] = {}
         for piece in self.log:
             found.setdefault(piece.file, set()).add(self.file_of(piece.base_offset))
@@ -398,7 +398,7 @@ class LogMap:
         return self.damage[_first_of(self.damage, number, 0) : _first_of(self.damage, number + 1, 0)]
 
     def _naming(self, start: int, end: int) -> Iterator[FileDamage]:
-        """Gives damaged batches whose headers say that they held some of these offsets, and no others."""
+        """Yields damaged batches whose headers say that they held some of these offsets, and no others."""
         first = bisect_left(self._named, start, key=_named_offset)
         for one in self._named[first : bisect_left(self._named, end, key=_named_offset)]:
             if one.damage.end_offset is not None and one.damage.offset < one.damage.end_offset <= end:
@@ -410,8 +410,8 @@ class LogMap:
         return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
-        """Explains first what headers of damaged batches name; what is left between those is lost to the damage that
-        stands there, or beside.
+        """Explains first the offsets that headers of damaged batches name; the offsets between those are lost to the
+        damage that stands there, or beside.
         """
         named: list[_Loss] = []
         for one in found:
@@ -506,8 +506,8 @@ class LogMap:
 
     @cached_property
     def _overwritten(self) -> set[int]:
-        """Gives the numbers of the files that hold batches of the log, and none that begins with an offset of theirs;
-        the last file takes all.
+        """Returns the numbers of the files that hold batches of the log, but none that begins with an offset of the
+        file; the last file takes all.
         """
         holding, own = set[int](), set[int]()
         for piece in self.log:
@@ -530,7 +530,7 @@ class LogMap:
         )
 
     def _damage_after(self, number: int) -> list[FileDamage]:
-        """Gives the damage in the files between the log's piece of that number and the next; batches that stand
+        """Returns the damage in the files between the log's piece of that number and the next; batches that stand
         elsewhere do not count.
         """
         at = bisect_right(self._standing, number)
@@ -576,14 +576,14 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
 
 
 def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
-    """Gives the one byte in which they differ; None if more do."""
+    """Returns the one byte in which they differ, or None if more do."""
     others = [at for at in range(len(stored)) if stored[at] != right[at]]
     return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
 
 
 def _hides_first_offset(damage: Damage) -> bool:
-    """Says whether a damaged batch may have held offsets before those that its header names: a compressed message of
-    magic 0 or 1 names the last one alone.
+    """Says whether a damaged batch may have held offsets before those that its header names: the header of a compressed
+    message of magic 0 or 1 names only the last.
     """
     batch = damage.batch
     if not isinstance(batch, LegacyRecordBatch) or not batch.attributes & CODEC_MASK:
@@ -593,16 +593,14 @@ def _hides_first_offset(damage: Damage) -> bool:
 
 
 def _covered_offsets(batch: Batch) -> list[int]:
-    """Gives the offsets inside a compressed message of magic 0, which its checksum covers; none of any other batch."""
+    """Returns the offsets inside a compressed message of magic 0, which its checksum covers; of other batches, none."""
     if not isinstance(batch, LegacyRecordBatch) or batch.magic or not batch.attributes & CODEC_MASK:
         return []
     return inner_offsets(batch)
 
 
 def _misstated(batch: Batch) -> Damage | None:
-    """Names a compressed message of magic 0 whose offset is not that of the last one inside; None if it is, or does not
-    show.
-    """
+    """Returns a compressed message of magic 0 as damage if its offset is not that of the last one inside, or None."""
     offsets = _covered_offsets(batch)
     if not offsets or offsets[-1] == batch.last_offset:
         return None
@@ -623,8 +621,8 @@ def _misstated(batch: Batch) -> Damage | None:
 
 
 def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
-    """Names a batch right after zeros, which may have taken its base offset too: what it holds is sound, but its
-    offsets are not known. The batch that follows shows them, if there is one.
+    """Returns a batch right after zeros as damage: they may have taken its base offset too. Its records are sound, but
+    their offsets are unknown, unless the batch that follows shows them.
     """
     first, end = 0, None
     if isinstance(batch, RecordBatch) and following is not None:
@@ -645,12 +643,12 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
 
 
 def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
-    """Gives both in order of files and positions, each once."""
+    """Returns both in order of files and positions, each once."""
     return sorted({one.place: one for one in (*found, *others)}.values(), key=_place_of)
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
-    """Finds where in a list in order of files and positions those from that place on begin."""
+    """Finds the index of the first entry from that place on, in a list in order of files and positions."""
     return bisect_left(found, (number, position), key=_place_of)
 
 

@@ -1,8 +1,8 @@
 """The one way to read a partition's log, sound or damaged: every command, recovery and Spark stand on it.
 
-`LogScanner.items` gives, in order of offsets, the sound batches that are the log, and for all other offsets a `Hole`
-with its reason and what proves it. `end_offset` and `tail` say where the log ends, and whether cleanly, torn by a
-crash, or damaged. docs/reading.md has the rules.
+`LogScanner.items` yields, in order of offsets, the sound batches that are the log, and for all other offsets a `Hole`
+with its reason and its proof. `end_offset` and `tail` say where the log ends, and whether cleanly, torn by a crash, or
+damaged. docs/reading.md has the rules.
 
 A sound log is read once, batch after batch. At the first thing that a batch and its neighbours can't explain, the whole
 partition is read for a `LogMap`, and everything else is answered from that: so that reading along and reading at once
@@ -49,11 +49,11 @@ class ReadableSegment(Protocol):
     def records(self) -> FileRecords: ...
 
     def position_before(self, offset: int) -> int:
-        """Gives a position that begins a batch at or before the one that holds `offset`."""
+        """Returns a position that begins a batch at or before the one that holds `offset`."""
 
 
 def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
-    """Gives the segments' base offsets and sizes."""
+    """Returns the segments' base offsets and sizes."""
     return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
 
 
@@ -72,8 +72,8 @@ class LogScanner:
         is_live: Callable[[], bool] = lambda: False,
     ) -> None:
         """`given_up` are offsets [start, end) that recoveries gave up. `is_live` says, when something odd is met at the
-        log's end, whether somebody writes to it just now: then it is not called damaged there. Raises AccessError if a
-        file can't be read.
+        log's end, whether somebody is writing to it: then it is not called damaged there. Raises AccessError if a file
+        can't be read.
         """
         self._segments = segments
         self._evidence = evidence
@@ -82,7 +82,7 @@ class LogScanner:
         self._rising: dict[int, int] = {}  # by segment, from which position on
         self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # what was asked last
         self.tail: Tail | None = None
-        """What follows the last batch, as far as that is known by now; None if nothing does."""
+        """The bytes that follow the last batch, as far as known by now, or None."""
         self._is_end_lost = False
         self._own_end: int | None = None  # where the last file ends, if the map was not needed to tell
         self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
@@ -99,8 +99,8 @@ class LogScanner:
 
     @cached_property
     def map(self) -> LogMap:
-        """Reads everything at once, when it is first used. If the last file alone decided the log's end, it is the
-        map's as well: no batch from elsewhere goes after it, unless something knows that the log reached so far.
+        """Reads everything at once, on first use. If the last file alone decided the log's end, it is the map's as
+        well: no batch from elsewhere follows it, unless a file states that the log reached so far.
         """
         from core.forensics.log_map import LogFile, LogMap  # most logs need none
 
@@ -109,12 +109,12 @@ class LogScanner:
 
     @property
     def sizes(self) -> list[int]:
-        """Gives those of the segments, in bytes, when they were opened."""
+        """Returns the sizes of the segments, in bytes, when they were opened."""
         return [size for _, size in sizes_of(self._segments)]
 
     @property
     def lone_tail(self) -> Tail | None:
-        """Gives the tail, to be reported once all was read; None if a lost hole goes up to the log's end."""
+        """Returns the tail, to be reported once all was read, or None if a lost hole goes up to the log's end."""
         return None if self._is_end_lost else self.tail
 
     @property
@@ -209,17 +209,17 @@ class LogScanner:
         return BatchScanner(records.path, segment.base_offset, limit, file=records.file, read_bytes=_READ_BYTES)
 
     def _limit(self, number: int) -> int | None:
-        """Gives where the next segment begins."""
+        """Returns where the next segment begins."""
         return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
 
     # --- batches and holes
 
     def items(self, start_offset: int) -> Iterator[Batch | Hole]:
-        """Gives the batches of the log with offsets from there on, and the holes between them, up to the log's end."""
+        """Iterates over the batches of the log with offsets from there on, and the holes between them, to the end."""
         return chain.from_iterable(self.pages(start_offset))
 
     def pages(self, start_offset: int) -> Iterator[list[Batch | Hole]]:
-        """Gives the same, as many together as were read together; no page is empty."""
+        """Yields the same, as many together as were read together; no page is empty."""
         next_offset: int | None = max(start_offset, self.start_offset)
         if not self.is_mapped:
             next_offset = yield from self._read_along(max(start_offset, self.start_offset))
@@ -239,7 +239,7 @@ class LogScanner:
             yield item
 
     def _read_along(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
-        """Reads; gives the offset from which the map must decide; None if all was read."""
+        """Yields pages; returns the offset from which the map must decide, or None at the end."""
         first_base_offset = self._segments[0].base_offset if self._segments else next_offset
         if next_offset < first_base_offset:
             holes = self._explain(next_offset, first_base_offset, 0, 0)
@@ -250,7 +250,7 @@ class LogScanner:
         return (yield from self._read_segments(next_offset))
 
     def _read_segments(self, next_offset: int) -> Generator[list[Batch | Hole], None, int | None]:
-        """Reads from an offset that is not before the first of them."""
+        """Does the same, from an offset that is not before the first segment."""
         first = max(bisect_right([one.base_offset for one in self._segments], next_offset) - 1, 0)
         tail: list[Damage] = []
         for number in range(first, len(self._segments)):
@@ -277,9 +277,9 @@ class LogScanner:
     def _take(
         self, found: Sequence[Batch], page: list[Batch | Hole], number: int, expected: int, next_offset: int
     ) -> tuple[bool, int, int]:
-        """Appends to the page what of the batches found in a segment is to be given, with the holes between. `expected`
-        is where the batch before them ended, -1 if there is none; `next_offset` is to be given next. Gives whether the
-        map is not needed, and the same two after them.
+        """Appends to the page the batches found in a segment that the reader gets, with the holes between. `expected`
+        is where the batch before them ended, or -1; `next_offset` is the reader's next. Returns whether the map is not
+        needed, and both after them.
         """
         limit = self._limit(number)
         for batch in found:
@@ -328,8 +328,8 @@ class LogScanner:
 
     @cached_property
     def _are_in_place(self) -> bool:
-        """Whether each segment begins with offsets of its own, by the first header: what is missing from one may stand
-        in another, which a reading that begins after that would not meet.
+        """Says whether each segment begins with offsets of its own, by the first header: a batch missing from one may
+        stand in another, which a reader that begins after that would not meet.
         """
         for number, segment in enumerate(self._segments):
             limit = self._limit(number)
@@ -376,7 +376,7 @@ def _are_expected(holes: Sequence[Hole]) -> bool:
 
 
 def _offsets_of(batch: Batch) -> tuple[int, int]:
-    """Gives [first, end) as its header says; of a message of magic 0 or 1 the offset that it states."""
+    """Returns [first, end) by the batch's header; for a message of magic 0 or 1 the offset that it states."""
     if isinstance(batch, RecordBatch):
         return batch.base_offset, batch.base_offset + batch.last_offset_delta + 1
     return batch.last_offset, batch.next_offset

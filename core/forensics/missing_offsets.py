@@ -51,8 +51,8 @@ class Hole:
 
     @property
     def records(self) -> int:
-        """Counts the records that are lost: as many as the damaged batch's header says, or else one for each offset. A
-        transaction's marker is none.
+        """Counts the lost records: as many as the damaged batch's header says, or else one for each offset. Transaction
+        markers do not count.
         """
         damage = self.damage
         if damage is None or damage.records is None or (damage.offset, damage.end_offset) != (self.start, self.end):
@@ -69,7 +69,7 @@ class Hole:
         return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
 
     def error(self) -> CorruptRecordError:
-        """Gives what a reader raises that may not pass over it."""
+        """Returns what a reader raises that may not pass over it."""
         offsets = f"{self.offsets_text}: " if self.end > self.start else ""
         position = self.position if self.damage is not None else -1
         return CorruptRecordError(f"{offsets}{self.evidence}", position=position, path=str(self.path))
@@ -79,7 +79,7 @@ class TailKind(StrEnum):
     """Kinds of what follows the last batch of a log in its last file."""
 
     TORN = "torn"
-    """What a crash leaves: a batch that was being written, or zeros."""
+    """The traces of a crash: a batch that was being written, or zeros."""
     PREALLOCATED = "preallocated"
     """Zeros up to the size that a file got when it was made (`preallocate=true`): a broker that is killed, or a copy of
     a running one's disk, leaves them. There never was anything.
@@ -99,7 +99,7 @@ class Tail(NamedTuple):
         return f"{self.path} position {self.damage.position}: {self.damage.kind}: {self.damage.message}"
 
     def as_hole(self, end_offset: int) -> Hole:
-        """Gives the damage as a hole without offsets: none is known to be lost with it."""
+        """Returns the damage as a hole without offsets: it is not known to have cost any."""
         damage = self.damage
         why = f"{damage.kind}: {damage.message}"
         return Hole(
@@ -128,8 +128,8 @@ def explain_holes(
     """Explains why no batch holds offsets [start, end), if no damage stands there: `given_up` are those of the recovery
     journal, holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
 
-    A recovery takes batches out between holes that were there before. So each part that it gave up is a hole of its
-    own, and so is each part between.
+    A recovery takes batches out between earlier holes. So each part that it gave up is a hole of its own, and so is
+    each part between.
     """
     whole, holes = (start, end), []
     edges = sorted({offset for one in given_up for offset in one if start < offset < end}) if given_up else ()
@@ -155,8 +155,8 @@ def _explain_part(
     compacted_below: int,
     is_end: bool,
 ) -> Hole:
-    """Explains offsets [start, end) of a hole. What is known of a segment counts for all offsets of `whole`, the hole
-    [first, last) that they are a part of.
+    """Explains offsets [start, end) of a hole. Facts about a segment count for all offsets of `whole`, the hole [first,
+    last) that they are a part of.
     """
     whole_start, whole_end = whole
 
@@ -216,7 +216,7 @@ def find_lost_start(evidence: KnownOffsets, given_up: Sequence[tuple[int, int]],
 
 
 def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
-    """Makes a hole without offsets of a log start that is not believed: none is lost with it."""
+    """Makes a hole without offsets of a log start that is not believed: no offset is lost with it."""
     return Hole(
         start=start_offset,
         end=start_offset,
@@ -260,7 +260,7 @@ _FULL_SIZES = (1 << 18, FULL_SIZE_UNIT)
 
 def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:
     """Finds where a log ended whose last sound batch ends at `end_offset`, by the headers of the damaged batches after
-    it: of those that lie whole in the file, and whose offsets follow.
+    it that lie whole in the file, and whose offsets follow.
     """
     for one in damage:
         batch = one.batch

@@ -19,14 +19,14 @@ from core.index.transaction_index import parse_transaction_index
 
 
 def find_orphan_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, Path]]:
-    """Gives the index files of segments that have no log; `logs` are the base offsets of those that have one."""
+    """Returns the index files of segments that have no log; `logs` are the base offsets of the segments with one."""
     found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(directory, suffix))
     return [(offset, path) for offset, path in found if offset not in logs]
 
 
 def find_traces(directory: Path, bases: Iterable[int], logs: Collection[int]) -> set[int]:
-    """Gives those of the base offsets of lone indexes that are traces of a segment. Between segments that are there,
-    indexes without any entry may have been made for a segment whose `.log` the disk then refused.
+    """Returns the base offsets of lone indexes that are traces of a segment. Between existing segments, indexes without
+    any entry may have been made for a segment whose `.log` the disk then refused.
     """
     between = range(min(logs, default=0) + 1, max(logs, default=0))
     return {base for base in bases if base not in between or _holds_anything(directory, base)}
@@ -46,14 +46,14 @@ def _holds_anything(directory: Path, base_offset: int) -> bool:
 
 
 def indexed_end(directory: Path, base_offset: int) -> int:
-    """Gives the offset after the last one that a segment's indexes name; its base offset if they name none."""
+    """Returns the offset after the last one that a segment's indexes name, or its base offset."""
     return max(
         index_end(directory / offset_file_name(base_offset, suffix), suffix, base_offset) for suffix in INDEX_SUFFIXES
     )
 
 
 def index_end(path: Path, suffix: str, base_offset: int) -> int:
-    """Gives the same by one file, whatever it is called; `suffix` says which index it is."""
+    """Returns the same for one file, of any name; `suffix` says which index it is."""
     with contextlib.suppress(OSError, CorruptRecordError):
         return _end_of(read_small_file(path), suffix, base_offset)
     return base_offset
@@ -68,8 +68,8 @@ def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
 
 
 def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:
-    """Gives all entries of an index before the zeros at the file's end; none if both numbers of an entry do not rise
-    from one to the next.
+    """Returns all entries of an index before the zeros at the file's end; none unless both numbers rise from each entry
+    to the next.
     """
     if len(data) % entry.size:
         return []

@@ -1,12 +1,12 @@
 """Reads a partition's folder from outside: no lock, no write, beside a live writer too.
 
-What the log engine keeps in memory is worked out from the files: where the log ends (the last whole batch), and for
-read_committed which transactions were aborted (from their markers, or where one can't be read from all that the folder
-knows) and where the first open one begins (from the newest snapshot and the batches after it).
+The state that the log engine keeps in memory is derived from the files: where the log ends (the last whole batch), and
+for read_committed which transactions were aborted (from their markers, or if one can't be read from the whole folder)
+and where the first open one begins (from the newest snapshot and the batches after it).
 
-A cleaner may put segments in the place of others meanwhile. What is opened is a log as it was at one moment: a segment
-that waits as `.swap` stands for those that it replaces already, and if the folder changed while it was opened, it is
-opened again. Indexes that are of other files by then are not used.
+A cleaner may replace segments meanwhile. The opened files are the log as it was at one moment: a segment that waits as
+`.swap` already stands for those that it replaces, and if the folder changed during the opening, it is opened again.
+Indexes that belong to other files by then are not used.
 """
 
 from __future__ import annotations
@@ -67,11 +67,10 @@ class PartitionReader:
         on_no_folder: Callable[[AccessError], None] | None = None,
         is_locked: bool = False,
     ) -> None:
-        """`evidence` is what the data directory says, which is read if it is not given;
-        `log_start_offset` stands for its log start. `find_high_watermark` is called whenever the folder is looked at:
-        nothing at or above it is read; None is no limit. Raises AccessError if the folder can't be read; or calls
-        `on_no_folder`, and the log is empty. With `is_locked` the caller holds the directory's lock, so that nobody
-        writes to the log.
+        """`evidence` holds the data directory's facts, which are read if not given; `log_start_offset` replaces its log
+        start. `find_high_watermark` is called for each look at the folder: nothing at or above it is read; None is no
+        limit. Raises AccessError if the folder can't be read; or calls `on_no_folder`, and the log is empty. With
+        `is_locked` the caller holds the directory's lock, so that nobody writes to the log.
         """
         self.directory = directory
         self._filesystem = filesystem or FileSystem()
@@ -156,14 +155,14 @@ class PartitionReader:
                     return _without_replaced(segments)
 
     def _list(self) -> dict[str, int]:
-        """Gives names and inodes of the log files, and of those that the cleaner makes."""
+        """Returns names and inodes of the log files, and of the cleaner's."""
         suffixes = LOG_SUFFIX, LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + CLEANED_SUFFIX
         return {entry.name: entry.inode() for entry in os.scandir(self.directory) if entry.name.endswith(suffixes)}
 
     # --- finding offsets
 
     def find_offset_by_timestamp(self, timestamp: int) -> int | None:
-        """Finds the first offset whose record is as new as `timestamp` or newer; None if there is none."""
+        """Finds the first offset whose record is as new as `timestamp` or newer, or None."""
         for number, segment in enumerate(self.segments):
             is_last = number == len(self.segments) - 1
             if not is_last and NO_TIMESTAMP < segment.max_timestamp < timestamp:
@@ -176,7 +175,7 @@ class PartitionReader:
         return None
 
     def headers(self, start_offset: int) -> Iterator[Batch]:
-        """Gives the log's batches from there on, of sound ones the headers only: `whole` has the rest."""
+        """Yields the log's batches from there on, of sound ones the headers only: `whole` has the rest."""
         next_offset = start_offset
         first = max(bisect_right([one.base_offset for one in self.segments], start_offset) - 1, 0)
         try:
@@ -195,7 +194,7 @@ class PartitionReader:
             yield from (item for item in self.reading.items(next_offset) if not isinstance(item, Hole))
 
     def headers_of(self, segment: SegmentReader, start_offset: int = 0) -> Iterator[Batch]:
-        """Gives those of `headers` whose offsets are the segment's."""
+        """Yields the batches of `headers` whose offsets are the segment's."""
         following = self._following_base(segment)
         for batch in self.headers(max(start_offset, segment.base_offset)):
             if following is not None and batch.last_offset >= following:
@@ -228,12 +227,12 @@ class PartitionReader:
         on_doubt: Callable[[Hole], None] | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> Iterator[Batch]:
-        """Gives whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, if they
-        are not wanted, and with `read_committed` none of aborted or open transactions.
+        """Yields whole batches, checked, that hold offsets of [start_offset, end_offset): no control batches, unless
+        `with_control`, and with `read_committed` none of aborted or open transactions.
 
-        Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and what is sound after it comes
-        next. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after them.
-        `on_note` is called with what a reader should know though nothing is wrong with the files.
+        Raises CorruptRecordError where records are lost to damage; or calls `on_hole`, and continues with the sound
+        batches after it. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after
+        them. `on_note` is called with notes for the reader though nothing is wrong with the files.
         """
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
@@ -262,7 +261,7 @@ class PartitionReader:
         on_hole: Callable[[Hole], None] | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
-        """Reports what is wrong and lies at no offsets of the log; `reported` are those of the holes that were met."""
+        """Reports damage that costs no offsets of the log; `reported` are the offsets of the holes that were met."""
         self._report_start(start_offset, on_hole, on_note)
         self._report_tail(on_hole, on_note)
         for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
@@ -317,8 +316,8 @@ class PartitionReader:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Gives the offset where the first open transaction begins, or the end if none is open. One whose end is
-        damaged counts as open unless something proves that it ended.
+        """Returns the offset where the first open transaction begins, or the end. A transaction whose marker is damaged
+        counts as open unless something proves that it ended.
         """
         ongoing = find_open_transactions(
             self.directory, self.segments, self.start_offset, self.end_offset, lambda: self.reading.tail
@@ -341,7 +340,7 @@ class PartitionReader:
         return self.transaction_evidence.fates()
 
     def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], ReadCommitted]:
-        """Gives the log from there on, and what became of transactions, for each page while it is the last one."""
+        """Returns the log from there on, and what became of transactions, for each page while it is the last one."""
         ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
         return ahead, ReadCommitted(ahead, lambda: self.transaction_fates)
 
@@ -351,8 +350,8 @@ class PartitionReader:
         return next((m for m in following if m.producer_id == batch.producer_id and m.offset > batch.base_offset), None)
 
     def _markers_from(self, start_offset: int) -> Iterator[Marker]:
-        """Finds those in the batch that holds `start_offset` and after it; perhaps some before, too. None if the files'
-        order is not known to be the log's.
+        """Finds the markers in the batch that holds `start_offset` and after it; perhaps some before, too. Empty if the
+        files' order is not known to be the log's.
         """
         if self.reading.is_mapped:
             return iter(())
@@ -365,8 +364,8 @@ class PartitionReader:
     def _filter(
         self, outcomes: ReadCommitted | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool
     ) -> Callable[[Batch, Outcome | None], bool]:
-        """Decides for batches, in order, whether a reader gets them; the outcome is what `outcomes.in_page` gives. If
-        it is not known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
+        """Decides for batches, in order, whether a reader gets them, by the outcome of `outcomes.in_page`. If it is not
+        known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
         """
         reported: set[int] = set()
 
@@ -412,7 +411,7 @@ class PartitionReader:
         *,
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedGaps:
-        """Gives what `find_unexplained` does; `known` are offsets [start, end) of which the caller knows why they are
+        """Returns what `find_unexplained` does; `known` are offsets [start, end) of which the caller knows why they are
         missing.
         """
         start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
@@ -424,7 +423,7 @@ class PartitionReader:
 
 
 def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
-    """Gives them by their offsets, also those that wait as `.swap`, but not those of a swap that is half prepared,
+    """Returns the log files by their offsets, also those that wait as `.swap`, but not those of a half-prepared swap,
     which `finish_swaps` takes back.
     """
     found = []
@@ -442,7 +441,7 @@ def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
 
 
 def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
-    """Gives the segments in order, and closes those whose offsets a segment has that waits as `.swap`."""
+    """Returns the segments in order, and closes those whose offsets a segment that waits as `.swap` has."""
     swaps = {segment: _end_offset(segment) for segment in segments if segment.is_swap}
     left = []
     for segment in segments:
@@ -454,7 +453,7 @@ def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
 
 
 def _end_offset(segment: SegmentReader) -> int:
-    """Gives the offset after the segment's last sound batch."""
+    """Returns the offset after the segment's last sound batch."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
         for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):

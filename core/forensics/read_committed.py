@@ -1,14 +1,14 @@
-"""Decides, batch after batch, what a reader of committed records gets of a log's transactions.
+"""Decides, batch after batch, which of a log's transactional records a read_committed consumer gets.
 
-A transaction's marker follows its records. It is looked for ahead of the reader, once for all: what is read on the way
-waits to be given (`ReadAhead`), and after some megabytes the files are gone through in headers alone. If the marker is
-found and nothing is missing before it, it decides. If something is missing or damaged, the whole log is weighed
+A transaction's marker follows its records. It is searched ahead of the reader, once for all: batches read on the way
+wait for the reader (`ReadAhead`), and after some megabytes only headers are read. If the marker is found and nothing is
+missing before it, it decides. If something is missing or damaged, the whole log is weighed
 (`core.forensics.transaction_resolution`).
 
-`find_open_transactions` says which are open at a log's end, by its newest snapshot and the batches after it. Nobody who
-reads a sound log wants to read all of it for that. What a snapshot says of open transactions is compared with the log,
-as it may be another one's under a wrong name: each must begin with a batch of its producer, and have no marker up to
-the snapshot. An earlier snapshot, if it agrees, stands for what lies before it.
+`find_open_transactions` finds those open at a log's end, by its newest snapshot and the batches after it, without
+reading all of a sound log. A snapshot's open transactions are compared with the log, as it may be another log's under a
+wrong name: each must begin with a batch of its producer, and have no marker up to the snapshot. An earlier snapshot, if
+it agrees, stands for the batches before it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Page = Sequence[Batch | Hole]
 
 
 class Outcome(NamedTuple):
-    """`whole` is what was found out if the log alone does not show it; `marker_offset` is that of an aborted one, None
-    if it is not known.
+    """`whole` is the resolved transaction if the log alone does not decide; `marker_offset` is that of an aborted one,
+    or None if unknown.
     """
 
     fate: FateKind
@@ -59,8 +59,8 @@ _OF_TRANSACTION = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class _OpenEpochs:
-    """Finds markers that are missing from what a cleaner seems to have taken. It takes none of a transaction that still
-    has records; but if the next batch of the producer has a higher epoch, the transaction had ended.
+    """Finds markers missing from offsets that a cleaner seems to have taken. It takes no marker of a transaction that
+    still has records; but if the next batch of the producer has a higher epoch, the transaction had ended.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _OpenEpochs:
         self._holes += 1
 
     def goes_on(self, producer_id: int, epoch: int, attributes: int) -> bool:
-        """Takes the next batch of a transaction, or the marker of one; says whether no marker is missing before it."""
+        """Takes the next batch of a transaction, or a marker; says whether no marker is missing before it."""
         if attributes & CONTROL_FLAG:
             self._open.pop(producer_id, None)
             return True
@@ -85,8 +85,8 @@ class _OpenEpochs:
         return epoch <= before or holes == self._holes
 
     def take(self, ended: Iterable[int], still_open: Mapping[int, int]) -> None:
-        """Takes batches among which nothing is missing: the producers of markers there; and the last epochs, by
-        producer, of batches after which none of its markers comes.
+        """Takes batches among which nothing is missing: the producers of their markers; and by producer the epoch of
+        its last batch, if no marker of the producer follows it.
         """
         if self._open:
             for producer_id in ended:
@@ -95,12 +95,12 @@ class _OpenEpochs:
 
 
 class ReadAhead:
-    """Gives the items of a log in order, page by page, and the markers of transactions that follow the page that was
-    given last; owned by one task.
+    """Yields the items of a log in order, page by page, and the markers of transactions that follow the page that was
+    yielded last; owned by one task.
     """
 
     def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
-        """`markers_from` gives the markers from an offset on without reading what is between, as `markers_in` does."""
+        """`markers_from` yields the markers from an offset on without reading the records, as `markers_in` does."""
         self._pages = pages
         self._markers_from = markers_from
         self._waiting: deque[tuple[Page, list[Outcome | None]]] = deque()
@@ -108,9 +108,9 @@ class ReadAhead:
         self._epochs = _OpenEpochs()
         self._has_holes = False  # since the last batch of a transaction that is open
         self.outcomes: list[Outcome | None] = []
-        """Of each batch of records of a transaction, in the page that was given last, what that page itself shows of
-        it: its marker is there. Else None, and the markers after the page decide; or an outcome that is `_UNCERTAIN`,
-        as something is missing before any marker could come.
+        """For each batch of records of a transaction in the last page: the outcome, if its marker is in the page too.
+        Else None, and the markers after the page decide; or an outcome that is `_UNCERTAIN`, as something is missing
+        before any marker could come.
         """
 
     def __iter__(self) -> Iterator[Page]:
@@ -127,8 +127,8 @@ class ReadAhead:
             yield page
 
     def markers(self) -> Iterator[Marker]:
-        """Gives them in order, from the page on that follows the one that was given last; may be called once. Ends
-        before anything that is damaged or missing, but for what a cleaner took, and where that must have been a marker.
+        """Yields the markers in order, from the page on that follows the last one; may be called once. Ends before
+        anything damaged or missing, except what a cleaner took, and ends there too if a marker must have been in it.
         """
         for page in self._pages:
             outcomes, end = self._judge(page)
@@ -156,7 +156,7 @@ class ReadAhead:
         return (marker for marker in self._markers_from(offset) if marker.offset > offset)
 
     def _judge(self, page: Page) -> tuple[list[Outcome | None], int | None]:
-        """Gives the page's outcomes, and the number of the first batch before which a marker must be missing."""
+        """Returns the page's outcomes, and the number of the first batch before which a marker must be missing."""
         has_holes = self._has_holes or Hole in map(type, page)
         end = None
         if has_holes:
@@ -197,7 +197,7 @@ class ReadAhead:
 
 
 def _note_end(batch: RecordBatch, ends: dict[int, Outcome]) -> bool:
-    """Takes up what a marker says; False if it can't be read."""
+    """Notes a marker; returns False if it can't be read."""
     if is_plain_commit(batch):
         ends[batch.producer_id] = _COMMITTED
         return True
@@ -215,7 +215,7 @@ def _size_of(page: Page) -> int:
 
 
 class ReadCommitted:
-    """Gives outcomes for batches in order of offsets; owned by one task."""
+    """Decides outcomes for batches in order of offsets; owned by one task."""
 
     def __init__(self, ahead: ReadAhead, find_fates: Callable[[], list[TransactionFate]]) -> None:
         """`find_fates` is called when the markers do not decide."""
@@ -229,8 +229,8 @@ class ReadCommitted:
         self._fates: dict[int, TransactionFate] | None = None
 
     def in_page(self, page: Page) -> list[Outcome | None]:
-        """Gives what the page that was given last shows of each batch of records of a transaction in it; None if it
-        shows nothing, and `of` decides then, by the markers after the page.
+        """Returns the outcome of each batch of records of a transaction in the last page, as far as the page shows it.
+        For None, `of` decides, by the markers after the page.
         """
         outcomes = self._ahead.outcomes
         if _UNCERTAIN not in outcomes:
@@ -241,12 +241,12 @@ class ReadCommitted:
         ]
 
     def of(self, batch: Batch) -> Outcome:
-        """Gives that of a batch of records of a transaction."""
+        """Returns the outcome of a batch of records of a transaction."""
         marker = self._find_marker(batch)
         return self._weighed(batch) if marker is None else _outcome_by(marker)
 
     def _weighed(self, batch: Batch) -> Outcome:
-        """Gives the same by all that is known of the log."""
+        """Returns the same by all that is known of the log."""
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
@@ -275,7 +275,7 @@ def _outcome_by(marker: Marker) -> Outcome:
 
 
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
-    """Gives the markers in (records, position, end position) of segments. Ends before anything that is damaged or
+    """Yields the markers in (records, position, end position) of segments. Ends before anything that is damaged or
     missing, but for what a cleaner took, and where that must have been a marker; at once, if the first batch there
     neither holds `start_offset` nor begins beside it. Looks at what `checked_headers` looks at, faster.
     """
@@ -310,7 +310,7 @@ def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int)
 
 
 def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
-    """Gives the marker that the batch is, if it is one."""
+    """Yields the marker that the batch is, if it is one."""
     batch.ensure_valid()
     marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
     if marker is not None:
@@ -318,8 +318,8 @@ def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
 
 
 def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:
-    """Gives headers from `position` on, markers checked: CorruptRecordError at the first that is damaged, or may be a
-    damaged marker. Other batches' checksums are not looked at: what is wrong in their records hides no marker.
+    """Yields headers from `position` on, markers checked: raises CorruptRecordError at the first that is damaged, or
+    may be a damaged marker. Other batches' checksums are not checked: damage in their records hides no marker.
     """
     for header in records.iter_headers(position, end, whole_bytes=LARGEST_MARKER):
         if isinstance(header, RecordBatch):
@@ -345,9 +345,9 @@ def find_open_transactions(
     end_offset: int,
     find_tail: Callable[[], Tail | None],
 ) -> dict[int, int] | None:
-    """Gives the first offsets of those below `end_offset`, by producer id. None if something is missing or contradicts
-    something, so that the whole log must be read. `find_tail` is called for bytes that are no batch: those after the
-    log's last batch are no damage to it.
+    """Returns the first offsets of the transactions open at `end_offset`, by producer id. None if something is missing
+    or contradictory, so that the whole log must be read. `find_tail` is called for bytes that are no batch: after the
+    log's last batch they are no damage to it.
     """
     snapshots = _sound_snapshots(directory, end_offset) if segments else iter(())
     offset, ongoing = next(snapshots, _Snapshot(0, {}))
@@ -373,7 +373,7 @@ def find_open_transactions(
 
 
 def _sound_snapshots(directory: Path, end_offset: int) -> Iterator[_Snapshot]:
-    """Gives the newest first; without those that know offsets which were not there yet."""
+    """Yields sound snapshots, the newest first; leaves out those that know offsets above their own."""
     for offset, path in reversed(find_offset_files(directory, SNAPSHOT_SUFFIX)):
         if offset > end_offset:
             continue
@@ -420,8 +420,8 @@ def _ensure_valid(segments: Sequence[SegmentReader], header: RecordBatch) -> Non
 
 
 def _batches(segments: Sequence[SegmentReader], start_offset: int) -> Iterator[RecordBatch]:
-    """Gives headers of the batches from the one that holds `start_offset` on, as `checked_headers` does; those of old
-    formats know no transactions.
+    """Yields headers of the batches of magic 2 from the one that holds `start_offset` on, as `checked_headers` does;
+    older formats have no transactions.
     """
     following = [segment.base_offset for segment in segments[1:]]
     for number, segment in enumerate(segments):

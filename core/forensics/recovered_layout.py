@@ -25,7 +25,7 @@ class Stretch(NamedTuple):
 
 
 def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Stretch]]:
-    """Gives every log that is to hold other batches than it does, or in another order, and what it will hold.
+    """Returns every log that is to hold other batches than it does, or in another order, and what it will hold.
     `fixes_bits` counts damaged batches in that one flipped bit explains.
     """
     pieces = [(p.base_offset, p.file, p.position, p.end_position) for p in log_map.log]
@@ -49,8 +49,8 @@ def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Str
 
 
 def copy_bytes(file: File, start: int, end: int, fixes: Sequence[tuple[int, int]], out: File, written: int) -> int:
-    """Copies bytes [start, end), with the fixed ones, to where `written` bytes are; gives how many there are then.
-    `fixes` are positions, rising, each with its right byte. A hole stays one.
+    """Appends bytes [start, end), with the fixed ones, to `out`, which has `written` bytes; returns how many it has
+    then. `fixes` are positions, rising, each with its right byte. Holes stay holes.
     """
     while start < end:
         fixed = next(iter(fixes[bisect_left(fixes, (start,)) :]), (end,))[0]

@@ -43,7 +43,7 @@ class Run:
     number: int
     lost: list[OffsetRange] = field(default_factory=list)
     files: list[tuple[str, str | None]] = field(default_factory=list)
-    """(name, what the old file is called now; None if there was none), in the order they were replaced."""
+    """(name, the old file's name now, or None), in the order they were replaced."""
     log_sizes: dict[str, int] | None = None
     """None if the run did not come to its end."""
     folders: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Run:
 
 
 def read_runs(directory: Path) -> list[Run]:
-    """Reads the runs of a folder, in order; raises CorruptRecordError if the journal is none."""
+    """Reads the runs of a folder, in order; raises CorruptRecordError if the journal does not parse."""
     return _read(directory)[0]
 
 
@@ -95,15 +95,15 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
 
 
 def _plain(name: str) -> str:
-    """Gives the name if it is one in the folder itself; raises ValueError if not."""
+    """Returns the name if it is one in the folder itself; raises ValueError if not."""
     if name != Path(name).name or name in ("", ".", ".."):
         raise ValueError(name)
     return name
 
 
 def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
-    """Reads the holes [start, end) that recoveries left in a partition's log, in order, those that touch as one; none
-    if no journal says so. A log whose end was given up has no hole there: what is appended since takes those offsets.
+    """Reads the holes [start, end) that recoveries left in a partition's log, in order, adjacent ones joined; none
+    without a readable journal. A log whose end was given up has no hole there: later appends take those offsets.
     """
     try:
         lost = [lost for run in read_runs(directory) for lost in run.lost]
@@ -113,7 +113,7 @@ def read_lost_offsets(directory: Path) -> list[tuple[int, int]]:
 
 
 def read_rebuilt(directory: Path) -> set[str]:
-    """Names the files that recoveries of the folder wrote, or removed; none if no journal says so."""
+    """Returns the names of the files that recoveries wrote or removed; none without a readable journal."""
     try:
         return {name for run in read_runs(directory) for name, _ in run.files}
     except PlogError:
@@ -130,7 +130,7 @@ def gave_up_end(directory: Path, log_end: int) -> bool:
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Puts ranges [start, end) in order, and those that touch or overlap together."""
+    """Sorts ranges [start, end), and joins those that touch or overlap."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1]:
@@ -175,7 +175,7 @@ class RecoveryJournal:
         self._filesystem.sync_directory(self._directory)
 
     def _link(self, path: Path, name: Path) -> None:
-        """Links it; whoever finds `name` finds it whole: on disks without links it is a copy, which takes its time."""
+        """Links the file, so that `name` never names a part of it: on disks without links it is a slow copy."""
         temporary = name.with_name(name.name + _LINK_TEMPORARY)
         self._filesystem.link(path, temporary)
         if not os.path.samestat(temporary.lstat(), path.lstat()):  # of the links themselves, where they are such
@@ -206,8 +206,8 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
-    """Takes back what a recovery, or its undoing, that was cut short left in a folder; says whether there was anything.
-    What was there before it is there again, byte for byte.
+    """Takes back an unfinished recovery, or undo, of a folder; returns whether there was one. The earlier files are
+    there again, byte for byte.
     """
     runs, is_torn = _read(directory)
     leftovers = list(filter(os.path.lexists, _leftovers(directory)))
@@ -222,7 +222,7 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
 
 
 def _leftovers(directory: Path) -> list[Path]:
-    """Gives what only a recovery that was cut short leaves, but for what its journal names."""
+    """Returns what only a recovery that was cut short leaves, but for what its journal names."""
     names = [STAGE, f"{JOURNAL}.tmp"]
     names += [
         f"{name}{suffix}" for name in OFFSET_CHECKPOINTS for suffix in (RECOVERED_SUFFIX, f"{RECOVERED_SUFFIX}.tmp")
@@ -260,7 +260,7 @@ def ensure_can_undo(directory: Path) -> None:
 
 
 def undo(directory: Path, filesystem: FileSystem) -> int:
-    """Takes the last run in a folder back, one that a crash cut short as well; says how many files that were. Raises
+    """Takes the last run in a folder back, also one that a crash cut short; returns how many files that were. Raises
     what `ensure_can_undo` raises.
     """
     ensure_can_undo(directory)
@@ -291,7 +291,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """Gives an old file its name again. If it has both names yet, a rename would leave both. A link is compared as
+    """Returns an old file its name again. If it has both names yet, a rename would leave both. A link is compared as
     itself: it may lead nowhere, or to its own name.
     """
     if not os.path.lexists(was):

@@ -1,8 +1,7 @@
-"""Finds batches in one segment by its indexes, as far as the log bears them out.
+"""Finds batches in one segment by its indexes, as far as the log confirms them.
 
-No checksum covers an index, so that an entry counts only if the log has a batch there of which it can be true. What
-happens to a wrong one depends on whose the files are: their owner makes the indexes again (`LogSegment`), and who reads
-them from outside goes without (`SegmentReader`).
+No checksum covers an index, so that an entry counts only if the log has a batch there for which it can be true. The
+owner of the files rebuilds a wrong index (`LogSegment`), and a reader from outside does without (`SegmentReader`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class FoundTimestamp(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch in the file; `base_offset` is -1 in an old format, in which a batch does not say."""
+    """A batch in the file; `base_offset` is -1 for an old format, whose header does not state it."""
 
     position: int
     size_bytes: int
@@ -70,7 +69,7 @@ class SegmentLookup(ABC):
     def time_index(self) -> TimeIndex: ...
 
     def _make_again(self, wrong: AbstractIndex) -> bool:  # noqa: ARG002 - for those who may write
-        """Makes the indexes again, of which one is wrong; False if it must not, and the entry counts for nothing."""
+        """Rebuilds the indexes, one of which is wrong; False if it must not, and the caller ignores the entry."""
         return False
 
     @property
@@ -80,14 +79,14 @@ class SegmentLookup(ABC):
     # --- what the indexes say
 
     def position_before(self, offset: int) -> int:
-        """Gives a position where a batch begins that lies before `offset`, or holds it."""
+        """Returns a position where a batch begins that lies before `offset`, or holds it."""
         entry = self.offset_index.lookup(offset)
         if not entry.position or self.is_right(entry):
             return entry.position
         return self.offset_index.lookup(offset).position if self._make_again(self.offset_index) else 0
 
     def is_right(self, entry: OffsetPosition) -> bool:
-        """Says whether a batch begins where the entry says, of such offsets, or what is known to be damaged."""
+        """Says whether a batch with such offsets begins where the entry says, or known damage lies there."""
         if any(gap.position <= entry.position < gap.end_position for gap in self.gaps):
             return True
         try:
@@ -96,7 +95,7 @@ class SegmentLookup(ABC):
             return False
 
     def find_time_entry(self, timestamp: int) -> TimestampOffset:
-        """Gives the last entry of the time index at or below `timestamp`; (-1, base offset) if there is none."""
+        """Returns the last entry of the time index at or below `timestamp`, or (-1, base offset)."""
         entry = self.time_index.lookup(timestamp)
         if self._is_right_time(entry):
             return entry
@@ -112,18 +111,18 @@ class SegmentLookup(ABC):
         return found is not None and entry.offset >= self.base_offset and found.max_timestamp == entry.timestamp
 
     def find_offset_after(self, position: int, size_bytes: int) -> int | None:
-        """Gives an offset above those of the batches that begin in these bytes, by the index; None if it has none."""
+        """Returns an offset above those of the batches that begin in these bytes, by the index, or None."""
         entry = self.offset_index.find_upper_bound(position, size_bytes)
         return entry.offset if entry is not None and self.is_right(entry) else None
 
     # --- batches
 
     def batches(self, position: int) -> Iterator[Batch]:
-        """Gives what `FileRecords.iter_batches` does, past known damage."""
+        """Returns what `FileRecords.iter_batches` does, past known damage."""
         return self._past_gaps(self.records.iter_batches, position)
 
     def headers_from(self, offset: int) -> Iterator[Batch]:
-        """Gives headers, past known damage, from a batch on that lies before `offset`, or holds it."""
+        """Returns headers, past known damage, from a batch on that lies before `offset`, or holds it."""
         return self._past_gaps(self.records.iter_headers, self.position_before(offset))
 
     def _past_gaps(self, read: _Read, position: int) -> Iterator[Batch]:
@@ -141,7 +140,7 @@ class SegmentLookup(ABC):
         return SegmentScanner(self.records, self.base_offset, end, reached=self.reached)
 
     def translate_offset(self, offset: int) -> FoundBatch | None:
-        """Finds the first batch whose last offset is `offset` or above; None if there is none."""
+        """Finds the first batch whose last offset is `offset` or above, or None."""
         for batch in self.headers_from(offset):
             if batch.last_offset >= offset:
                 base_offset = batch.base_offset if isinstance(batch, RecordBatch) else -1
@@ -149,14 +148,14 @@ class SegmentLookup(ABC):
         return None
 
     def position_of(self, offset: int) -> int:
-        """Gives the position of the batch that `translate_offset` finds; the file's end if there is none."""
+        """Returns the position of the batch that `translate_offset` finds, or the file's end."""
         found = self.translate_offset(offset)
         return self.size_bytes if found is None else found.position
 
     # --- timestamps
 
     def find_newest(self) -> TimestampOffset:
-        """Gives the largest timestamp and the last offset of its batch: of the last time index entry, or of a batch
+        """Returns the largest timestamp and the last offset of its batch: of the last time index entry, or of a batch
         that came after it.
         """
         newest = self.find_time_entry(LONG_MAX)
@@ -168,15 +167,15 @@ class SegmentLookup(ABC):
     # --- the end
 
     def next_offset(self) -> int:
-        """Gives the offset after the last batch: reads on from the last index entry."""
+        """Returns the offset after the last batch: reads on from the last index entry."""
         end = max((gap.end_offset for gap in self.gaps), default=self.base_offset)
         for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
             end = max(end, batch.next_offset)
         return end
 
     def look_at_end(self, known_end: int) -> tuple[bool, bool]:
-        """Says whether the offsets rise from batch to batch in what `next_offset` goes by; and whether one flipped bit
-        has moved the last one's beyond the end that is known, which is 0 if none is.
+        """Says whether the offsets rise from batch to batch after the last index entry; and whether one flipped bit has
+        moved the last batch beyond the known end, which is 0 if unknown.
         """
         next_offset, is_moved = self.base_offset, False
         for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
@@ -229,10 +228,10 @@ class SegmentLookup(ABC):
 def find_by_timestamp(
     headers: Iterable[Batch], timestamp: int, start_offset: int, whole: Callable[[Batch], Batch]
 ) -> Steps[FoundTimestamp | None]:
-    """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`; None if there is
-    none. A batch that does not decode gives its first offset: whoever reads on meets it, and nothing is left out.
+    """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`, or None. For a
+    batch that does not decode, returns its first offset: a consumer that reads on meets it, and skips nothing.
 
-    `whole` reads a batch that it may be in. There is a step after each of those, and from time to time before.
+    `whole` reads a batch that the record may be in. There is a step after each such batch, and some between.
     """
     for number, batch in enumerate(headers, 1):
         if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:

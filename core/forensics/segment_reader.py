@@ -56,7 +56,7 @@ class SegmentReader(SegmentLookup):
 
     @property
     def is_current(self) -> bool:
-        """Whether the file that was opened still has its name, and those beside it are its own."""
+        """Says whether the opened file still has its name, so that the indexes beside it are its own."""
         try:
             return self.path.stat().st_ino == os.fstat(self.records.file.fd).st_ino
         except FileNotFoundError:
@@ -84,18 +84,18 @@ class SegmentReader(SegmentLookup):
         return index
 
     def index_entries(self) -> Iterator[tuple[int, int]]:
-        """Gives (last offset of what begins there, position) of every entry of the offset index."""
+        """Yields (last offset of what begins there, position) of every entry of the offset index."""
         for number in range(len(self.offset_index)):
             relative, position = self.offset_index.entry(number)
             yield self.base_offset + relative, position
 
     def position_by_timestamp(self, timestamp: int) -> int:
-        """Gives a position before which no record is as new as `timestamp`."""
+        """Returns a position before which no record is as new as `timestamp`."""
         return self.position_before(self.find_time_entry(timestamp).offset)
 
     @cached_property
     def max_timestamp(self) -> int:
-        """Gives the largest one; -1 if it is not known. A live segment may get larger ones."""
+        """Returns the largest one, or -1 if it is not known. A live segment may get larger ones."""
         try:
             return self.find_newest().timestamp
         except CorruptRecordError:
@@ -119,8 +119,8 @@ def open_reading(
     *,
     is_locked: bool = False,
 ) -> Iterator[LogScanner]:
-    """Opens the log that these `.log` files with their base offsets are, in whatever folder they lie. With `is_locked`
-    nobody writes to it. Raises AccessError if one can't be opened.
+    """Opens the log of these `.log` files with their base offsets, in any folder. With `is_locked` nobody writes to it.
+    Raises AccessError if one can't be opened.
     """
     with contextlib.ExitStack() as opened:
         segments = []

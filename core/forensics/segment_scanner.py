@@ -1,9 +1,9 @@
-"""Reads one segment of a log that somebody owns as `log_scanner` reads every log: its batches, and what is damaged.
+"""Reads one segment of a log for its owner as `log_scanner` reads every log: its batches, and its damage.
 
-Whoever owns a log goes through it segment after segment: recovery after a crash, a coordinator that loads its
-state. A segment's batches come in order, read once. At the first thing that a batch and its neighbours can't
-explain, the whole segment is read for a `LogMap`, and what is left is answered from that. Unlike in `LogScanner`, a
-batch counts only where it stands: the owner sends parts of the file as they lie.
+The owner of a log reads it segment after segment: recovery after a crash, a coordinator that loads its state. A
+segment's batches come in order, read once. At the first thing that a batch and its neighbours can't explain, the whole
+segment is read for a `LogMap`, and the rest is answered from that. Unlike in `LogScanner`, a batch counts only where it
+stands: the owner sends parts of the file as they lie.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DamagedBytes(NamedTuple):
 
 
 class SegmentScanner:
-    """Reads a segment's file up to `end` as of then: what is appended lies after it. Owned by one task, in any thread.
+    """Reads a segment's file up to `end` as of then: later appends lie after it. Owned by one task, in any thread.
 
     I1 batches and damaged bytes cover the file up to `end` without overlap, in order
     """
@@ -59,8 +59,8 @@ class SegmentScanner:
         """The position from which on the headers' offsets are known to rise."""
 
     def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
-        """Reads from a position where a batch begins, before which the log ended at `next_offset`; both are the
-        segment's beginning if they are not given. Raises the disk's OSError.
+        """Reads from a position where a batch begins, before which the log ended at `next_offset`; both default to the
+        segment's beginning. Raises the disk's OSError.
         """
         try:
             yield from self._items(position, self._base_offset if next_offset is None else next_offset)

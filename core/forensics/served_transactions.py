@@ -1,8 +1,8 @@
-"""Decides what a server gives to readers of committed records if a log has lost markers of transactions.
+"""Decides what a server sends to read_committed consumers if a log has lost markers of transactions.
 
 A consumer is sent parts of files as they lie, and with them the aborted transactions in them: from the first offset of
 one on it leaves out its producer's records, up to that producer's next marker of an abort. If that marker is lost, it
-would leave out what was committed later. But a consumer keeps nothing of this from one answer to the next
+would leave out records that were committed later. But a consumer keeps nothing of this from one answer to the next
 (`CompletedFetch` of Kafka's clients, `rd_kafka_aborted_txns_t` of librdkafka, `core.client.read.consumer`). So an
 answer ends after the last record of such a transaction, and the list of the next answer is without it.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class ServedTransactions:
-    """Judges one log, by the fates of its transactions (`core.forensics.transaction_resolution`); immutable. What is
-    not proven to be committed counts as aborted.
+    """Judges one log, by the fates of its transactions (`core.forensics.transaction_resolution`); immutable. A
+    transaction that is not proven to be committed counts as aborted.
     """
 
     def __init__(self, fates: Iterable[TransactionFate], last_stable_offset: int) -> None:
@@ -38,12 +38,12 @@ class ServedTransactions:
         self._ends = sorted({fate.last_offset + 1 for fate in hidden if not _has_abort_marker(fate)})
 
     def end_of_answer(self, offset: int, end_offset: int) -> int:
-        """Gives where an answer from `offset` on must end, at `end_offset` at the latest; batches end there."""
+        """Returns where an answer from `offset` on must end, at `end_offset` at the latest; batches end there."""
         number = bisect_left(self._ends, offset + 1)
         return min(end_offset, self._ends[number]) if number < len(self._ends) else end_offset
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Gives those that an answer with records of [start_offset, end_offset) must name."""
+        """Returns the aborted transactions that an answer with records of [start_offset, end_offset) must name."""
         found = []
         number = bisect_left(self._aborted, start_offset, key=attrgetter("last_offset"))
         while number < len(self._aborted) and self._first_after[number] < end_offset:

@@ -81,9 +81,9 @@ class _Place(NamedTuple):
 def arrange(
     directory: Path, evidence: KnownOffsets, filesystem: FileSystem, checked_from: int | None
 ) -> ShadowLayout | OpenTransactions:
-    """Makes the log in the folder servable. If it is as it should be, nothing is changed, and the transactions are
-    given that are open at its end. Batches of segments that hold offsets from `checked_from` on have their checksums
-    looked at, of others the headers alone.
+    """Makes the log in the folder servable. A sound log is not changed, and the transactions that are open at its end
+    are returned. Checksums are checked in segments that hold offsets from `checked_from` on, in others the headers
+    alone.
     """
     if not find_offset_files(directory, LOG_SUFFIX) and evidence.known_end > evidence.log_start_offset:
         first = min(
@@ -237,7 +237,7 @@ class _Arranger:
         self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
 
     def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
-        """Gives by the numbers of the files that stay where the log's batches will stand in them, in order."""
+        """Returns by the numbers of the files that stay where the log's batches will stand in them, in order."""
         places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in self._map.unused}
         for piece in self._map.log:
             number = self._map.file_of(piece.base_offset)

@@ -1,7 +1,7 @@
-"""Checks the transaction indexes of a log against its batches, for whoever goes through these in order.
+"""Checks the transaction indexes of a log against its batches, for a caller that reads these in order.
 
 An owner of a log sends `.txnindex` entries to its readers as they are, and no checksum covers them. The batches prove
-that one is wrong: one does not count whose first records lie before what was read, or that a cleaner was at.
+that one is wrong: an entry is ignored if its first records lie before the bytes read, or a cleaner thinned them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _End(NamedTuple):
     producer_id: int
     is_commit: bool
     first_offset: int | None
-    """None if none of its records was seen."""
+    """None if no record of the transaction was seen."""
 
     previous_end: int
     """Where the producer's marker before it is, as far as one was seen; else -1."""
@@ -44,7 +44,7 @@ class TransactionIndexCheck:
 
     @property
     def open_transactions(self) -> dict[int, int]:
-        """The first offsets of those that are open here, by producer id; a view that changes."""
+        """Returns the first offsets of the open transactions, by producer id; a view that changes."""
         return self._first_offsets
 
     def see(self, batch: Batch) -> None:

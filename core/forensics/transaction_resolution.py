@@ -116,9 +116,9 @@ class TransactionFate:
     """One transaction, or a part of one that nothing proves to belong to the rest.
 
     `first_offset` and `last_offset` are of its readable records, which are in `batches` as (base, last offset).
-    `marker` is the readable one that decides. `marker_offset` is where the marker is, or was by the index; None if that
-    is not known. `is_ended`: it is proven that it is open no more. `missing`: in which of the missing offsets [start,
-    end) its end may lie.
+    `marker` is the readable one that decides. `marker_offset` is where the marker is, or was by the index, or None if
+    unknown. `is_ended`: it is proven to have ended. `missing`: the missing offsets [start, end) in which its marker may
+    lie.
     """
 
     producer_id: int
@@ -161,11 +161,11 @@ def find_fates(
     indexes: Iterable[SegmentIndex],
     snapshots: Iterable[ProducerSnapshotAt],
 ) -> list[TransactionFate]:
-    """Gives the fate of every transaction of which a record can be read, by first offsets.
+    """Returns the fate of every transaction with a readable record, by first offsets.
 
-    `events`: everything transactional that can be read, in order of offsets. `missing`: what can't, up to the log's
-    end. A cleaner takes no marker of a transaction that still has records: what it took can't hold one that matters.
-    `indexes`: of every segment, also of one whose log is gone.
+    `events`: every readable transactional batch and marker, in order of offsets. `missing`: the unreadable offsets, up
+    to the log's end. A cleaner takes no marker of a transaction that still has records: the offsets that it took can't
+    hold one that matters. `indexes`: of every segment, also of one whose log is gone.
     """
     by_producer = _by_producer(events)
     gaps = _Gaps(missing)
@@ -182,7 +182,7 @@ def find_fates(
 def find_proven(
     events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
 ) -> list[AbortedTransaction]:
-    """Gives the entries of transaction indexes that agree with the log, one for each marker, in order; takes what
+    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; takes what
     `find_fates` takes.
     """
     found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
@@ -214,7 +214,7 @@ class _Gaps:
         self._starts = [gap.start for gap in self._ranges]
 
     def between(self, start: int, end: int) -> Iterator[MissingRange]:
-        """Gives what of [start, end) is missing."""
+        """Yields what of [start, end) is missing."""
         for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
             gap = self._ranges[number]
             if gap.start >= end:
@@ -245,7 +245,7 @@ class _Indexes:
                                for of_producer in events.values() for e in of_producer[:1]), default=0)  # fmt: skip
         self._offsets = {p: [_offset(e) for e in of_producer] for p, of_producer in events.items()}
         self.entries: dict[int, list[tuple[AbortedTransaction, str]]] = defaultdict(list)
-        """By producer id: those that agree with the log, each with its file's name."""
+        """By producer id: the entries that agree with the log, each with its file's name."""
         self._certain: list[tuple[int, int]] = []
         self._complete: list[SegmentIndex] = []
         self._others: list[SegmentIndex] = []
@@ -264,9 +264,9 @@ class _Indexes:
                 self._others.append(index)
 
     def _is_believable(self, entry: AbortedTransaction) -> bool:
-        """Says whether it can be what the broker wrote: it ended at an abort marker of its producer or at one that is
-        missing; it began at a batch of its producer or at a missing one; in between is no other end. Its file's name
-        does not matter: two files may have changed their names.
+        """Says whether the broker can have written the entry: it ended at an abort marker of its producer or at a
+        missing one; it began at a batch of its producer or at a missing one; no other marker is in between. Its file's
+        name does not matter: two files may have swapped names.
         """
         if not 0 <= entry.first_offset < entry.last_offset < _END:
             return False
@@ -306,7 +306,7 @@ class _Indexes:
 
     @cached_property
     def _certain_aborts(self) -> list[int]:
-        """Gives the offsets of the abort markers that surely ended a transaction with records."""
+        """Returns the offsets of the abort markers that surely ended a transaction with records."""
         return sorted(
             event.offset
             for events in self._events.values()
@@ -316,7 +316,7 @@ class _Indexes:
         )
 
     def has_no_entry(self, marker: Marker) -> bool:
-        """Says whether it is certain that the abort marker has none: it ended a transaction without records."""
+        """Says whether the abort marker certainly has no entry: it ended a transaction without records."""
         is_listed = any(entry.last_offset == marker.offset for entry, _ in self.entries.get(marker.producer_id, ()))
         return not is_listed and any(i.base_offset <= marker.offset < i.end_offset for i in self._complete)
 
@@ -327,7 +327,7 @@ class _Indexes:
         return not ends.keys() <= known.keys()
 
     def ends_of_others(self, producer_id: int, start: int, end: int) -> list[int]:
-        """Gives the offsets in [start, end) at which transactions of other producers ended."""
+        """Returns the offsets in [start, end) at which transactions of other producers ended."""
         return sorted(
             {
                 offset
@@ -339,7 +339,7 @@ class _Indexes:
 
     @cached_property
     def _listed_ends(self) -> list[tuple[int, int]]:
-        """Goes by the entries of transactions that can be seen, and gives the producer ids."""
+        """Returns (last offset, producer id) of the entries whose transactions can be seen, in order."""
         entries = (entry for of_producer in self.entries.values() for entry, _ in of_producer)
         return sorted((entry.last_offset, entry.producer_id) for entry in entries if self._is_seen(entry))
 
@@ -356,7 +356,7 @@ class _Indexes:
         return min(later, default=None)
 
     def doubtful(self, start: int, end: int) -> list[str]:
-        """Says why an abort in [start, end) may be without an entry; gives nothing if none can be."""
+        """Says why an abort in [start, end) may be without an entry; empty if none can be."""
         position, doubts = start, []
         for index in self._complete:
             if index.end_offset <= position or index.base_offset >= end:
@@ -528,7 +528,7 @@ class _Producer:
         )
 
     def _without_others(self, missing: Iterable[MissingRange]) -> Iterator[MissingRange]:
-        """Gives where a marker of this producer may have been: what an index says was another's marker is none."""
+        """Yields where a marker of this producer may have been: not where an index has another producer's marker."""
         for gap in missing:
             start = gap.start
             for offset in self._indexes.ends_of_others(self.producer_id, gap.start, gap.end):
@@ -609,7 +609,7 @@ class LogContents:
     events: list[TransactionalBatch | Marker] = field(default_factory=list)
     missing: list[MissingRange] = field(default_factory=list)
     mended: list[RecordBatch] = field(default_factory=list)
-    """Damaged batches, of which it is known what they were."""
+    """Damaged batches whose contents are known."""
 
     def take(self, batch: Batch) -> None:
         if not isinstance(batch, RecordBatch) or not batch.is_transactional or not batch.has_producer_id:
@@ -640,7 +640,7 @@ class LogContents:
 
 
 class TransactionEvidence(NamedTuple):
-    """What `find_fates` needs."""
+    """The arguments of `find_fates`."""
 
     events: list[TransactionalBatch | Marker]
     missing: list[MissingRange]
@@ -651,7 +651,7 @@ class TransactionEvidence(NamedTuple):
         return find_fates(*self)
 
     def proven_aborted(self) -> list[AbortedTransaction]:
-        """Gives the entries of the transaction indexes that agree with the log."""
+        """Returns the entries of the transaction indexes that agree with the log."""
         return find_proven(self.events, self.missing, self.indexes)
 
     def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
@@ -680,7 +680,7 @@ class TransactionEvidence(NamedTuple):
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
-    """Gives what of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
+    """Yields what of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
     first = bisect_right(known, gap.start, key=itemgetter(1))
     for start, end in known[first : bisect_left(known, (gap.end,))]:
         if gap.start < start:
@@ -693,8 +693,8 @@ def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[Mi
 def read_evidence(
     directory: Path, reading: LogScanner, index_paths: Mapping[int, Path], *, limit: int = AFTER_ALL_OFFSETS
 ) -> TransactionEvidence:
-    """Reads that of a partition. Every batch is read and checked. `index_paths` are those of the transaction indexes of
-    the log's segments, by base offset; they need not be there. What begins at `limit` or above is not looked at.
+    """Reads the evidence of a partition. Every batch is read and checked. `index_paths` are the transaction indexes of
+    the log's segments, by base offset; they need not exist. Batches at `limit` or above are ignored.
     """
     if not index_paths:
         return TransactionEvidence([], [], [], [])
@@ -735,8 +735,8 @@ def _missing_range(hole: Hole) -> MissingRange:
 
 
 def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIndex]) -> Iterator[MissingRange]:
-    """Leaves out what a recovery gave up: it holds no marker that matters but those that an index lists. The recovery
-    wrote each other one again, unless the producer's next marker stands for it.
+    """Yields the offsets that a recovery gave up, which hold a marker that matters only if an index lists one. The
+    recovery wrote each other marker again, unless the producer's next marker stands for it.
     """
     ends = sorted(entry.last_offset for index in indexes for entry in index.entries or ())
     for gap in given_up:
@@ -744,7 +744,7 @@ def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIn
 
 
 def _mended(hole: Hole) -> Iterator[RecordBatch]:
-    """Gives the batch that a damaged one was, if one known byte makes it sound."""
+    """Yields the batch that a damaged one was, if one known byte makes it sound."""
     fix = None if hole.damage is None else hole.damage.fix
     if fix is None:
         return
@@ -789,15 +789,15 @@ def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean:
 
 
 def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]], log_end: int) -> int:
-    """Gives the offset from which it can't be relied on: what is missing before the next segment or the log's end,
-    without a damaged byte, may be a whole segment with an index of its own.
+    """Returns the offset from which the index can't be relied on: offsets missing before the next segment or the log's
+    end, without a damaged byte, may be a whole segment with an index of its own.
     """
     ends = (index.end_offset, log_end if index.end_offset == AFTER_ALL_OFFSETS else index.end_offset)
     return min((start for start, end in holes if index.base_offset < end and end in ends), default=index.end_offset)
 
 
 def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:
-    """Reads those that are sound, and say nothing of offsets that were not there yet."""
+    """Reads the sound snapshots that state no offset above their own."""
     found = []
     for offset, path in find_offset_files(directory, SNAPSHOT_SUFFIX):
         with contextlib.suppress(CorruptRecordError, OSError):

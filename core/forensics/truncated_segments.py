@@ -1,20 +1,20 @@
-"""Sealed segments that end too early, by what their own indexes say.
+"""Sealed segments that end too early, by their own indexes.
 
-A file that is cut where a batch ends is a sound file. If the cleaner was at work, the offsets between its end and
-the next segment look like those of records that it took. The segment's indexes show it: an entry is made only for a
-batch that is there, and the indexes of a cleaned segment are made together with it. An entry of `.index` names an
-offset and a position, one of `.timeindex` a timestamp and an offset; the last one is made when the segment is sealed,
-for its largest timestamp.
+A file that is cut where a batch ends is a sound file. If a cleaner changed the log, the offsets between its end and the
+next segment look like those of records that it took. The segment's indexes show it: an entry is made only for a batch
+that is there, and the indexes of a cleaned segment are made together with it. An entry of `.index` names an offset and
+a position, one of `.timeindex` a timestamp and an offset; the last one is made when the segment is sealed, for its
+largest timestamp.
 
-Nothing protects an index, so one is believed only as far as the log bears it out. Its entries have to rise. Those for
+Nothing protects an index, so one is believed only as far as the log confirms it. Its entries have to rise. Entries for
 batches that are there have to fit them. Those after them have to name offsets that the segment may have had, and a
 position that the file does not reach, or a timestamp that none of its batches reaches. One flipped bit makes no such
-entry. If no entry fits a batch, the file may be another segment's: the other index has to say the same then, but
-for an `.index` that has no entry, as that of a small segment. What is believed shows that something may be lost, not
-that it is.
+entry. If no entry fits a batch, the file may be another segment's: the other index has to say the same then, but for an
+`.index` that has no entry, as that of a small segment. A believed index shows that something may be lost, not that it
+is.
 
-Whoever owns the log makes such an index again, and keeps the old one beside it before, as
-`<base offset>.index.beyond-<size of the log>`. From then on that file is the proof, as long as the log has that size.
+The owner of the log rebuilds such an index, and keeps the old one beside it before, as `<base
+offset>.index.beyond-<size of the log>`. From then on that file is the proof, as long as the log has that size.
 
 It costs a look at the ends of both indexes and of the log, unless one of the indexes reaches further.
 """
@@ -122,13 +122,13 @@ def _reaches_further(records: FileRecords, base_offset: int, offset_index: bytes
 
 
 def _last_entry(entry: struct.Struct, data: bytes) -> tuple[int, int]:
-    """Gives the last one as it stands, with no number below zero; zeros if there is none."""
+    """Returns the last entry, its second number at least 0, or zeros."""
     first, second = entry.unpack_from(data, len(data) - entry.size) if data else (0, 0)
     return first, max(second, 0)
 
 
 def _read(records: FileRecords, suffix: str) -> bytes:
-    """Gives an index without the zeros at its end, the one that was kept if there is one. Nothing if it is not there,
+    """Returns an index without the zeros at its end, the one that was kept if there is one. Nothing if it is not there,
     if it ends within an entry, or if a cleaned one is about to take its place: the log may be the cleaned one already.
     """
     path, entry = records.path.with_suffix(suffix), SPARSE_INDEXES[suffix].ENTRY

@@ -20,10 +20,10 @@ from core.records.batches import first_offset_of
 from core.records.record_batch import RecordBatch
 
 MOST_BATCHES = 1000
-"""The most that a look takes of each segment: if a cleaner was there, it has left holes among those."""
+"""The most batches read of each segment: a cleaner leaves holes among those."""
 
 MOST_RANGES = 1000
-"""The most that are kept of a partition; the last one goes on to the end of what follows it."""
+"""The most ranges kept of a partition; the last one extends over those that follow."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class UnexplainedGaps:
     """Ranges [start, end), up to a thousand."""
 
     def add(self, start: int, end: int) -> None:
-        """Counts the next hole, in order of offsets; one that goes on where the last ended is the same."""
+        """Counts the next hole, in order of offsets; one that begins where the last ended continues it."""
         is_first = self.count == 0
         is_another = is_first or start > self.end
         self.count += is_another
@@ -73,8 +73,8 @@ def find_unexplained(
     most_batches: int | None = MOST_BATCHES,
 ) -> UnexplainedGaps:
     """Finds the holes in offsets [start, end) that nothing explains, by the headers of up to so many batches of each
-    segment, and of its last ones. Says nothing of segments that are damaged: whoever reads them will. A compressed
-    message of magic 0 or 1 has its first offset inside, and is opened.
+    segment, and of its last ones. Ignores damaged segments: their readers report the damage. A compressed message of
+    magic 0 or 1 has its first offset inside, and is opened.
     """
     found = UnexplainedGaps()
     if not segments or (end <= evidence.cleaned_below and evidence.known_start is None):
@@ -121,8 +121,8 @@ def _holes(
 def _look(
     segment: ReadableSegment, position: int, limit: int | None, most_batches: int | None
 ) -> tuple[list[tuple[int, int]], int | None]:
-    """Looks at a segment from that position on: gives the holes between batches, and the offset after the last; None if
-    that is not known.
+    """Reads the headers of a segment from that position on: returns the holes between batches, and the offset after the
+    last batch, or None if unknown.
     """
     holes: list[tuple[int, int]] = []
     next_offset = segment.base_offset if position == 0 else None
