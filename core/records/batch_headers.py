@@ -48,7 +48,7 @@ HeaderRows = npt.NDArray[np.void]
 
 
 def header_rows(buffer: bytes, starts: Int64s) -> HeaderRows:
-    """Gives the headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
+    """Returns the headers at `starts` of the buffer, which holds them whole; a copy, which may be written to."""
     data = np.frombuffer(buffer, np.uint8)
     rows: HeaderRows = data[starts[:, None] + np.arange(HEADER_SIZE)].view(HEADER_DTYPE).reshape(len(starts))
     return rows
@@ -86,16 +86,16 @@ class BatchHeaders(Sequence[Batch]):
 
     @property
     def have_all_offsets(self) -> bool:
-        """Says whether each batch says that it has a record for each of its offsets."""
+        """Says whether each batch's header counts a record for each of its offsets."""
         return bool((self.rows["count"] == self.rows["last_offset_delta"] + 1).all())
 
     def field(self, name: str) -> Int64s:
-        """Gives one field of all headers."""
+        """Returns one field of all headers."""
         return self.rows[name].astype(np.int64)
 
     @property
     def sizes(self) -> Int64s:
-        """Gives the bytes of each batch, header and all."""
+        """Returns the bytes of each batch, header and all."""
         return self.field("length") + LOG_OVERHEAD
 
     def ensure_valid(self) -> None:

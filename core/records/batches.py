@@ -29,7 +29,7 @@ _SMALLEST_LENGTH = {
 
 
 def stated_offset(batch: Batch) -> int:
-    """Gives the first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
+    """Returns the first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
     return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 
@@ -41,8 +41,8 @@ def timestamp_type(batch: Batch) -> str:
 
 
 def first_offset_of(batch: Batch, next_offset: int) -> int:
-    """Gives a batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it if
-    that can't be opened.
+    """Returns a batch's first offset. A compressed message of magic 0 or 1 has it inside; `next_offset` stands for it
+    if that can't be opened.
     """
     if isinstance(batch, RecordBatch):
         return batch.base_offset
@@ -51,7 +51,7 @@ def first_offset_of(batch: Batch, next_offset: int) -> int:
 
 
 def inner_offsets(batch: LegacyRecordBatch) -> list[int]:
-    """Gives the offsets of the records of a message of magic 0 or 1; none if it can't be opened."""
+    """Returns the offsets of the records of a message of magic 0 or 1, or none if it can't be opened."""
     if not batch.attributes & CODEC_MASK:
         return [batch.last_offset]
     try:
@@ -88,7 +88,7 @@ def refused_frame(batch: Batch) -> str | None:
 
 def count_records(batches: Iterable[Batch]) -> int:
     """Counts the records of users in sound batches; control batches hold none. A compressed message of magic 0 or 1
-    that a cleaner was at may hold fewer.
+    that a cleaner changed may hold fewer.
     """
     count = 0
     for batch in batches:
@@ -100,10 +100,9 @@ def count_records(batches: Iterable[Batch]) -> int:
 
 
 def entry_size(buffer: memoryview, start: int, position: int | None = None) -> int:
-    """Gives the bytes of the entry at `start`, of which `ENTRY_HEADER_SIZE` bytes are there.
+    """Returns the size in bytes of the entry at `start`, whose first `ENTRY_HEADER_SIZE` bytes are in the buffer.
 
-    Raises CorruptRecordError (with `position`, if that is given) for a magic that no format has or a length that its
-    header does not fit in.
+    Raises CorruptRecordError (with `position`, if given) for an unknown magic or a length too small for its header.
     """
     offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, start)
     magic = buffer[start + MAGIC_POSITION]
@@ -119,7 +118,7 @@ def entry_size(buffer: memoryview, start: int, position: int | None = None) -> i
 
 
 def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) -> Batch:
-    """Reads the batch that starts at `start` and lies whole in `buffer`; raises CorruptRecordError if none does.
+    """Reads the batch that starts at `start` and lies whole in `buffer`, or raises CorruptRecordError.
 
     Only the frame is checked: the caller decides whether to pay for `ensure_valid`. `position` as in `RecordBatch`.
     """
@@ -137,8 +136,8 @@ def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) 
 
 
 def read_header(header: bytes, position: int) -> Batch:
-    """Reads the batch whose first bytes these are, `ENTRY_HEADER_SIZE` at least: only what the header says may be asked
-    of it.
+    """Reads a batch from its first bytes, at least `ENTRY_HEADER_SIZE`: only fields that those bytes hold may
+    be used.
     """
     padded = memoryview(header.ljust(HEADER_SIZE, b"\0"))
     entry_size(padded, 0, position)
@@ -148,8 +147,8 @@ def read_header(header: bytes, position: int) -> Batch:
 
 
 def iter_whole_batches(buffer: memoryview) -> Iterator[Batch]:
-    """Gives every batch, and ends quietly where the buffer cuts one short, as a fetch's byte limit does; raises
-    CorruptRecordError at bytes that are none.
+    """Yields every batch, and ends quietly where the buffer cuts one short, as a fetch's byte limit does. Raises
+    CorruptRecordError for bytes that are no batch.
     """
     start = 0
     while len(buffer) - start >= ENTRY_HEADER_SIZE:
@@ -167,7 +166,7 @@ _COMPRESSED_WEIGHT = 4
 
 
 def decoding_weight(batch: Batch) -> int:
-    """Gives what a batch counts for `GROUP_BYTES`."""
+    """Returns what a batch counts for `GROUP_BYTES`."""
     return batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
 
 

@@ -1,5 +1,5 @@
-"""Byte strings of many records, where they lie in a buffer, and what one `take` of Arrow's makes of them: an array, or
-the bytes of several columns, row by row, one after the other.
+"""Byte strings of many records, where they lie in a buffer, and what one Arrow `take` makes of them: an array, or the
+bytes of several columns, row by row, one after the other.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Buffer = bytes | bytearray | memoryview
 
 
 def _keep_freed_memory() -> None:
-    """Has glibc keep freed blocks: it gives larger ones back to the system, and gets them again, page by page, which
-    takes longer than the work on them; one that is as large as this, once freed, has it keep those that are smaller
-    (mallopt(3), M_MMAP_THRESHOLD).
+    """Makes glibc keep freed blocks. It returns larger ones to the system, and gets them again, page by page, which
+    takes longer than the work on them; freeing a block as large as this makes it keep smaller ones (mallopt(3),
+    M_MMAP_THRESHOLD).
     """
     np.empty(30 * 1024 * 1024, np.uint8)
 
@@ -38,7 +38,7 @@ class ByteStrings:
 
     @classmethod
     def of(cls, array: Any) -> ByteStrings:  # pyarrow.BinaryArray
-        """Gives those of the array, where they lie."""
+        """Returns the strings of the array, where they lie."""
         ends = ends_of(array)
         lengths = np.diff(ends).astype(np.int64)
         if array.null_count:
@@ -47,14 +47,14 @@ class ByteStrings:
 
     @classmethod
     def of_list(cls, texts: Sequence[bytes | None]) -> ByteStrings:
-        """Gives those of the list, in a buffer of their own."""
+        """Returns the strings of the list, in a buffer of their own."""
         lengths = np.fromiter((-1 if text is None else len(text) for text in texts), np.int64, len(texts))
         sizes = np.maximum(lengths, 0)
         return cls(b"".join(filter(None, texts)), np.cumsum(sizes) - sizes, lengths)
 
     @classmethod
     def repeat(cls, text: bytes | None, count: int) -> ByteStrings:
-        """Gives the same in each row."""
+        """Returns the same in each row."""
         length = -1 if text is None else len(text)
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, length, np.int64))
 
@@ -68,7 +68,7 @@ class ByteStrings:
 
     @cached_property
     def sizes(self) -> Int64s:
-        """Gives the bytes of each; nulls have none."""
+        """Returns the size of each in bytes; that of a null is 0."""
         return np.maximum(self.lengths, 0) if self.has_nulls else self.lengths
 
     def take(self, rows: npt.NDArray[Any] | slice) -> ByteStrings:
@@ -84,7 +84,7 @@ class ByteStrings:
 
     @classmethod
     def of_table(cls, table: npt.NDArray[np.uint8]) -> ByteStrings:
-        """Gives the rows of a table (rows, bytes), where they lie."""
+        """Returns the rows of a table (rows, bytes), where they lie."""
         rows, width = table.shape
         return cls(table.reshape(-1).data, np.arange(rows) * width, np.full(rows, width))
 
@@ -110,18 +110,18 @@ class ByteStrings:
 
 
 def ends_of(array: Any) -> npt.NDArray[np.int32]:
-    """Gives where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
+    """Returns where in its bytes the first element of a pyarrow.BinaryArray begins, and where each ends."""
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
 def stitch(columns: Sequence[ByteStrings]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Joins the bytes of all columns row by row; gives where rows end. Nulls are empty."""
+    """Joins the bytes of all columns row by row; returns them and where rows end. Nulls are empty."""
     taken = _take(columns)
     return memoryview(taken.buffers()[2] or b""), ends_of(taken)[len(columns) :: len(columns)]
 
 
 def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = None) -> Any:  # pyarrow.BinaryArray
-    """Gives an element for each row of each column, row by row: each second of an array whose others lie between."""
+    """Returns an element for each row of each column, row by row: each second of an array whose others lie between."""
     import pyarrow as pa
 
     rows, width = len(columns[0]), len(columns)

@@ -43,12 +43,12 @@ else:
     crc32c = iscsi
 
     def continue_crc32c(data: Buffer, crc: int) -> int:
-        """Computes CRC-32C of what `crc` is that of, and `data` after it; nothing has 0."""
+        """Computes the CRC-32C of bytes whose CRC-32C is `crc`, with `data` after them; that of no bytes is 0."""
         return iscsi(data, crc)
 
 
 def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
-    """Computes CRC-32C of all of them, one after the other, without putting them together."""
+    """Computes the CRC-32C of the parts, one after the other, without joining them."""
     crc = 0
     for part in parts:
         crc = continue_crc32c(part, crc)

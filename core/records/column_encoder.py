@@ -62,7 +62,7 @@ def encode_columns(
 
 
 def _largest_width(number: int) -> int:
-    """Gives the bytes of the zig-zag varint of this number, or of one between it and its negative."""
+    """Returns the bytes of the zig-zag varint of this number, or of one between it and its negative."""
     return (number.bit_length() + 1 + 6) // 7
 
 
@@ -94,7 +94,7 @@ def _encode(
     values: ByteStrings,
     headers: ByteStrings,
 ) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Gives all records one after the other, and where each ends."""
+    """Returns all records one after the other, and where each ends."""
     count = len(offset_deltas)
     heads = np.empty(count * _HEAD_BYTES, np.uint8)
     attributes = np.arange(_LENGTH_BYTES, count * _HEAD_BYTES, _HEAD_BYTES)

@@ -39,9 +39,9 @@ PAD = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class RecordPlaces:
-    """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which goes on for some bytes
-    after the last; immutable. `batch_numbers` are those of `RecordColumns`. `first_record`: the number of the first in
-    its batch.
+    """Where the records of some batches lie, in log order: bytes [start, end) of `buffer`, which continues for some
+    bytes after the last; immutable. `batch_numbers` are those of `RecordColumns`. `first_record`: the number of the
+    first in its batch.
     """
 
     buffer: bytes
@@ -70,18 +70,18 @@ def locate_records(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
 
 
 def are_current(batches: Sequence[Batch]) -> bool:
-    """Says whether all of them are of the current magic."""
+    """Says whether all batches are of the current magic."""
     return isinstance(batches, BatchHeaders) or set(map(type, batches)) <= {RecordBatch}
 
 
 def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
-    """Gives one field of each batch."""
+    """Returns one field of each batch."""
     return np.fromiter(map(attrgetter(name), batches), np.int64, len(batches))
 
 
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
-    """Gives the buffer that uncompressed batches were read into, and where their sections lie in it; None if they are
-    of several, or reach its end.
+    """Returns the buffer that uncompressed batches were read into, and where their sections lie in it, or None if they
+    are of several, or reach its end.
     """
     if isinstance(batches, BatchHeaders):
         starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
@@ -108,7 +108,7 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
 
 
 def _plain_sections(batches: Sequence[Batch]) -> Sequence[bytes | memoryview] | None:
-    """Gives them; None if one is compressed, or of an older magic."""
+    """Returns them, or None if one is compressed, or of an older magic."""
     if not are_current(batches) or any(batch.attributes & CODEC_MASK for batch in batches):
         return None
     return [batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes] for batch in batches]
@@ -139,7 +139,7 @@ _MOST_UNEVEN = 8
 
 
 def _advances() -> npt.NDArray[np.int32]:
-    """Gives by a record's first two bytes, little-endian, its size, with its length; 0 if two bytes don't show it."""
+    """Returns, by a record's first two bytes, little-endian, its size with its length, or 0 if they don't tell."""
     pairs = np.arange(65536, dtype=np.int32)
     first, second = pairs & 0xFF, pairs >> 8
     advances = np.where(first < 128, 1 + (first >> 1), 2 + ((first & 127 | second << 7) >> 1))
@@ -153,8 +153,8 @@ _ADVANCES = _advances()
 def _hop_abreast(
     buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]
 ) -> tuple[Int64s, Int64s] | None:
-    """Gives how many records each batch has, and where all of them end, with a step in every batch at once; None if
-    that is not worth its while, or if a batch does not add up: in turn, its error is found.
+    """Returns how many records each batch has, and where all of them end, with a step in every batch at once, or None
+    if that is not worthwhile, or if a batch is inconsistent: reading them in turn finds its error.
     """
     if len(batches) < _WORTH_ABREAST:
         return None
@@ -218,8 +218,8 @@ _WORTH_A_STRIDE = 8
 
 
 def _stride(buffer: bytes, position: int, end: int, ends: list[int]) -> int:
-    """Passes over records of one size in long runs, which only differ in what their length's bytes don't show; gives
-    the position where that ends.
+    """Passes over long runs of records of one size, by the bytes of their lengths; returns the position where
+    they end.
     """
     while position + 2 < end:
         first, second = buffer[position], buffer[position + 1]
@@ -298,8 +298,8 @@ class Undecoded(NamedTuple):
 class RecordColumns:
     """Records of some batches, in log order; immutable.
 
-    Positions are bytes in `buffer`; a length of -1 is null. `batch_numbers` says which of `batches` a record is of.
-    Everything in it was checked, headers too: nothing that is read through it leads over the end.
+    Positions are bytes in `buffer`; a length of -1 is null. `batch_numbers` gives each record's index in `batches`. All
+    positions and lengths were checked, headers' too: none leads beyond the end.
     """
 
     buffer: bytes
@@ -326,24 +326,24 @@ class RecordColumns:
         return ByteStrings(self.buffer, self.value_positions, self.value_lengths).to_arrow()
 
     def key(self, row: int) -> bytes | None:
-        """Gives that of one record."""
+        """Returns the key of one record."""
         return self._bytes_at(int(self.key_positions[row]), int(self.key_lengths[row]))
 
     def value(self, row: int) -> bytes | None:
-        """Gives that of one record."""
+        """Returns the value of one record."""
         return self._bytes_at(int(self.value_positions[row]), int(self.value_lengths[row]))
 
     def _bytes_at(self, position: int, length: int) -> bytes | None:
         return None if length < 0 else self.buffer[position : position + length]
 
     def headers(self, row: int) -> Headers:
-        """Gives those of one record."""
+        """Returns the headers of one record."""
         if not self.header_counts[row]:
             return ()
         return read_headers(self.buffer, int(self.header_positions[row]))[0]
 
     def header_columns(self) -> HeaderColumns:
-        """Gives those of all records."""
+        """Returns the headers of all records."""
         data = np.frombuffer(self.buffer, np.uint8)
         counts = self.header_counts
         rows = np.flatnonzero(counts)
@@ -381,7 +381,7 @@ class RecordColumns:
         )
 
     def with_undecoded(self, side: str, errors: Mapping[int, PlogError]) -> RecordColumns:
-        """Marks the records, by row, of which that side could not be decoded; the first error of a record counts."""
+        """Marks the records, by row, whose `side` could not be decoded; the first error of a record counts."""
         if not errors:
             return self
         undecoded = np.full(len(self), None) if self.undecoded is None else self.undecoded.copy()
@@ -391,7 +391,7 @@ class RecordColumns:
         return replace(self, undecoded=undecoded)
 
     def with_values(self, values: Any) -> RecordColumns:
-        """Gives the same records with other values, a pyarrow.BinaryArray."""
+        """Returns the same records with other values, a pyarrow.BinaryArray."""
         buffer, positions, lengths = self._append(values)
         return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
 
@@ -411,7 +411,7 @@ class RecordColumns:
         return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
-        """Gives the buffer with the bytes of a pyarrow.BinaryArray after it, and where they lie."""
+        """Returns the buffer with the bytes of a pyarrow.BinaryArray after it, and where they lie."""
         behind = ByteStrings.of(texts)
         return b"".join((self.buffer, behind.buffer)), behind.positions + len(self.buffer), behind.lengths
 
@@ -441,7 +441,7 @@ class HeaderColumns:
 
 
 _MOST_TOGETHER = 64 * 1024 * 1024
-"""What batches that are decoded together may decompress to: one alone may be larger, and memory is that one's then."""
+"""The limit for batches that are decoded together: one alone may be larger, and has all the memory."""
 
 _VARINT_BYTES = 10
 """The most bytes that one takes, and that reading it may look at."""
@@ -449,8 +449,8 @@ _VARINT_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class RecordKeys:
-    """What compaction needs of records: offsets, keys, and whether there is no value; immutable. If a batch has a
-    record for each of its offsets, they are taken to be in order, as producers must send them.
+    """The columns that compaction needs of records: offsets, keys, and whether there is no value; immutable. If a batch
+    has a record for each of its offsets, they are taken to be in order, as producers must send them.
     """
 
     places: RecordPlaces
@@ -472,9 +472,9 @@ def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> Rec
 def decode_whole_batches(
     batches: Sequence[Batch], on_undecodable: Callable[[Batch, CorruptRecordError], None]
 ) -> Iterator[RecordColumns]:
-    """Gives all records of `batches` in order, together if that can be done, else batch by batch: a batch whose records
-    do not decode costs itself alone. `on_undecodable` is called for it in its turn, after the records before it were
-    given; what it raises ends the iteration. Each may decompress to the limit that is set for one batch.
+    """Yields all records of `batches` in order, together if that can be done, else batch by batch: a batch whose
+    records do not decode costs itself alone. `on_undecodable` is called for it in its turn, after the records before it
+    were yielded; an exception from it ends the iteration. Each may decompress to the limit that is set for one batch.
     """
     limit = expansion_limit()
     try:
@@ -514,14 +514,14 @@ def decode_keys(batches: Sequence[Batch]) -> RecordKeys:
 
 
 def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
-    """Gives 0, 1 .. for the records of each batch."""
+    """Returns 0, 1 .. for the records of each batch."""
     first_rows = np.searchsorted(places.batch_numbers, np.arange(batches))
     return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
 
 def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
-    """Decodes the records that lie there; raises what `decode_columns` raises. A step goes once over all of them, but
-    for a record with thousands of headers, which takes more.
+    """Decodes the records at `places`; raises what `decode_columns` raises. A step passes once over all of them, but a
+    record with thousands of headers takes more steps.
     """
     buffer, batches, numbers, ends = places.buffer, places.batches, places.batch_numbers, places.ends
     data = np.frombuffer(buffer, np.uint8)
@@ -598,7 +598,7 @@ _NO_KEY = "header without a key"
 
 
 def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Steps[None]:
-    """Checks those of one record, which has so many more from there on."""
+    """Checks the headers of one record, `count` of them from that position on."""
     buffer, end = places.buffer, int(places.ends[row])
     for number in range(count):
         for is_name in (True, False):
@@ -628,12 +628,12 @@ def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_]
 
 
 def _or_null(lengths: Int64s) -> Int64s:
-    """Gives the lengths, with -1 for any negative one: to Kafka each of them is null."""
+    """Returns the lengths, with -1 for any negative one: to Kafka each of them is null."""
     return np.maximum(lengths, -1) if lengths.min(initial=0) < -1 else lengths
 
 
 def _delta_bases(batches: Sequence[Batch]) -> Int64s:
-    """Gives what offset deltas are relative to; legacy records were encoded with those to their batch's last one."""
+    """Returns the bases of the offset deltas; legacy records were encoded relative to their batch's last offset."""
     if are_current(batches):
         return fields_of(batches, "base_offset")
     return np.fromiter(map(stated_offset, batches), np.int64, len(batches))

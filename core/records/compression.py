@@ -1,19 +1,19 @@
 """The five codecs of Kafka's record batches, and the shapes in which clients write them.
 
-- gzip: one or more members (RFC 1952). What follows the last and begins no member is passed over, as by java.util.zip
+- gzip: one or more members (RFC 1952). Bytes after the last that begin no member are passed over, as by java.util.zip
 - snappy: Java (and everything of magic 0 and 1) writes the xerial stream: 8 bytes of magic, int32 version, int32 lowest
   compatible version, then blocks of int32 length and a raw snappy block each of at most 32 KB; streams may be joined.
   librdkafka writes one raw block. Both are read, xerial is written.
-- lz4: one frame with independent blocks of at most 64 KB. Its content size and content checksum are not looked at, nor
-  is what follows it, as in Kafka's Lz4BlockInputStream. Magic 0's frame headers carry a checksum that old Kafka
+- lz4: one frame with independent blocks of at most 64 KB. Its content size and content checksum are ignored, as are
+  bytes after it, as in Kafka's Lz4BlockInputStream. Magic 0's frame headers carry a checksum that old Kafka
   computed wrongly (KAFKA-3160); it is accepted there only.
 - zstd: frames, with or without their content size (KIP-110), and skippable ones before, between and after them
 
 A few frames are read here and not by Kafka: `refused_by_kafka` names them.
 
 The packages are imported when their codec is first used. A few compressed bytes can claim gigabytes: `decompress` stops
-at `limit` bytes, or at the limit that is set for everyone (core.common.decompression_limit). Whoever must not be held
-up by so many takes them a piece at a time (`decompressed_pieces`, `stream_compressor`).
+at `limit` bytes, or at the process's limit (core.common.decompression_limit). A caller that must not be held up by so
+many takes them a piece at a time (`decompressed_pieces`, `stream_compressor`).
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
 
 
 class StreamCompressor(Protocol):
-    """Compresses what comes piece by piece; the pieces it gives make one whole."""
+    """Compresses data piece by piece; the pieces that it returns make one whole."""
 
     def compress(self, data: Buffer) -> bytes: ...
 
     def flush(self) -> bytes:
-        """Gives the end of it."""
+        """Returns the end of it."""
 
 
 def stream_compressor(codec: CompressionType, level: int | None = None) -> StreamCompressor:
-    """Makes one for more than is to be compressed at once; `level` is that of `compress`."""
+    """Makes a compressor for data that is too large to compress at once; `level` is that of `compress`."""
     return _STREAM_COMPRESSORS[codec](level)
 
 
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
-    """Gives the uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit` bytes.
-    Without a `limit` it is the one that is set for everyone.
+    """Returns the uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit`
+    bytes. Without a `limit` it is the one that is set for everyone.
     """
     if codec is CompressionType.NONE:
         return bytes(data)
@@ -102,8 +102,8 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
 
 
 def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2) -> Iterator[bytes]:
-    """Gives the same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a few
-    dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
+    """Returns the same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a
+    few dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
     """
     if codec is CompressionType.NONE:
         return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
@@ -135,7 +135,7 @@ def _ensure_within(size: int, limit: int) -> None:
 
 
 def decompress_what_can_be(codec: CompressionType, data: Buffer, *, magic: int = 2) -> bytes:
-    """Gives what data that is cut short, or goes wrong somewhere, decompresses to before that."""
+    """Decompresses data up to the point where it is cut short or damaged."""
     is_zstd = codec is CompressionType.ZSTD
     pieces = (
         _pieces(_salvage_zstd, codec, data, None, magic) if is_zstd else decompressed_pieces(codec, data, magic=magic)
@@ -189,13 +189,13 @@ def _stream_gzip(level: int | None) -> StreamCompressor:
 _GZIP_WINDOW = 31  # the largest, with gzip's header and trailer
 
 _GZIP_INPUT_BYTES = 64 * 1024
-"""Compressed bytes that are read at once: what a call leaves over it copies."""
+"""Compressed bytes read at once: a call copies the rest that it leaves."""
 
 _GZIP_START = b"\x1f\x8b\x08"
-"""What begins a member: its magic, and deflate, the one method."""
+"""The start of a member: its magic, and deflate, the one method."""
 
 _GZIP_FRAME_BYTES = 18
-"""Header and trailer of a member: what follows the last one, and is not more, is none."""
+"""Header and trailer of a member: if no more bytes follow the last one, they are no member."""
 
 
 def _decompress_gzip(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
@@ -370,8 +370,8 @@ def _decompress_lz4(data: Buffer, _limit: int, magic: int) -> Iterator[bytes]:
 
 
 def _with_plain_lz4_header(data: Buffer, *, ensures_checksum: bool) -> bytes:
-    """Gives the frame with the header that the library makes for the same flags, but for those of a content size and a
-    content checksum; raises CorruptRecordError if its own checksum is wrong, unless that does not matter.
+    """Returns the frame with the header that the library writes for the same flags, without content size and content
+    checksum. Raises CorruptRecordError if the header's own checksum is wrong and `ensures_checksum`.
     """
     import lz4.frame
 
@@ -479,8 +479,8 @@ _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 
 
 def _ensure_whole_zstd_frames(data: Buffer) -> Iterator[bytes]:
-    """The reader takes a frame that ends early for a whole one, so this walks the blocks of all frames (RFC 8878,
-    3.1.1); gives an empty piece from time to time. Raises CorruptRecordError for a frame that needs a dictionary.
+    """Walks the blocks of all frames, as the reader takes a frame that ends early for a whole one (RFC 8878, 3.1.1);
+    yields an empty piece from time to time. Raises CorruptRecordError for a frame that needs a dictionary.
 
     Block header: 3 bytes little-endian, bit 0 last, bits 1-2 type (1 = one byte repeated), bits 3-23 size. A skippable
     frame is its magic, int32 little-endian size, and so many bytes.
@@ -539,7 +539,7 @@ FRAME_STARTS: tuple[tuple[bytes, ...], ...] = (
     tuple(_LZ4_MAGIC + bytes([0x40 | _LZ4_INDEPENDENT | flags]) for flags in range(0, 32, 4)),
     (_ZSTD_MAGIC, *(number.to_bytes(4, "little") for number in _SKIPPABLE)),
 )
-"""What the data of each codec may begin with for Kafka's readers: of lz4 with version and flags, of snappy anything."""
+"""The first bytes of each codec's data for Kafka's readers: for lz4 with version and flags, for snappy any."""
 
 FRAME_START_BYTES = 5
 

@@ -1,4 +1,4 @@
-"""Control records: what the broker writes between the users' records.
+"""Control records: the broker's own records between the users' records.
 
 Key: int16 version (0), int16 type. Value: a message of the type's schema, with an int16 version in front for
 transaction markers (org.apache.kafka.common.record.ControlRecordType, EndTransactionMarker).
@@ -37,9 +37,9 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlRecordType | None:
-    """Gives the type that a control record's key names; None for one of a future Kafka.
+    """Returns the type that a control record's key names, or None for one of a future Kafka.
 
-    Raises CorruptRecordError if the key is none.
+    Raises CorruptRecordError for any other key.
     """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError(f"control record key of {0 if key is None else len(key)} bytes, expected 4")
@@ -70,8 +70,8 @@ def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
 
 
 def claims_marker(header: RecordBatch) -> bool:
-    """Says whether a batch's header, which may be damaged, says that it is a transaction's marker. It says so in
-    several fields: a batch of records would have to be damaged in all of them to look like one.
+    """Says whether a batch's header, which may be damaged, is that of a transaction's marker. Several fields show it: a
+    batch of records would have to be damaged in all of them to look like one.
     """
     return (
         header.is_control
@@ -97,8 +97,8 @@ _EPOCH_POSITION = 12
 
 
 def find_plain_marker(section: bytes) -> EndTransactionMarker | None:
-    """Gives what `read_end_transaction_marker` gives of the one record in a batch's uncompressed records section, if
-    that is written as brokers write it; None for anything else, which must be decoded.
+    """Returns the marker in a batch's uncompressed records section, as `read_end_transaction_marker` does for its
+    record, if it is written as brokers write it, or None if it must be decoded.
     """
     is_commit = _PLAIN_HEADS.get(section[:_EPOCH_POSITION])
     if is_commit is None or len(section) != _PLAIN_SIZE or section[-1]:
@@ -144,7 +144,7 @@ def end_transaction_batch(
 
 
 def control_record_text(key: bytes | None, value: bytes | None) -> str:
-    """Writes its type's name, and of a transaction marker the coordinator's epoch; UNKNOWN for a key that is none."""
+    """Returns its type's name, with a transaction marker's coordinator epoch; UNKNOWN for a key without a type."""
     try:
         type_ = control_type(key)
     except CorruptRecordError:

@@ -25,7 +25,7 @@ _to_json = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
 class InputRecord(NamedTuple):
-    """What an input wants to be written; None for what it leaves open (a None key or value is a null one)."""
+    """A record to be written; None for fields that the input leaves open (a None key or value is a null one)."""
 
     key: bytes | None
     value: bytes | None
@@ -35,7 +35,7 @@ class InputRecord(NamedTuple):
 
 
 def encode_bytes(data: bytes | None) -> str:
-    """Gives the JSON of a key, a value, or a header's name or value."""
+    """Returns the JSON of a key, a value, or a header's name or value."""
     if data is None:
         return "null"
     try:
@@ -86,7 +86,7 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
 
 
 def decode_headers(value: Any) -> Headers:
-    """Reads what JSON has for them; raises ValueError if they are none."""
+    """Decodes headers from their JSON; raises ValueError for any other value."""
     if not isinstance(value, list):
         raise ValueError(f"headers: expected a list of [name, value] pairs, found {_kind(value)}")
     headers = []

@@ -126,7 +126,7 @@ class LegacyRecordBatch:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
     def key_and_value(self) -> tuple[bytes | None, bytes | None]:
-        """Gives them; of a wrapper, the value is the compressed message set."""
+        """Returns them; of a wrapper, the value is the compressed message set."""
         start = self.start + _HEADER.size + (_INT64.size if self.magic == 1 else 0)
         end = self.start + self.size_bytes
         key, position = self._read_bytes(start, end)
@@ -147,7 +147,7 @@ class LegacyRecordBatch:
         return bytes(self.buffer[start : start + length]), start + length
 
     def messages(self, *, limit: int | None = None) -> list[LegacyRecordBatch]:
-        """Gives the messages in a wrapper, with the offsets and timestamps in them; for a plain message, itself."""
+        """Returns the messages in a wrapper, with the offsets and timestamps in them; for a plain message, itself."""
         codec = self.compression
         if codec is CompressionType.NONE:
             return [self]
@@ -166,7 +166,7 @@ class LegacyRecordBatch:
         return inner
 
     def records(self, *, limit: int | None = None, is_checked: bool = True) -> list[Record]:
-        """Gives every record, with its offset in the log and its timestamp as a consumer sees it. `is_checked`: a
+        """Returns every record, with its offset in the log and its timestamp as a consumer sees it. `is_checked`: a
         message inside a wrapper with a wrong checksum of its own is corrupt.
         """
         messages = self.messages(limit=limit)
@@ -183,13 +183,13 @@ class LegacyRecordBatch:
         return records
 
     def offsets(self) -> list[int]:
-        """Gives those of the records, which of a wrapper costs decompressing it, without a look at their checksums."""
+        """Returns the offsets of the records; decompresses a wrapper for that, without checking their checksums."""
         messages = self.messages()
         shift = self._shift(messages)
         return [message.last_offset + shift for message in messages]
 
     def _shift(self, messages: Sequence[LegacyRecordBatch]) -> int:
-        """Gives what is added to the messages' own offsets. Raises CorruptRecordError if that makes them negative."""
+        """Returns what is added to the messages' own offsets. Raises CorruptRecordError if that makes them negative."""
         last_offset = messages[-1].last_offset
         if messages[0] is self or self.magic == 0:
             return 0

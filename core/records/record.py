@@ -37,7 +37,7 @@ MAX_SEQUENCE = 0x7FFFFFFF
 class Record(NamedTuple):
     """One record; `timestamp` is milliseconds since the epoch, -1 if the format has none.
 
-    A named tuple, for it is made a million times a second.
+    A named tuple, as a million are made a second.
     """
 
     offset: int
@@ -129,9 +129,9 @@ _FEW_HEADER_BYTES = 4096
 
 
 def skip_record(section: Buffer, position: int) -> int:
-    """Goes over the record that begins there, and gives where it ends. Raises ValueError or IndexError for one that
-    Kafka's consumers can't read. It makes nothing, and reads varints of one byte in line: a third of a microsecond.
-    Headers of more than 4 KB are not looked at, as a record may have half a million.
+    """Returns where the record that begins at `position` ends. Raises ValueError or IndexError for one that Kafka's
+    consumers can't read. Makes no objects, and reads varints of one byte in line: a third of a microsecond. Headers of
+    more than 4 KB are not checked, as a record may have half a million.
     """
     byte = section[position]
     if byte < 128:
@@ -207,7 +207,7 @@ def encode_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """Encodes a records section: what `decode_records` takes apart."""
+    """Encodes a records section, the inverse of `decode_records`."""
     return b"".join(
         encode_record(r.offset - base_offset, r.timestamp - base_timestamp, r.key, r.value, r.headers) for r in records
     )

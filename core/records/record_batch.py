@@ -36,7 +36,7 @@ from core.records.record import MAX_SEQUENCE, Record, decode_records
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61
 LOG_OVERHEAD = 12
-"""The bytes of base offset and length: what the length field does not count."""
+"""The bytes of base offset and length, which the length field does not count."""
 
 LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
@@ -59,7 +59,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer, and which of those that had its id one after the other."""
+    """A producer id, and the epoch that tells apart the producers that used it."""
 
     producer_id: int
     epoch: int
@@ -79,8 +79,8 @@ _INT16 = struct.Struct(">h")
 
 
 def is_thinned(count: int, last_offset_delta: int, attributes: int) -> bool:
-    """Says whether a cleaner was at a batch with these fields: only it takes records from within one, or notes when
-    those that stay may go.
+    """Says whether a cleaner changed a batch with these fields: only it takes records from within one, or sets a delete
+    horizon.
     """
     return 0 <= count <= last_offset_delta or bool(attributes & DELETE_HORIZON_FLAG)
 
@@ -203,7 +203,7 @@ class RecordBatch:
         self._ensure_crc(crc)
 
     def records_section(self, *, limit: int | None = None) -> bytes | memoryview:
-        """Gives the records, uncompressed: a view if they are stored so, else at most `limit` bytes of copy."""
+        """Returns the records, uncompressed: a view if they are stored so, else at most `limit` bytes of copy."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if codec is CompressionType.NONE:
@@ -216,7 +216,7 @@ class RecordBatch:
             raise self.corrupt(error.cause) from error
 
     def section_pieces(self) -> Iterator[bytes]:
-        """Gives the same in pieces, as `decompressed_pieces` does."""
+        """Yields the same in pieces, as `decompressed_pieces` does."""
         section = self.buffer[self.start + HEADER_SIZE : self.start + self.size_bytes]
         codec = self.compression
         if self.count == 0 and not len(section):
@@ -227,7 +227,7 @@ class RecordBatch:
             raise self.corrupt(error.cause) from error
 
     def records(self) -> list[Record]:
-        """Gives every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
+        """Returns every record, timestamps as a consumer sees them (the append time for LogAppendTime)."""
         return self.records_in(bytes(self.records_section()))
 
     def records_in(self, section: bytes) -> list[Record]:
@@ -241,7 +241,7 @@ class RecordBatch:
         return records
 
     def corrupt(self, cause: str) -> CorruptRecordError:
-        """Makes the error that says where this batch lies."""
+        """Makes an error with the position and offset of this batch."""
         return CorruptRecordError(cause, position=self.position, offset=self.base_offset)
 
 

@@ -98,7 +98,7 @@ def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> 
 class RecordBatchBuilder:
     """Collects records for one batch; owned by one task.
 
-    The first record's timestamp becomes the base. `size_bytes` is an upper bound of what `build` gives uncompressed.
+    The first record's timestamp becomes the base. `size_bytes` is an upper bound of what `build` returns uncompressed.
     """
 
     def __init__(self) -> None:

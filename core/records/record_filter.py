@@ -4,14 +4,14 @@
 
 Fields: `topic partition offset timestamp leader_epoch producer_id producer_epoch`; `key` and `value`, bytes;
 `header.NAME` or `header["NAME"]`, true if any header of that name makes it so; `value.a.b[0]` or `.a.b[0]`, and
-`key.a`, what JSON holds there. Operators: `== != < <= > >=`, `~` and `!~` (a regular expression, RE2, is found in it),
-`contains`, `is null`, `is not null`; `and`, `or`, `not`, parentheses. Literals: "text" and 'text', numbers, `true`,
-`false`, `null`, and x"00ff", bytes. A timestamp is compared with epoch milliseconds or with "2013-01-15T00:00:00Z".
+`key.a`, the JSON value at that path. Operators: `== != < <= > >=`, `~` and `!~` (a regular expression, RE2, is found in
+it), `contains`, `is null`, `is not null`; `and`, `or`, `not`, parentheses. Literals: "text" and 'text', numbers,
+`true`, `false`, `null`, and x"00ff", bytes. A timestamp is compared with epoch milliseconds or "2013-01-15T00:00:00Z".
 
 Whole columns are tested, no record is made text: numbers as NumPy, bytes as Arrow. JSON is opened only for the rows
-that are still in question, and for `==` with a text only if that text's bytes stand in the row. What is not JSON, or
-has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything. `NotJson`
-counts what is not JSON. A number, `true` or `false` is compared with the JSON that key or value are.
+that are still in question, and for `==` with a text only if that text's bytes stand in the row. A key or value that is
+not JSON, or has nothing at the path, is null there; null equals null only, and is not smaller or larger than anything.
+`NotJson` counts those that are not JSON. A number, `true` or `false` is compared with the JSON of key or value.
 
 A key or value that could not be decoded may be anything: a record passes then if some content would let it through.
 """
@@ -61,12 +61,12 @@ class Rows(NamedTuple):
         return Rows(self.partition, self.columns.select(mask), typed, self.unread, self.assumed)
 
     def assuming(self, unread: frozenset[str], *, so: bool) -> Rows:
-        """Gives the same rows; what compares with these sides of them is assumed to be so, or not."""
+        """Returns the same rows, with every comparison of these sides assumed to be true, or false."""
         return Rows(self.partition, self.columns, self.typed, unread, so)
 
 
 RecordFilter = Callable[[Rows], Mask]
-"""Gives True for each row that is wanted."""
+"""Returns True for each row that is wanted."""
 
 
 class NotJson:
@@ -79,7 +79,7 @@ class NotJson:
         self._offsets: set[int] = set()
 
     def begin(self) -> None:
-        """Begins with other records: those of before do not come again."""
+        """Forgets the counted offsets: other records follow."""
         self._offsets.clear()
 
     def add(self, rows: Rows, row: int, error: ValueError) -> None:
@@ -154,11 +154,11 @@ class _NumberField:
 
 @dataclass(frozen=True, slots=True)
 class _TextField:
-    """A field of bytes: `read` gives a pyarrow.BinaryArray and, if a row has any number of them, how many each has."""
+    """A bytes field: `read` returns a pyarrow.BinaryArray, and for multiple values how many each row has."""
 
     read: Callable[[Rows], tuple[Any, npt.NDArray[np.int64] | None]]
     side: str = ""
-    """`key` or `value`, if it is one of them."""
+    """`key` or `value`, or empty for another field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ _ELSEWHERE = {
     "=": "==", "=~": "~", "matches": "~", "like": "~", "&&": "and", "||": "or", "!": "not", "and": "and",
     "or": "or", "not": "not", "is": "is",
 }  # fmt: skip
-"""What other languages write, in any case, and what is written here."""
+"""Operators of other languages, in any case, and their equivalents here."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _MANY_DIGITS = 4300  # more than those are no int of Python's
 

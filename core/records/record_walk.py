@@ -1,8 +1,8 @@
 """Reads the records of one batch a few thousand at a time: whatever a batch says or expands to, a step is short, and
-what it holds is small but for a record that is large itself.
+holds little unless a record itself is large.
 
-A kilobyte can hold a million records. Who must not be held up by them, as the broker's task, walks; who wants all of
-them has `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
+A kilobyte can hold a million records. A caller that must not be held up by them, as the broker's task, walks; others
+have `columns.decode_columns` and `RecordBatch.records`, which take less time altogether.
 
 Columns are loaded when they are needed, so that a broker which never walks starts without them; it has another thread
 call `load_libraries` before the first walk.
@@ -35,7 +35,7 @@ def is_small(batch: RecordBatch) -> bool:
 
 
 def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
-    """Gives all records of a small batch; of another the pieces of its section. Raises CorruptRecordError if they do
+    """Returns all records of a small batch; of another the pieces of its section. Raises CorruptRecordError if they do
     not decode, which may also show with the next piece.
     """
     if is_small(batch):
@@ -79,8 +79,8 @@ def load_libraries() -> None:
 
 
 class RecordWalk:
-    """Owned by one task: takes the batch's section piece by piece (`RecordBatch.section_pieces`), and gives the records
-    that are there whole. Raises what `RecordBatch.records` raises, when it is met.
+    """Owned by one task: takes the batch's section piece by piece (`RecordBatch.section_pieces`), and yields the
+    records that have arrived whole. Raises what `RecordBatch.records` raises, when it is met.
     """
 
     def __init__(self, batch: RecordBatch) -> None:
@@ -91,7 +91,7 @@ class RecordWalk:
         self._needed = 0
 
     def take(self, piece: bytes) -> Iterator[RecordColumns | None]:
-        """Gives the next records, in order, step by step; None after a step that gave none."""
+        """Yields the next records, in order, step by step; None after a step without any."""
         from core.records.columns import PAD
 
         self._parts.append(piece)

@@ -138,4 +138,4 @@ SERDES = {
     SideFormat.json: Serde(_json, _json),
     SideFormat.base64: Serde(base64.b64encode, _decode_base64),
 }
-"""Those that change or check bytes by themselves: all but `registry` and `none`."""
+"""The serdes that convert or check bytes by themselves: all but `registry` and `none`."""

@@ -1,4 +1,4 @@
-"""What keys and values are, as `--key-format` and `--value-format` name it, each for its side."""
+"""The format of keys or values, as `--key-format` and `--value-format` name it, each for its side."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class SideFormat(StrEnum):
 
 
 class SideFormats(NamedTuple):
-    """Those of the two sides; `url` is that of the Schema Registry, if there is one."""
+    """The formats of both sides; `url` is that of the Schema Registry, or None."""
 
     url: str | None = None
     key: SideFormat | None = None
     value: SideFormat | None = None
 
     def find(self, side: str) -> SideFormat:
-        """Gives that of `key` or `value`: if none is named, `registry` if there is one, else `none`."""
+        """Returns the format of `key` or `value`: the named one, else `registry` if there is one, else `none`."""
         named = self.key if side == "key" else self.value
         return named or (SideFormat.none if self.url is None else SideFormat.registry)
 

@@ -15,11 +15,11 @@ Table = npt.NDArray[np.uint8]
 """(rows, bytes): text of the same length in each row."""
 
 Part = bytes | Table | ByteStrings
-"""What stands in one place of all lines; bytes are the same in each."""
+"""The text at one place of all lines; bytes are the same in each."""
 
 
 def join_parts(parts: Sequence[Part], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Gives the parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
+    """Returns the parts of the first line, of the second, and so on; and where each line ends. Nulls are empty."""
     cuts = _cuts(parts, rows)
     if cuts is None:
         return stitch(_columns(parts, rows))
@@ -33,7 +33,7 @@ _MOST_CUTS = 8
 
 
 def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
-    """Gives the ends of the runs of lines that are of one length, part by part, from 0 on; None if there are many."""
+    """Returns the ends of the runs of lines of one length, part by part, from 0 on, or None if there are many."""
     cuts: set[int] = set()
     for part in parts:
         if isinstance(part, ByteStrings):
@@ -45,7 +45,7 @@ def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
 
 
 def _rows(part: Part, start: int, end: int) -> bytes | Table:
-    """Gives those of a run of one length."""
+    """Returns the part's rows in a run of one length."""
     if isinstance(part, bytes):
         return part
     if not isinstance(part, ByteStrings):
@@ -54,7 +54,7 @@ def _rows(part: Part, start: int, end: int) -> bytes | Table:
 
 
 def _columns(parts: Sequence[Part], rows: int) -> list[ByteStrings]:
-    """Gives those whose length differs, and between them what stands round them."""
+    """Returns the columns whose length differs, and between them the joined fixed parts."""
     columns: list[ByteStrings] = []
     fixed: list[bytes | Table] = []
     for part in (*parts, None):
@@ -86,7 +86,7 @@ def _table(parts: Sequence[bytes | Table], rows: int) -> Table:
 
 
 def _cells(table: Table) -> npt.NDArray[np.void]:
-    """Gives each row as one value, which NumPy copies faster than so many bytes."""
+    """Returns each row as one value, which NumPy copies faster than so many bytes."""
     cells: npt.NDArray[np.void] = table.view(f"V{table.shape[1]}")[:, 0]
     return cells
 

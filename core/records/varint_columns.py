@@ -17,7 +17,7 @@ TOO_LONG = 1 << 62
 
 
 def decode_varints(data: Bytes8, positions: Int64s, *, bits: int = 64) -> tuple[Int64s, Int64s]:
-    """Decodes zig-zag varints (32 bits) or varlongs (64) at `positions`: gives their values and the positions after
+    """Decodes zig-zag varints (32 bits) or varlongs (64) at `positions`: returns their values and the positions after
     them. A varint of more bits has the value `TOO_LONG`.
 
     `data` must go on for 10 bytes after the last position.
@@ -52,7 +52,7 @@ def decode_varints(data: Bytes8, positions: Int64s, *, bits: int = 64) -> tuple[
 
 
 def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:
-    """Gives the positions after the varints at `positions`; for the first that is none, that of its tenth byte."""
+    """Returns the positions after the varints at `positions`; after the tenth byte of one that is longer."""
     more = data.take(positions) >= 128
     after = positions + 1
     if not more.any():
@@ -72,7 +72,7 @@ def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
 
 
 def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
-    """Gives the bytes that they take, 10 at most."""
+    """Returns the bytes that they take, 10 at most."""
     widths = np.ones(len(values), np.int64)
     limit = 1 << 7
     while limit <= int(values.max(initial=0)):
@@ -95,5 +95,5 @@ def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]
 
 
 def _low_bytes(values: npt.NDArray[np.uint64], more: npt.NDArray[np.bool_]) -> Bytes8:
-    """Gives seven bits of each, and whether more of them follow."""
+    """Returns seven bits of each value, with the flag whether more follow."""
     return values.astype(np.uint8) | more.view(np.uint8) << np.uint8(7)
