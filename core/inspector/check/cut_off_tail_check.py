@@ -30,7 +30,7 @@ class _Extent(NamedTuple):
 
 
 def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
-    """Gives one for each file that holds sound records which the log has not, or that can't be read; and for each
+    """Yields one for each file that holds sound records which the log has not, or that can't be read; and for each
     segment, or end of the log, that was gone when a start opened it.
     """
     yield from _lost_end_findings(reader)
@@ -70,7 +70,7 @@ def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start
 
 
 def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | None:
-    """Gives the range from the first to after the last of offsets [start, end) that the log holds."""
+    """Returns the range from the first to after the last of offsets [start, end) that the log holds."""
     used = [(max(start, one.start), min(end, one.end)) for one in log if start < one.end and one.start < end]
     return (min(used)[0], max(used_end for _, used_end in used)) if used else None
 
@@ -103,8 +103,8 @@ def _lost_end_findings(reader: PartitionReader) -> Iterator[Finding]:
 
 
 def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:
-    """Gives the file's sound batches in order, as the one reader takes them, each with its number of records. Those of
-    other offsets than its name says are among them: the log may have been cut because its files had changed names.
+    """Returns the file's sound batches in order, as the one reader takes them, each with its number of records.
+    Includes batches of other offsets than its name says: the log may have been cut because its files had swapped names.
     """
     with contextlib.closing(open_salvaging(cut.path)) as file:
         log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], KnownOffsets(), ())
@@ -114,7 +114,7 @@ def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:
 
 
 def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:
-    """Gives what the log holds of the offsets from the first of those to the last."""
+    """Returns the extents of the log's batches from the first wanted offset to the last."""
     if not wanted or wanted[0].start >= reader.reading.end_offset:
         return set()
     found, end = set[_Extent](), max(extent.end for extent in wanted)

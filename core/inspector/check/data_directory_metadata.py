@@ -1,4 +1,4 @@
-"""Reads what a data directory's root says of its partitions: checkpoints and the metadata log. Reads only."""
+"""Reads the facts in a data directory's root about its partitions: checkpoints and the metadata log. Reads only."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class DataDirectoryMetadata:
 
     @property
     def image(self) -> MetadataImage | None:
-        """Gives what the metadata log adds up to; None if there is none, or none that can be read."""
+        """Returns the image that the metadata log adds up to, or None if there is no log, or it can't be read."""
         return None if isinstance(self._image_or_error, PlogError) else self._image_or_error
 
     @property
     def image_error(self) -> PlogError | None:
-        """Says why the metadata log that is there can't be read: AccessError if the system does not give it."""
+        """Returns why the metadata log can't be read, or None: AccessError if the system refuses it."""
         return self._image_or_error if isinstance(self._image_or_error, PlogError) else None
 
     @property
@@ -67,7 +67,7 @@ class DataDirectoryMetadata:
         return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
 
     def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
-        """Gives what is known of the partition in that folder. Raises OSError if the folder can't be read."""
+        """Returns what is known of the partition in that folder. Raises OSError if the folder can't be read."""
         unreadable = tuple(file.error for file in find_unreadable_files(directory))
         evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))

@@ -60,12 +60,12 @@ _BY_NAME = {
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """Gives it; None for a file that Kafka and plog don't write."""
+    """Returns it; None for a file that Kafka and plog don't write."""
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
 
 
 def is_named_by_kafka(path: Path) -> bool:
-    """Says whether no other program gives a file that name: one in full, or one by an offset."""
+    """Says whether only Kafka gives a file that name: one in full, or one by an offset."""
     return path.name in _BY_NAME or parse_offset_file_name(path.name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a file, where, how much is at stake, and how bad it is. Codes: docs/findings.md."""
+"""The findings about a file: what, where, how much is at stake, and how bad it is. Codes: docs/findings.md."""
 
 from __future__ import annotations
 
@@ -73,10 +73,9 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, of which `records` are at stake.
+    """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, `records` of which are at stake.
 
-    Numbers are -1 if there is none to name; `records` is None if that is not known. `fix` is the one byte that mends
-    it, if that is known.
+    Numbers are -1 if unknown or absent; `records` is None if unknown. `fix` is the one byte that mends it, if known.
     """
 
     severity: Severity
@@ -92,7 +91,7 @@ class Finding:
 
 
 def unreadable_finding(error: UnreadableFileError, records: int | None = None) -> Finding:
-    """Reports a file, or part of it, that the system does not give; in a log, nobody knows what records that costs."""
+    """Reports a file, or part of it, that the system can't read; for a log, the number of lost records is unknown."""
     if records is None and Path(error.path).suffix != LOG_SUFFIX:
         records = 0
     return Finding(
@@ -101,7 +100,7 @@ def unreadable_finding(error: UnreadableFileError, records: int | None = None) -
 
 
 def whole_unreadable_findings(errors: Iterable[UnreadableFileError], known: Iterable[Finding]) -> list[Finding]:
-    """Reports files that can't be opened, but for those that other findings name, with what they cost."""
+    """Reports files that can't be opened, except those that other findings name, with what they cost."""
     paths = {finding.path for finding in known}
     return [unreadable_finding(error) for error in errors if error.path not in paths]
 
@@ -241,7 +240,7 @@ def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displa
 
 
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
-    """Reports a log whose name can't be right; what it holds of the log belongs to the segment before."""
+    """Reports a log whose name can't be right; its batches of the log belong to the segment before."""
     message = f"no segment can begin at offset {base_offset}, which lies within a batch of the log"
     return Finding(
         severity=Severity.ERROR,
@@ -288,5 +287,5 @@ _CORRUPT = {
 
 
 def corrupt_code(kind: FileKind) -> Code:
-    """Gives the code of a file, no log, that does not parse."""
+    """Returns the code of a file, no log, that does not parse."""
     return _CORRUPT.get(kind, Code.CHECKPOINT_CORRUPT)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the data directory says of a partition; None if nothing does.
+    """The facts in the data directory about a partition; None if absent.
 
     `is_compacted`: whether compaction may have been at work.
     """
@@ -73,8 +73,8 @@ class Surroundings:
 class PartitionCheck:
     """One partition; owned by one task.
 
-    Segments are read one after the other as long as each makes sense. The first that does not has the whole partition
-    read for a `LogMap`, which alone says what is damaged, lost or out of place; the segments are then read once more.
+    Segments are read one after the other as long as each makes sense. At the first that does not, the whole partition
+    is mapped (`LogMap`), which alone shows what is damaged, lost or out of place; then the segments are read once more.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class PartitionCheck:
 
 
 class _TellingFile(File):
-    """Calls `on_bytes` before each read, with no bytes: what is read for a map is not progress, but whoever waits may
-    want to stop it. It owns the file that it is made of.
+    """Calls `on_bytes` before each read, with 0: reading for a map is not progress, but the caller may want to stop it.
+    It owns the file that it wraps.
     """
 
     __slots__ = ("_inner", "_on_bytes")
@@ -239,7 +239,7 @@ class _Pass:
             yield from self._snapshot_findings
 
     def _readable_logs(self) -> Generator[Finding, None, list[tuple[int, Path]]]:
-        """Gives logs that can be read; what the map says of all, and of those that can't be opened, comes first."""
+        """Yields the map's findings on all logs, and those on unreadable logs; returns the readable logs."""
         unreadable = {file.path: file.error for file in find_unreadable_files(self._directory)}
         for error in unreadable.values():
             if self._map is None:
@@ -253,7 +253,7 @@ class _Pass:
         return [(base_offset, path) for base_offset, path in logs if path not in unreadable]
 
     def _unreadable(self, error: UnreadableFileError) -> Iterator[Finding]:
-        """Reports a segment of which nothing is known but that it is there. What it costs is a hole of the map."""
+        """Reports a segment that exists, but can't be read. Its lost records are a hole of the map."""
         self._has_damage = True
         self._producers.forget()
         assert self._map is not None
@@ -276,9 +276,9 @@ class _Pass:
             raise OddLogError
 
     def _note_traces(self, base_offset: int, next_base_offset: int) -> None:
-        """Notes snapshots in the hole between a segment of that base offset and the next. A broker makes one where a
-        segment begins; or where it stops, but then it removes that when it starts again, or with the records after it.
-        What is reported as lost, or was given up, needs no trace.
+        """Notes snapshots in the hole between a segment of that base offset and the next. A broker writes one where a
+        segment begins; or where it stops, but removes that when it starts again, or with the records after it. Offsets
+        that are reported as lost, or were given up, need no trace.
         """
         lost = [*self._lost]
         lost += [(hole.start, hole.end) for hole in (self._map.holes if self._map else ()) if hole.reason in LOSSES]
@@ -402,7 +402,7 @@ def _has_placed(log_map: LogMap) -> bool:
 
 
 def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
-    """Gives the runs of one leader epoch as they will be when each batch stands where it belongs."""
+    """Yields the runs of one leader epoch as they will be when each batch stands where it belongs."""
     last_epoch, next_offset, batches = -1, log_map.start_offset, 0
     for piece in log_map.log:
         for batch in log_map.read(piece):
@@ -414,8 +414,8 @@ def _runs_in_order(log_map: LogMap) -> Iterator[EpochRun]:
 
 
 def map_findings(log_map: LogMap, *, is_live: bool = False) -> Iterator[Finding]:
-    """Names each damage once, with all that is lost by it; what is missing; what is out of place. Of a log that
-    somebody writes to, what lies at its end is none of these.
+    """Reports each damage once, with all its losses; missing offsets; and files and batches out of place. If somebody
+    writes to the log, ignores the bytes at its end.
     """
     from core.forensics.batch_order import Displaced, Fate
 

@@ -1,7 +1,7 @@
 """Checks a log's idempotent and transactional batches by Kafka's rules, and snapshots and transaction indexes against
 the log: a small model of a partition's producers, apart from the broker's (core.log.producer_state_manager).
 
-What can't be known is not reported: a producer's batches before the log's start, or after damage.
+Unknown state is not reported: a producer's batches before the log's start, or after damage.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Producer:
 
 
 class ProducerFacts(NamedTuple):
-    """What the log shows of a producer; -1 where it shows nothing. `is_sequence_known` is False if anything may follow,
-    as after a batch without a sequence: then its last sequence and offset say nothing.
+    """The state of a producer by the log, with -1 for unknown numbers. `is_sequence_known` is False if any sequence may
+    follow, as after a batch without one: then its last sequence and offset mean nothing.
     """
 
     epoch: int
@@ -57,7 +57,7 @@ class ProducerCheck:
 
     def __init__(self) -> None:
         self.is_certain = True
-        """Whether nothing was damaged so far: what is not known after damage counts as right."""
+        """Whether there was no damage so far: after damage, what is unknown counts as right."""
         self.sequence_findings: list[Finding] = []
         """True only of a log that was not compacted, which takes batches out."""
         self.bad_batches: set[tuple[Path, int]] = set()
@@ -80,7 +80,7 @@ class ProducerCheck:
         self._holes += 1
 
     def find_producer(self, producer_id: int) -> ProducerFacts | None:
-        """Gives what was seen of a producer so far; None if nothing was."""
+        """Returns what was seen of a producer so far, or None if nothing was."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None
@@ -208,7 +208,7 @@ class ProducerCheck:
         )
 
     def _close(self, producer: _Producer, producer_id: int) -> int | None:
-        """Ends its open transaction; gives where that began, None if there is none."""
+        """Ends its open transaction; returns where that began, or None."""
         first_offset, producer.first_offset = producer.first_offset, None
         if first_offset is not None:
             del self._open[bisect_left(self._open, (first_offset, producer_id))]
@@ -218,7 +218,7 @@ class ProducerCheck:
         self._findings.append(_finding(Code.TRANSACTION_ORDER, batch, path, message, Severity.ERROR))
 
     def _report_sequence(self, batch: RecordBatch, path: Path, message: str) -> None:
-        """Reports it; what is lost with it, if anything, is a hole in the offsets, and counted there."""
+        """Reports a sequence gap; records lost with it, if any, are a hole in the offsets, and counted there."""
         self.sequence_findings.append(_finding(Code.SEQUENCE_GAP, batch, path, message, Severity.WARNING))
 
     # --- the files beside the log

@@ -1,6 +1,6 @@
-"""Checks records of sound batches, by columns: they decode as Kafka decodes them, counts, offset deltas and
-timestamps fit their headers (org.apache.kafka.storage.internals.log.LogValidator makes it so), and producers and
-markers are such as Kafka takes. docs/findings.md lists the rules, and who in Kafka refuses what breaks them.
+"""Checks records of sound batches, by columns: they decode as Kafka decodes them, counts, offset deltas and timestamps
+fit their headers (org.apache.kafka.storage.internals.log.LogValidator makes it so), and producers and markers are such
+as Kafka takes. docs/findings.md lists the rules, and the part of Kafka that refuses each violation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.records.record_batch import DELETE_HORIZON_FLAG, RecordBatch
 
 
 def check_records(batches: Sequence[Batch]) -> Iterator[tuple[Batch, str]]:
-    """Gives the batches whose records are not as their headers say, and why."""
+    """Yields the batches whose records are not as their headers say, and why."""
     for group in group_batches(batches):
         yield from _check_group(group)
 

@@ -61,7 +61,7 @@ _MOST_HELD_ENTRIES = 1 << 18
 
 
 class IndexEntries(Sequence[tuple[int, int]]):
-    """The entries of an index file, a page at a time: a file may be of any size. What can't be read is zeros."""
+    """The entries of an index file, a page at a time: a file may be of any size. Bytes that can't be read are zeros."""
 
     def __init__(self, file: SalvagingFile, entry: struct.Struct, page_entries: int = _PAGE_ENTRIES) -> None:
         self.file = file
@@ -108,7 +108,7 @@ class IndexEntries(Sequence[tuple[int, int]]):
 
 
 class _IndexCheck(ABC):
-    """What both kinds share: the file's entries, and complaints about them."""
+    """The common part of both indexes' checks: the file's entries, and complaints about them."""
 
     ENTRY: struct.Struct
     MISSING: Code
@@ -157,12 +157,12 @@ class _IndexCheck(ABC):
         self._entries = entries
 
     def close(self) -> None:
-        """Closes the file: the entries are needed no more."""
+        """Closes the file, after the last use of its entries."""
         if self._file is not None:
             self._file.close()
 
     def _maybe_give_up(self) -> bool:
-        """Gives up a file that is too large for any log, and whose first entries are wrong; says whether it did."""
+        """Stops checking a file that is too large for any log, and begins with wrong entries; says whether it did."""
         is_hopeless = len(self._problems) >= _MOST_FINDINGS and isinstance(self._entries, IndexEntries)
         if is_hopeless:
             self._not_looked_at += len(self._entries) - self._next
@@ -178,7 +178,7 @@ class _IndexCheck(ABC):
             self._left_out += 1
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
-        """Gives, after the last batch, everything wrong with the index. `may_lag`: the log is written to just now."""
+        """Yields, after the last batch, everything wrong with the index. `may_lag`: somebody is writing to the log."""
         if not self.is_there:
             is_deleted = not self._path.with_suffix(LOG_SUFFIX).exists()  # meanwhile: the .log goes first
             if has_batches and not may_lag and not is_deleted:
@@ -209,15 +209,15 @@ class _IndexCheck(ABC):
         return len(self._entries)
 
     def is_of_another_log(self) -> bool:
-        """Says whether the entries are in order, as in any index, and not one of them is right. After `findings`."""
+        """Says, after `findings`, whether the entries are in order, as in any index, and not one of them is right."""
         if self._right or not self._entries or self._not_looked_at or self._unreadable is not None:
             return False
         rises = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(self._entries))
         return rises and len(self._problems) + self._left_out >= len(self._entries)
 
     def take_entries_after(self) -> int | None:
-        """Gives the largest offset of the entries that no batch was due for, None if there are none; they are not
-        complained of then.
+        """Returns the largest offset of the entries after the log's last batch, which are then not reported; None
+        without such entries, or if they do not rise, and are reported.
         """
         last: int | None = None
         for number in range(self._next, len(self._entries)):
@@ -232,7 +232,7 @@ class _IndexCheck(ABC):
     def _due(self) -> int: ...
 
     def _next_due(self, field: int) -> int:
-        """Gives the smaller one of that field of the next two entries: one wrong entry must not hide those after it."""
+        """Returns the smaller of that field of the next two entries: one wrong entry must not hide those after it."""
         following = range(self._next, min(self._next + 2, len(self._entries)))
         return min((self._entries[number][field] for number in following), default=_NEVER)
 
@@ -261,7 +261,7 @@ class OffsetIndexCheck(_IndexCheck):
     MISSING, CORRUPT, MISMATCH = Code.INDEX_MISSING, Code.INDEX_CORRUPT, Code.INDEX_MISMATCH
 
     _unseen_end: tuple[int, int] | None = None
-    """(number, offset) of the entry whose batch was seen to begin, but none to end with its offset yet."""
+    """(number, offset) of the entry whose batch was seen to begin, while no batch yet ended with its offset."""
 
     def _due(self) -> int:
         return -1 if self._unseen_end is not None else self._next_due(1)
@@ -314,7 +314,7 @@ class OffsetIndexCheck(_IndexCheck):
             self._unseen_end = None
 
     def see_damage(self, damage: Damage) -> None:
-        """Passes over the entries of what is damaged, which can't be told right from wrong."""
+        """Passes over the entries of damaged bytes, which can't be told right from wrong."""
         self._unseen_end = None
         while self._next < len(self._entries) and self._entries[self._next][1] < damage.end_position:
             if self._entries[self._next][1] < damage.position:
@@ -364,7 +364,7 @@ class TimeIndexCheck(_IndexCheck):
     def __init__(self, path: Path, base_offset: int) -> None:
         super().__init__(path, base_offset)
         self.largest = NO_TIMESTAMP
-        """Of all batches so far; whoever shows them keeps it."""
+        """Of all batches so far; the caller that reads batches updates it."""
 
     def _due(self) -> int:
         due = self._next_due(1)
@@ -425,7 +425,7 @@ _GROUP_BYTES = 4 * 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
     """`is_deep`: records are decoded. `is_paranoid`: every checksum is computed a second time, by another library.
-    `is_locked`: whoever asks holds the directory's lock, so that nobody writes to it.
+    `is_locked`: the caller holds the directory's lock, so that nobody writes to it.
     """
 
     is_deep: bool = False
@@ -434,12 +434,12 @@ class VerifyOptions:
 
 
 class OddLogError(Exception):
-    """What was met in a segment needs a look at the whole partition."""
+    """Something in a segment needs a look at the whole partition."""
 
 
 class EpochRun(NamedTuple):
     """Batches of one leader epoch from `first_offset` on; `offset_before` is the last offset of the batch before, and
-    `batches_before` says how many come before.
+    `batches_before` counts the batches before.
     """
 
     epoch: int
@@ -463,7 +463,7 @@ def _as_damage(position: int, end_position: int) -> Damage:
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
-    """Gives the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
+    """Yields the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
     reported once more.
     """
     told = 0
@@ -505,14 +505,14 @@ class SegmentCheck:
     known_ends: Container[int] = ()
     """Where the log ended at some time, by other files: an index with more after one of them is wrong."""
     log_start_offset: int = 0
-    """What lies below was deleted: none of it is lost."""
+    """Records below it were deleted: none of them is lost."""
     last_epoch: int = -1
     batches: int = 0
     """How many batches of the partition come before what is looked at; in the end, with this segment."""
     end_offset: int = 0
     log_map: LogMap | None = None
-    """What all files of the partition say together. None as long as this one makes sense by itself: OddLogError is
-    raised when it does not.
+    """The map of all files of the partition. None as long as this one makes sense by itself: OddLogError is raised when
+    it does not.
     """
     number: int = 0
     """The number of the segment in the map."""
@@ -566,7 +566,7 @@ class SegmentCheck:
             yield from self._check_indexes(last_position, next_offset)
 
     def _find_out_of_place(self) -> Set[int]:
-        """Gives the positions of the batches of this file that are not the log's where they stand."""
+        """Returns the positions of the batches of this file that are not the log's where they stand."""
         if self.log_map is None:
             return frozenset()
         found: set[int] = {one.damage.position for one in self.log_map.damage if one.number == self.number}
@@ -576,7 +576,7 @@ class SegmentCheck:
         return found
 
     def _placed(self) -> Iterator[list[Batch]]:
-        """Gives the sound batches of this file that belong to the log elsewhere, if they are to be looked into."""
+        """Yields the sound batches of this file that belong to the log elsewhere, if `is_deep`."""
         if self.log_map is None or not self.options.is_deep:
             return
         for one in _placed_batches(self.log_map):
@@ -586,7 +586,7 @@ class SegmentCheck:
     def _parts(
         self, item: SoundRun | LegacyRecordBatch | Damage, out_of_place: Set[int]
     ) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """Gives the same, with damage in the place of batches that are not the log's where they stand."""
+        """Yields the same, with damage in the place of batches that are not the log's where they stand."""
         if isinstance(item, LegacyRecordBatch):
             is_right = item.position not in out_of_place
             yield item if is_right else _as_damage(item.position, item.position + item.size_bytes)
@@ -607,8 +607,8 @@ class SegmentCheck:
             yield item._replace(starts=starts)
 
     def _see_run(self, run: SoundRun, next_offset: int) -> Generator[Finding, None, int]:
-        """Checks it; gives the next offset after it. As this is done for each batch of a log, fields are read into
-        locals, and only one that is worth a second look becomes a `RecordBatch`.
+        """Checks a run; returns the next offset after it. As this runs for each batch of a log, fields are read into
+        locals, and only a batch that needs a second look becomes a `RecordBatch`.
         """
         producers, offset_index, time_index = self.producers, self._offset_index, self._time_index
         data, run_position, starts = run
@@ -645,7 +645,7 @@ class SegmentCheck:
         return self.is_active and damage.end_position >= walk.size_bytes
 
     def _see_damage(self, damage: Damage) -> None:
-        """Notes damage, which the map reports: what stands beside it can't be compared with the other files."""
+        """Notes damage, which the map reports: entries beside it can't be compared with the other files."""
         if self.log_map is None:
             raise OddLogError
         self.has_damage = True
@@ -701,13 +701,13 @@ class SegmentCheck:
         return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
 
     def _is_lost(self) -> bool:
-        """Says whether the segment's first offset is among those that are lost."""
+        """Says whether the segment's first offset is lost."""
         holes = () if self.log_map is None else self.log_map.holes
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 
     def _is_cut_short(self) -> bool:
-        """Says whether the indexes show that the offsets may be lost which are missing after the segment. They stay
-        until those are given up.
+        """Says whether the indexes show that the offsets missing after the segment may be lost. They stay until those
+        are given up.
         """
         if self.log_map is None or self.limit_offset is None:
             return False
@@ -810,7 +810,7 @@ class SegmentCheck:
         )
 
     def _first_offset_of(self, batch: Batch) -> int:
-        """Gives where it begins. What precedes one that does not open may be lost with it."""
+        """Returns the batch's first offset. Offsets before a message that can't be opened may be lost with it."""
         if isinstance(batch, RecordBatch) or inner_offsets(batch):
             return stated_offset(batch)
         if self.log_map is not None:
@@ -819,7 +819,7 @@ class SegmentCheck:
 
 
 def _placed_batches(log_map: LogMap) -> list[Displaced]:
-    """Gives those that belong to the log elsewhere than where they stand."""
+    """Returns the batches that belong elsewhere in the log than where they stand."""
     from core.forensics.batch_order import Fate
 
     return [one for one in log_map.displaced if one.fate is Fate.PLACED]

@@ -103,7 +103,7 @@ def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DE
 
 
 def size_to_check(path: Path) -> int:
-    """Sums the bytes of the logs under a path, for the progress alone: what can't be read counts for nothing."""
+    """Sums the bytes of the logs under a path, for the progress alone: unreadable files count for nothing."""
     try:
         if path.is_file():
             return path.stat().st_size
@@ -212,7 +212,7 @@ def _verify_folder(
     on_bytes: OnBytes,
     options: VerifyOptions,
 ) -> Iterator[Finding]:
-    """Checks one partition. What can't be read of it is a finding, and does not end the check of the others."""
+    """Checks one partition. If it can't be read, that is a finding, and does not end the check of the others."""
     try:
         os.scandir(path).close()
         yield from _check_topic_id(path, partition, topic_ids)
@@ -242,8 +242,8 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _TopicIds) -> Iterator[Finding]:
-    """Compares a partition's topic id with what the metadata log says, or else with the topic's first partition, and
-    with those of other topics.
+    """Compares a partition's topic id with that of the metadata log, or else of the topic's first partition, and with
+    those of other topics.
     """
     ids, names = topic_ids
     try:
@@ -311,7 +311,7 @@ def _base_of_missing(finding: Finding) -> int:
 
 
 def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> Generator[Finding, None, bool]:
-    """Checks what lies beside the logs, and collects the indexes that have none. Returns whether a cleaning is going on
+    """Checks the files beside the logs, and collects the indexes without a log. Returns whether a cleaning is going on
     there.
     """
     is_cleaned = False
@@ -391,8 +391,8 @@ def _verify_log(path: Path, on_bytes: OnBytes, options: VerifyOptions) -> Iterat
 def _verify_alone(
     path: Path, base_offset: int, on_bytes: OnBytes, options: VerifyOptions, *, has_indexes: bool = True
 ) -> Iterator[Finding]:
-    """Checks one log, and what stands beside it under its name; the name of the next segment says where it ends. As
-    with a partition, a map of it is made only if something is odd.
+    """Checks one log, and the files of its name beside it; the name of the next segment says where it ends. As with a
+    partition, a map of it is made only if something is odd.
     """
     known_end = find_following(path) or 0
 
@@ -418,7 +418,7 @@ def _verify_alone(
 
 
 def _check_transactions(segment: SegmentCheck) -> Iterator[Finding]:
-    """Checks those of a log that is checked alone, and was read."""
+    """Checks the transactions of a log that is checked alone, after it was read."""
     index = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
     try:
         entries = read_transaction_index(index) if os.path.lexists(index) else []
@@ -472,8 +472,8 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
 
 
 def _is_at_work(index: Path) -> bool:
-    """Says whether the log's owner makes that segment just now, the newest, whose indexes come before its `.log`; or
-    takes it away, whose `.log` goes first.
+    """Says whether the log's owner is creating that segment, the newest, whose indexes come before its `.log`; or
+    deleting it, whose `.log` goes first.
     """
     log = index.with_suffix(LOG_SUFFIX)
     newest = max((path for _, path in find_offset_files(index.parent, LOG_SUFFIX)), default=log)

@@ -32,7 +32,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def arrow_batch(columns: RecordColumns, is_hidden: Callable[[bytes | None], bool] | None) -> Any:  # pyarrow.RecordBatch
-    """Makes one; `is_hidden`: whether `[hidden]` is to stand for a value; None if none is hidden."""
+    """Makes a RecordBatch of Arrow; `is_hidden`: whether to show `[hidden]` for a value; None if no value is hidden."""
     numbers = pa.array(columns.batch_numbers)
     batches = columns.batches
     headers = [[{"name": name, "value": value} for name, value in columns.headers(row)] for row in range(len(columns))]

@@ -1,8 +1,8 @@
-"""Says which field each byte belongs to, of batches, their records, and old messages.
+"""Names the field of each byte of batches, their records, and old messages.
 
 This and entry_fields.py are the one place that knows the fields' names. `plog dump-segment --hex` goes over a whole
 file with them (hex_dump.py), `plog inspect` looks at the bytes on the screen (core.view.bytes.field_bytes): so a
-section of records is walked only as far as somebody looks.
+section of records is walked only as far as its caller asks.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BatchFields:
         self.section, self.section_start = RecordsSection(section, batch), HEADER_SIZE
 
     def data(self, span: Span) -> bytes:
-        """Gives a field's bytes."""
+        """Returns a field's bytes."""
         start = self.batch.start
         return bytes(self.batch.buffer[start + span.start : start + span.end])
 
@@ -77,11 +77,11 @@ def _header_spans(batch: RecordBatch) -> Iterator[Span]:
 
 
 _MESSAGE = (("offset", ">q"), ("message size", ">i"), ("crc", ">I"), ("magic", ">b"), ("attributes", ">b"))
-"""How a message of magic 0 or 1 begins; magic 1 goes on with a timestamp."""
+"""The first fields of a message of magic 0 or 1; in magic 1 a timestamp follows."""
 
 
 def _message_spans(data: bytes | memoryview, start: int, end: int, depth: int) -> Iterator[Span]:
-    """Gives those of a message of magic 0 or 1, at bytes [start, end)."""
+    """Yields the spans of a message of magic 0 or 1, at bytes [start, end)."""
     cursor = FieldCursor(data, start, end, depth)
     try:
         for name, format_ in _MESSAGE:
@@ -107,8 +107,8 @@ def _message_spans(data: bytes | memoryview, start: int, end: int, depth: int) -
 
 
 class Section(ABC):
-    """Parts one after the other: records or messages, and what is left of the bytes after the last, or from the first
-    on that is none. They are found as far as somebody looks; owned by one task.
+    """Parts one after the other: records or messages, and the bytes after the last one that decodes. They are found as
+    far as the caller asks; owned by one task.
     """
 
     def __init__(self, data: bytes | memoryview) -> None:
@@ -119,11 +119,11 @@ class Section(ABC):
 
     @abstractmethod
     def _end_of(self, number: int, start: int) -> int | None:
-        """Gives where that record ends; None if there is none."""
+        """Returns where that record ends, or None."""
 
     @abstractmethod
     def _spans(self, start: int, end: int) -> Iterator[Span]:
-        """Gives the fields of a record."""
+        """Returns the fields of a record."""
 
     @property
     def _reason(self) -> str:
@@ -131,7 +131,7 @@ class Section(ABC):
         return UNDECODED
 
     def _grow(self) -> bool:
-        """Finds the end of the next part; False if there is none."""
+        """Finds the end of the next part; returns False at the end."""
         start = self._ends[-1]
         if start >= len(self.data):
             return False
@@ -143,13 +143,13 @@ class Section(ABC):
         return True
 
     def number_at(self, at: int) -> int:
-        """Gives the number of the part that holds a byte of the section."""
+        """Returns the number of the part that holds a byte of the section."""
         while self._ends[-1] <= at and self._grow():
             pass
         return bisect_right(self._ends, at) - 1
 
     def bounds(self, number: int) -> tuple[int, int] | None:
-        """Gives where a part begins and ends; None if there are not so many."""
+        """Returns where a part begins and ends, or None if there are not so many."""
         while len(self._ends) < number + 2:
             if not self._grow():
                 return None
@@ -160,7 +160,7 @@ class Section(ABC):
         return bool(self._rest) and number == len(self._ends) - 2
 
     def spans(self, number: int) -> list[Span]:
-        """Gives the fields of a part, which there must be."""
+        """Returns the fields of a part, which there must be."""
         bounds = self.bounds(number)
         assert bounds is not None, number
         if self.is_rest(number):
@@ -168,7 +168,7 @@ class Section(ABC):
         return list(self._spans(*bounds))
 
     def parts(self) -> Iterator[list[Span]]:
-        """Gives the fields of one part after the other."""
+        """Yields the fields of one part after the other."""
         number = 0
         while self.bounds(number) is not None:
             yield self.spans(number)
@@ -176,7 +176,7 @@ class Section(ABC):
 
     @abstractmethod
     def offset_of(self, number: int) -> int | None:
-        """Gives the offset of a record; None if it is none, or does not decode."""
+        """Returns the offset of a record, or None if the number is no record's, or it does not decode."""
 
 
 class RecordsSection(Section):
@@ -263,7 +263,7 @@ class MessagesSection(Section):
         return int.from_bytes(self.data[start : start + 8], "big", signed=True)
 
     def _found_shift(self) -> int:
-        """Finds what is to be added to the stored offsets."""
+        """Finds the number to add to the stored offsets."""
         if self._shift is None:
             while self._grow():
                 pass
@@ -280,7 +280,7 @@ class MessagesSection(Section):
 
 
 def find_record(section: Section, offset: int, first_offset: int) -> int | None:
-    """Finds the number of the record with an offset; None if there is none, as compaction leaves it."""
+    """Finds the number of the record with an offset, or None, as after compaction."""
     guess = offset - first_offset
     if guess >= 0 and section.offset_of(guess) == offset:
         return guess
@@ -291,8 +291,8 @@ def find_record(section: Section, offset: int, first_offset: int) -> int | None:
 
 
 def uncompressed_section(batch: Batch, most_bytes: int | None = None) -> tuple[Section, bool]:
-    """Decompresses a batch's records, or the messages in a message; says whether there are more than `most_bytes`,
-    which are left out. Raises CorruptRecordError if they do not decompress.
+    """Decompresses a batch's records, or the messages in a message; says whether bytes after the first `most_bytes`
+    were left out. Raises CorruptRecordError if they do not decompress.
     """
     if isinstance(batch, RecordBatch):
         pieces = batch.section_pieces()

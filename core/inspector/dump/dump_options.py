@@ -1,4 +1,4 @@
-"""What is asked of a dump of `.log` files: which records, how much of them, and how they are shown."""
+"""The options of a dump of `.log` files: which records, how much of them, and how they are shown."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 NO_START = -(1 << 63)
-"""Below any offset, those that only damage makes as well."""
+"""Below any offset, also those that only damage makes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
     """`with_records`: records and not only batches; `with_data`: their keys and values too.
 
-    `start_offset` leaves out what comes before it, `start_timestamp` the batches before the first that is as new;
-    `max_records` counts records, or batches where no records are asked for; `max_bytes` is how much of the file is
-    looked at, in whole batches. `key`: only records that have it. `decoded_as`: the internal topic that the records are
-    of, where the folder's name does not say so. `skips_metadata`: of records only keys and values, in Kafka's text.
-    `shows_secrets`: those of metadata records, too; `is_secret_config` says which settings' values may be some.
+    `start_offset` leaves out the batches before it, `start_timestamp` those before the first that is as new;
+    `max_records` counts records, or batches if no records are asked for; `max_bytes` is how much of the file is read,
+    in whole batches. `key`: only records that have it. `decoded_as`: the internal topic of the records, if the folder's
+    name does not say so. `skips_metadata`: of records only keys and values, in Kafka's text. `shows_secrets`: those of
+    metadata records, too; `is_secret_config` says which settings' values may be some.
     """
 
     with_records: bool = False
@@ -52,7 +52,7 @@ class DumpOptions:
         return is_metadata and not self.shows_secrets
 
     def is_of_metadata(self, path: Path) -> bool:
-        """Whether it is a file of the metadata log, by its folder or as it was told."""
+        """Whether it is a file of the metadata log, by its folder or by `decoded_as`."""
         return self._topic_of(path) == CLUSTER_METADATA_TOPIC
 
     def _topic_of(self, path: Path) -> str:

@@ -57,7 +57,7 @@ ENTRY_LAYOUTS: Mapping[FileKind, EntryLayout] = {
 
 
 def entry_spans(fields: Sequence[tuple[str, str]], data: bytes) -> Iterator[Span]:
-    """Gives those of one entry, or of a head, as far as its bytes go."""
+    """Yields the spans of one entry, or of a header, as far as its bytes go."""
     cursor = FieldCursor(data, 0, len(data), 0)
     for name, format_ in fields:
         try:
@@ -81,7 +81,7 @@ _HEAD_LINES = ("version", "entry count")
 
 
 def line_starts(data: bytes) -> array[int]:
-    """Gives where each line of a text begins, and the end of the last."""
+    """Returns where each line of a text begins, and the end of the last."""
     starts = array("q", [0])
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -89,7 +89,7 @@ def line_starts(data: bytes) -> array[int]:
 
 
 def line_spans(kind: FileKind, number: int, line: bytes) -> Iterable[Span]:
-    """Gives the fields of one line, counted from 0: its words, if that is what the kind of file has in its lines."""
+    """Returns the fields of one line, counted from 0: its words, if that is what the kind of file has in its lines."""
     columns = _COLUMNS.get(kind, ())
     words = [match.span() for match in re.finditer(rb"\S+\s*", line)]
     if columns and number < len(_HEAD_LINES) and len(words) == 1:

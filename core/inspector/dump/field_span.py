@@ -18,7 +18,7 @@ _SHOWN = 4096
 _LONGEST_CHARACTER = 4
 
 HasSecrets = Callable[[bytes], bool]
-"""Says of the value of a record whether it is to be hidden."""
+"""Says whether to hide the value of a record."""
 
 
 class Span(NamedTuple):
@@ -42,7 +42,7 @@ def value_text(value: Any) -> str:
 
 
 def is_secret(name: str, data: bytes, has_secrets: HasSecrets) -> bool:
-    """Says whether a field of a metadata log is to be hidden; what can't be told apart is hidden with its secrets."""
+    """Says whether to hide a field of a metadata log; bytes that can't be told apart are hidden with their secrets."""
     return name in ("records", "damaged") or (name == "value" and has_secrets(data))
 
 
@@ -78,7 +78,7 @@ def shown_number(name: str, value: int) -> Any:
 
 
 class FieldCursor:
-    """Goes over bytes [at, end) of a buffer, field by field. Raises IndexError for a field that goes beyond the end."""
+    """Walks bytes [at, end) of a buffer, field by field. Raises IndexError for a field that goes beyond the end."""
 
     def __init__(self, data: bytes | memoryview, at: int, end: int, depth: int) -> None:
         self._data = data

@@ -59,7 +59,7 @@ class FileDump:
         return self.kind in _LOGS
 
     def kafka_text(self) -> Iterator[bytes]:
-        """Gives the text of Kafka's tool, headed by the file's name."""
+        """Yields the text of Kafka's tool, headed by the file's name."""
         yield f"Dumping {self.path}\n".encode()
         if self.is_log:
             text = SegmentText(self.path, self.options)
@@ -71,7 +71,7 @@ class FileDump:
                 yield piece.encode("utf-8", "replace")
 
     def write_kafka_text(self, fd: int) -> None:
-        """Writes the same to a descriptor; that of a large log on several CPUs."""
+        """Writes the text of Kafka's tool to a descriptor; for a large log on several CPUs."""
         if not self.is_log:
             for piece in self.kafka_text():
                 write_all(fd, [piece])
@@ -82,7 +82,7 @@ class FileDump:
         self.findings += text.findings
 
     def hex_fields(self) -> Iterator[HexField]:
-        """Gives every byte, field by field."""
+        """Yields every byte, field by field."""
         from core.inspector.dump.hex_dump import hex_fields
 
         try:
@@ -91,7 +91,7 @@ class FileDump:
             self.findings.append(unreadable_finding(error))
 
     def _has_secrets(self) -> Callable[[bytes], bool] | None:
-        """Gives what finds secrets; None if all is shown."""
+        """Returns what finds secrets, or None if all is shown."""
         if not self.options.hides_secrets_of(self.path):
             return None
         from core.inspector.dump.internal_records import has_secrets
@@ -105,7 +105,7 @@ class FileDump:
             yield from self._small_rows()
 
     def arrow(self) -> Iterator[Any]:  # pyarrow.RecordBatch
-        """Gives Arrow batches; raises AccessError for a file that holds no records."""
+        """Yields Arrow batches; raises AccessError for a file that holds no records."""
         if not self.is_log:
             raise AccessError(
                 f"{self.path} holds no records, which is what --format arrow is for", where=str(self.path)
@@ -124,9 +124,9 @@ class FileDump:
 
 
 def find_dumps(path: Path, options: DumpOptions) -> Iterator[FileDump]:
-    """Gives the file, or the files of a partition's folder or data directory, in order of their names.
+    """Yields the file, or the files of a partition's folder or data directory, in order of their names.
 
-    Raises AccessError if there is none, or if the file is none that Kafka or plog writes.
+    Raises AccessError if there is no file, or if neither Kafka nor plog writes such a file.
     """
     ensure_there(path)
     if path.is_dir():
@@ -159,7 +159,7 @@ def _find_in_directory(path: Path, options: DumpOptions, *, depth: int = 1) -> I
 
 
 def _find_in_folder(path: Path, options: DumpOptions) -> Iterator[FileDump]:
-    """Gives those of a data directory; one that can't be read is reported, and ends nothing."""
+    """Yields the files of a partition's folder in a data directory; a folder that can't be read is a finding."""
     try:
         os.scandir(path).close()
     except OSError as error:
@@ -178,6 +178,6 @@ def _find_file(path: Path, kind: FileKind, options: DumpOptions) -> FileDump:
 
 
 def _before(offset: int, names: list[str]) -> set[str]:
-    """Gives the names of segments that end before the offset."""
+    """Returns the names of segments that end before the offset."""
     logs = [(parsed[0], name) for name in names if (parsed := parse_offset_file_name(name)) and parsed[1] == LOG_SUFFIX]
     return {name for (_, name), (following, _) in pairwise(logs) if following <= offset}

@@ -40,9 +40,9 @@ class HexField(NamedTuple):
 def hex_fields(
     path: Path, kind: FileKind, findings: list[Finding], has_secrets: HasSecrets | None = None
 ) -> Iterator[HexField]:
-    """Gives those of the whole file, in order; damage goes to `findings`. Raises AccessError if it can't be read.
+    """Yields the fields of the whole file, in order; damage goes to `findings`. Raises AccessError if it can't be read.
 
-    `has_secrets` says of the value of a record whether it is to be hidden; what can't be told apart is hidden with it.
+    `has_secrets` says whether to hide the value of a record; bytes that can't be told apart are hidden with it.
     """
     if kind in (FileKind.LOG, FileKind.METADATA_SNAPSHOT):
         fields = _log_fields(path, findings)
@@ -63,7 +63,7 @@ def _without_secrets(field: HexField, has_secrets: HasSecrets) -> HexField:
 
 
 def _field(position: int, data: bytes | memoryview, span: Span) -> HexField:
-    """Makes that of a span of `data`, which lies at a position of the file, or in none: -1."""
+    """Makes a field of a span of `data`, which lies at a position of the file, or in no file: -1."""
     where = -1 if position < 0 else position + span.start
     return HexField(where, bytes(data[span.start : span.end]), span.name, span.value, span.depth)
 
@@ -100,7 +100,7 @@ def _batch_fields(batch: Batch) -> Iterator[HexField]:
 
 
 def _record_fields(section: Section, position: int) -> Iterator[HexField]:
-    """Gives those of each record; positions are -1 if `position` is: they are in no file then."""
+    """Yields the fields of each record; positions are -1 if `position` is: the bytes are in no file then."""
     data = section.data
     for spans in section.parts():
         for start, end, name, value, depth, _ in spans:

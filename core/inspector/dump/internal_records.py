@@ -32,9 +32,9 @@ from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment, C
 from core.records.record import Record
 
 Decoder = Callable[[Record], tuple[Any, Any]]
-"""Gives what a record's key and value say, for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
+"""Returns a record's key and value for JSON; (None, value) for a topic without keys. `DELETED` for a deletion.
 
-Raises CorruptRecordError if they say nothing that is known.
+Raises CorruptRecordError for a key or value of an unknown form.
 """
 
 DELETED = "<DELETE>"
@@ -52,7 +52,7 @@ _MODULES: Mapping[str, tuple[ModuleType, ...]] = {
 
 
 def find_decoder(topic: str) -> Decoder | None:
-    """Finds it; None for a topic that is none of Kafka's own."""
+    """Returns the decoder of one of Kafka's own topics, or None for another topic."""
     if topic == CLUSTER_METADATA_TOPIC:
         return _decode_metadata
     if topic not in _MODULES:
@@ -148,7 +148,7 @@ def _decode_coordinator(record: Record, topic: str) -> tuple[Any, Any]:
 
 
 def _opened(class_: type, data: bytes, shown: object) -> object:
-    """Decodes what a consumer sent the others, with all fields of the newest version; gives `shown` if that fails."""
+    """Decodes a consumer's message to the group, with all fields of the newest version; `shown` if that fails."""
     try:
         message: object = read_consumer_protocol(class_, data)
     except MalformedMessageError:

@@ -1,4 +1,4 @@
-"""Makes the record lines of Kafka's dump tool, a column at a time: `kafka_text` says what they are."""
+"""Makes the record lines of Kafka's dump tool, a column at a time; `kafka_text` describes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.records.text_columns import Part, digits, join_parts
 
 
 def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryview]:
-    """Gives the lines of each of the columns' batches, joined, a newline before each rather than after it. The batches
+    """Yields the lines of each of the columns' batches, joined, a newline before each rather than after it. The batches
     are of magic 2, and none is a control batch.
     """
     text, line_ends = _joined(columns, with_data=with_data)
@@ -42,7 +42,7 @@ def _joined(columns: RecordColumns, *, with_data: bool) -> tuple[memoryview, npt
 def _parts(
     columns: RecordColumns, header_keys: Part, keys: ByteStrings, values: ByteStrings, *, with_data: bool
 ) -> list[Part]:
-    """Gives what each line is made of."""
+    """Returns what each line is made of."""
     parts: list[Part] = [
         b"\n| offset: ",
         digits(columns.offsets),
@@ -89,7 +89,7 @@ def _header_keys(columns: RecordColumns) -> Part:
 
 
 def _labelled(label: bytes, texts: ByteStrings) -> list[Part]:
-    """Gives the label and the text; nothing if it is null."""
+    """Returns the label and the text; nothing if it is null."""
     if not texts.has_nulls:
         return [label, texts]
     is_null = texts.lengths < 0
@@ -112,7 +112,7 @@ def _is_utf8(text: memoryview) -> bool:
 
 
 def _utf8(texts: ByteStrings) -> ByteStrings:
-    """Gives the same with U+FFFD if they are not UTF-8, as Java prints them."""
+    """Returns the same with U+FFFD if they are not UTF-8, as Java prints them."""
     return ByteStrings.of_list([None if text is None else _as_utf8(text) for text in texts.to_pylist()])
 
 

@@ -26,7 +26,7 @@ from core.records.record_batch import (
 )
 
 RecordText = Callable[[Record], str]
-"""Gives what comes after a record's sizes and headers: its key and value, or what they say."""
+"""Returns the text after a record's sizes and headers: its key and value, raw or decoded."""
 
 
 _CODECS = tuple(codec.text for codec in CompressionType)
@@ -66,7 +66,7 @@ def _last_sequence(batch: RecordBatch) -> int:
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """Gives what is left of it in so many bits."""
+    """Returns what is left of it in so many bits."""
     half = 1 << bits - 1
     return (number + half) % (2 * half) - half
 
@@ -111,7 +111,7 @@ def _legacy_line(batch: Batch, record: Record, message: Batch, text_of: RecordTe
 
 
 def no_text(_record: Record) -> str:
-    """Gives no text, if keys and values are not wanted."""
+    """Returns no text, if keys and values are not wanted."""
     return ""
 
 
@@ -122,7 +122,7 @@ def plain_text(record: Record) -> str:
 
 
 def control_text(record: Record) -> str:
-    """Says what a control record says, after a space."""
+    """Describes a control record, after a space."""
     type_ = control_type(record.key)
     marker = read_end_transaction_marker(record)
     if marker is not None:

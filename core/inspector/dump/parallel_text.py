@@ -1,7 +1,7 @@
 """Text made by several processes at once and written in order, without passing through any other process.
 
 Each of n workers makes every n-th text, and writes it to the shared descriptor when the one before it has passed the
-turn on. What passes between them is one byte a turn.
+turn on. The only bytes that pass between them are one a turn.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Turn(NamedTuple):
 
 
 FairScheduler = Callable[[int], Iterable[Turn]]
-"""Gives the turns of worker 0, 1 .. : the first, and every so many-th after it."""
+"""Returns the turns of worker 0, 1 .. : the first, and every so many-th after it."""
 
 
 def write_in_turns(fd: int, turns_of: FairScheduler, workers: int, outcome: Callable[[], Any]) -> list[Any]:
-    """Writes all texts in order; gives what `outcome` gave in each worker after its last turn, this process first.
+    """Writes all texts in order; returns each worker's `outcome` after its last turn, this process first.
 
-    What a worker raises is raised here. Raises OSError if the descriptor takes no more.
+    Raises a worker's exception. Raises OSError if writing fails.
     """
     import pickle  # which a small dump does not need
 
@@ -104,7 +104,7 @@ def _be_worker(
 
 
 def _work(fd: int, number: int, turns: list[tuple[int, int]], mine: Iterable[Turn], outcome: Callable[[], Any]) -> Any:
-    """Writes what is this worker's; gives the outcome after its last turn."""
+    """Writes this worker's texts; returns the outcome after its last turn."""
     before, following = turns[number][0], turns[(number + 1) % len(turns)][1]
     for end in [end for pair in turns for end in pair if end not in (before, following)]:
         os.close(end)

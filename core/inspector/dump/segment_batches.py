@@ -39,7 +39,7 @@ _NEGATIVE = 0x80
 
 
 class SegmentBatches:
-    """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
+    """One file; owned by one task. After the iteration `findings` has the damage met."""
 
     def __init__(self, path: Path, options: DumpOptions, *, is_for_text: bool) -> None:
         """Raises AccessError if the file can't be read. `is_for_text`: damage is met as Kafka's tool meets it."""
@@ -129,14 +129,14 @@ class SegmentBatches:
         return None
 
     def _bound_claim(self, next_offset: int) -> None:
-        """What a damaged header claims ends where the next sound batch begins."""
+        """Ends the offsets that a damaged header claims where the next sound batch begins."""
         last = self.findings[-1]
         if last.offset < next_offset <= last.last_offset:
             self.findings[-1] = replace(last, last_offset=next_offset - 1)
 
     def _blind_batches(self, position: int) -> Generator[Batch]:
-        """What Kafka's tool takes for batches after damage: it goes from frame to frame, whatever is in them, until
-        one does not fit in the file, or breaks off at one that has no header.
+        """Yields the bytes that Kafka's tool takes for batches after damage: it goes from frame to frame, whatever they
+        hold, until one does not fit in the file, or breaks off at one that has no header.
         """
         file = FileSystem().open_read(self.path)
         try:
@@ -167,7 +167,7 @@ class SegmentBatches:
             file.close()
 
     def is_wanted(self, record: Record) -> bool:
-        """Of a record in its turn: what is wanted is counted."""
+        """Says whether a record is wanted, and counts it. To be called for each record in order."""
         options = self._options
         if record.offset < options.start_offset or (options.key is not None and record.key != options.key):
             return False

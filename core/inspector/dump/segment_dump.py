@@ -21,7 +21,7 @@ from core.records.record_batch import CODEC_MASK, RecordBatch
 
 
 class SegmentDump:
-    """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
+    """One file; owned by one task. After the iteration `findings` has the damage met."""
 
     def __init__(self, path: Path, options: DumpOptions) -> None:
         """Raises AccessError if the file can't be read."""

@@ -38,7 +38,7 @@ _COMPRESSED_WEIGHT = 8
 
 
 class SegmentText:
-    """One file; owned by one task. After the iteration `findings` says what was wrong on the way."""
+    """One file; owned by one task. After the iteration `findings` has the damage met."""
 
     def __init__(self, path: Path, options: DumpOptions) -> None:
         """Raises AccessError if the file can't be read."""
@@ -83,7 +83,7 @@ class SegmentText:
         yield self._end_text()
 
     def write(self, fd: int) -> None:
-        """The same to a descriptor, on as many CPUs as it is worth. OSError where it takes no more."""
+        """Writes the text to a descriptor, on as many CPUs as it is worth. Raises OSError if writing fails."""
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         if not self._batches.is_read_in_windows or workers < 2 or self._options.account is not None:
             for piece in self.pieces():
@@ -105,8 +105,8 @@ class SegmentText:
         write_all(fd, [self._end_text()])
 
     def _turns(self, number: int, workers: int) -> Iterator[Turn]:
-        """The text of every so many-th window of the file, from window `number` on. The others are passed over by their
-        frames alone; who finds something wrong in one of its own does all that is left.
+        """Yields the text of every so many-th window of the file, from window `number` on, and passes over the others
+        by their frames alone. The worker that finds damage in one of its own windows does all the rest.
         """
         if not self._batches.is_read_in_windows:
             yield from (Turn(self._group_text(group), keeps_turn=True) for group in self._batches.groups())
@@ -133,7 +133,7 @@ class SegmentText:
         walk.close()
 
     def _window_bytes(self, position: int) -> int:
-        """What is best worked on together: less where batches are compressed, as the first of them shows."""
+        """Returns the best size of a window: smaller if the first batch is compressed."""
         header = self._batches.walk.head(position, position + HEADER_SIZE)
         is_compressed = len(header) == HEADER_SIZE and RecordBatch(memoryview(header)).attributes & CODEC_MASK
         return _WINDOW_BYTES // _COMPRESSED_WEIGHT if is_compressed else _WINDOW_BYTES

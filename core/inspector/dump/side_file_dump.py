@@ -34,7 +34,7 @@ _PIECE_ENTRIES = 4096
 
 
 def dump_rows(path: Path, kind: FileKind) -> Iterator[Row]:
-    """Gives the rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be
+    """Yields the rows of any file but a log, one by one: a file may be of any size. Raises AccessError if it can't be
     read, CorruptRecordError if it can't be parsed, after the rows before that.
     """
     try:
@@ -56,7 +56,7 @@ def _time_index_rows(path: Path) -> Iterator[Row]:
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, int]]:
-    """Gives every entry, without the zeros that an untrimmed file ends with."""
+    """Yields every entry, without the zeros that an untrimmed file ends with."""
     file = open_salvaging(path)
     try:
         size = file.size()
@@ -92,7 +92,7 @@ def _transaction_index_rows(path: Path) -> Iterator[Row]:
 
 
 def transaction_row(entry: AbortedTransaction) -> Row:
-    """Gives the row of one entry of a transaction index."""
+    """Returns the row of one entry of a transaction index."""
     return {
         "version": 0,
         "producer_id": entry.producer_id,
@@ -107,7 +107,7 @@ def _snapshot_rows(path: Path) -> Iterator[Row]:
 
 
 def producer_row(entry: ProducerSnapshotEntry) -> Row:
-    """Gives the row of one producer of a snapshot."""
+    """Returns the row of one producer of a snapshot."""
     last = next(iter(ProducerState.from_snapshot(entry).batches), None)
     return {
         "producer_id": entry.producer_id,
@@ -206,7 +206,7 @@ def _transaction_line(row: Row) -> str:
 
 
 def _as_kafka_reads(rows: Iterable[Row], zeros: Row) -> Iterator[Row]:
-    """Gives the entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka,
+    """Yields the entries up to the first, but for the very first, that has the segment's base offset: zeros, to Kafka,
     which takes the zeros of a file without entries for one.
     """
     number = 0

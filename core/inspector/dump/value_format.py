@@ -1,12 +1,9 @@
 """Formats keys and values: `--key-format` and `--value-format` of `plog dump-segment`.
 
-utf8         text; bytes that are none as {"base64": ...} (the default)
-hex, base64  as the name says
-json         the JSON that is in the bytes
-int16be, int32be, int64be, uint16be, uint32be, uint64be, float32be, float64be
-struct:FMT   Python's struct format, as in struct:>qi; several fields are a list
-MODULE:NAME  a function of bytes that gives what json can write
-string, long, int, double, uuid, registry, none   as `plog consume` has them (core/records/side_format.py)
+utf8 text; other bytes as {"base64": ...} (the default) hex, base64 as the name says json the JSON that is in the bytes
+int16be, int32be, int64be, uint16be, uint32be, uint64be, float32be, float64be struct:FMT Python's struct format, as in
+struct:>qi; several fields are a list MODULE:NAME a function of bytes that returns a value for json string, long, int,
+double, uuid, registry, none as `plog consume` has them (core/records/side_format.py)
 
 Bytes that don't fit are shown as utf8 does, so that nothing is lost, and as JSON that says why for the names of the
 last line. `ValueAccount` counts them.
@@ -33,8 +30,8 @@ if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
 
 ValueFormat = Callable[[bytes | None], Any]
-"""Gives what json can write of a key or value; None for a null one. Bytes that don't fit the format are shown as utf8
-does, so that nothing is lost.
+"""Returns a value that json can write for a key or value; None for a null one. Bytes that don't fit the format are
+shown as utf8 does, so that nothing is lost.
 """
 
 
@@ -97,8 +94,8 @@ _STRUCTS = {
 def parse_value_format(
     text: str | None, registry: SchemaRegistry | None = None, side: str = "value", account: ValueAccount | None = None
 ) -> ValueFormat:
-    """Makes it, for `key` or `value`; None is `registry` if there is one, else utf8. Raises UsageError if the text
-    names none.
+    """Returns the format of that name, for `key` or `value`; None means `registry` if there is one, else utf8. Raises
+    UsageError for an unknown name.
     """
     if text is None:
         text = "utf8" if registry is None else SideFormat.registry
@@ -170,7 +167,7 @@ def read_for_json(data: bytes) -> Any:
 
 
 def as_utf8(data: bytes | None) -> Any:
-    """Gives a string if the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too if they are very many,
+    """Returns a string if the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too if they are very many,
     which JSON would make six times as many.
     """
     if data is not None and len(data) > _LONGEST_TEXT:

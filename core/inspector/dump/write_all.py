@@ -11,7 +11,7 @@ _MOST_PIECES = 512  # of a writev: IOV_MAX is 1024 at least
 
 
 def write_all(fd: int, pieces: Sequence[Buffer]) -> None:
-    """Writes all of them, in order, however little the descriptor takes at a time."""
+    """Writes all pieces, in order, however little the descriptor takes at a time."""
     if len(pieces) > _MOST_PIECES:
         pieces = [b"".join(pieces)]
     written = os.writev(fd, pieces) if pieces else 0

@@ -1,4 +1,4 @@
-"""Plans how `plog recover` puts back what a start cut off a log's end (core.forensics.cut_off_tails).
+"""Plans how `plog recover` puts back the bytes that a start cut off a log's end (core.forensics.cut_off_tails).
 
 The files go back if nothing was written in their place since: the log still ends where it was cut. The damage before
 and between their sound batches stays out, and its offsets are given up. Everything else is the user's: its records can
@@ -72,7 +72,7 @@ def plan_restore(
 
 
 def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool) -> list[Step]:
-    """Leaves what a start set aside that proves it, until the user gives the records up."""
+    """Leaves the files that a start set aside as proof, until the user gives the records up."""
     why = f"{finding.code}: {finding.message}"
     if accepts_missing:
         return [Step(Action.SET_ASIDE, path, why) for path in end.paths]
@@ -91,7 +91,7 @@ def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool
 
 
 def _targets(cuts: Sequence[CutOffTail], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOffTail, Path]:
-    """Gives the files that can go back, in order, and the log that each is a part of. None if one that holds offsets
+    """Returns the files that can go back, in order, and the log that each is a part of. None if one that holds offsets
     after the log's end can't: records were appended since the cut, or two hold the same offsets, and which to keep is
     no choice of ours.
     """

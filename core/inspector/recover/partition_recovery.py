@@ -1,11 +1,11 @@
 """Recovers one partition, as its plan says.
 
 It is put together in a folder of its own inside it, which Kafka's loader passes over: its logs are linked there, or
-written again without what is taken out; what else is wrong is left away; then the log engine opens it, which makes
-again what is missing. Only then do the files that differ take their places, one by one, each noted in the journal
-first: at no time are damaged bytes in one place only.
+rewritten without the bytes to take out; other wrong files are left out; then the log engine opens it, which rebuilds
+the missing files. Only then do the files that differ take their places, one by one, each noted in the journal first: at
+no time are damaged bytes in one place only.
 
-Puts transactions' markers into the logs of a partition that is being recovered, at offsets that nothing holds.
+Puts transactions' markers into the logs of a partition that is being recovered, at offsets that no batch holds.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSy
 
 
 def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
-    """Gives the last batch of some logs."""
+    """Returns the last batch of some logs."""
     for path in reversed(logs):
         with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
             last = deque(records.iter_headers(0), maxlen=1)
@@ -115,7 +115,7 @@ def _write(path: Path, markers: Sequence[Marker], before: Batch | None, filesyst
 
 
 def _insertions(records: FileRecords, markers: Sequence[Marker], before: Batch | None) -> list[tuple[int, bytes]]:
-    """Gives (position, bytes) of each marker, in order."""
+    """Returns (position, bytes) of each marker, in order."""
     found: list[tuple[int, bytes]] = []
     waiting = list(markers)
     for header in records.iter_headers(0):
@@ -153,12 +153,12 @@ class PartitionRecovery:
         self._filesystem = filesystem
         self._log_starts = log_starts
         self._left_alone: set[str] = set()
-        """The names of the files that stay as they are: what can't be read, and all that tells of a segment whose log
-        can't be.
+        """The names of the files that stay as they are: unreadable ones, and all traces of a segment whose log is
+        unreadable.
         """
 
     def apply(self) -> int:
-        """Recovers the partition, and gives the log's end afterwards."""
+        """Recovers the partition, and returns the log's end afterwards."""
         plan, directory, stage = self._plan, self._plan.directory, self._stage
         try:
             journal = RecoveryJournal(directory, plan.lost(), self._filesystem)
@@ -211,7 +211,7 @@ class PartitionRecovery:
             left_alone.discard(PARTITION_METADATA)
 
     def _drop_wrong_snapshots(self) -> None:
-        """Those that contradict the log, in which batches were moved, or which damage cut short that had hidden it: the
+        """Removes snapshots that contradict the log, after batches were moved or damage that hid it was cut out: the
         engine would go on from them.
         """
         for finding in verify(self._stage, options=VerifyOptions(is_locked=True)):
@@ -291,7 +291,7 @@ class PartitionRecovery:
             out.close()
 
     def _rebuild(self) -> int:
-        """Has the engine open the partition and close it, and gives the log's end."""
+        """Has the engine open the partition and close it, and returns the log's end."""
         directory = self._plan.directory
         partition = locate_partition(directory)[0] or TopicPartition(directory.resolve().name, 0)
         log = load_log(
@@ -321,7 +321,7 @@ class PartitionRecovery:
 
 
 class _StageEvidence(KnownOffsetsOfDirectory):
-    """What stands in the stage is the log as it was found by all files of before, far offsets too."""
+    """Makes the engine take the stage's batches for the log, far offsets too, as all the old files decided it."""
 
     def of(self, directory: Path, partition: TopicPartition | None = None) -> KnownOffsets:
         return replace(super().of(directory, partition), cleaned_below=LONG_MAX)
@@ -335,7 +335,7 @@ def _is_snapshot_after(name: str, markers: Iterable[Marker]) -> bool:
 
 
 def _left_away(plan: FolderPlan) -> set[Path]:
-    """Names the files that are made again: those named by the plan, and the indexes of logs that change."""
+    """Returns the files to be rebuilt: those named by the plan, and the indexes of logs that change."""
     left = {plan.directory / DAMAGED_RANGES}
     for step in plan.steps:
         if not step.action.changes or step.action is Action.RESTORE:
@@ -367,12 +367,12 @@ def _left_away(plan: FolderPlan) -> set[Path]:
 
 
 def _fixes(steps: Iterable[Step]) -> list[tuple[int, int]]:
-    """Gives the right bytes and where they belong, in order."""
+    """Returns the right bytes and where they belong, in order."""
     return sorted({step.fix.position: step.fix.expected for step in steps if step.fix is not None}.items())
 
 
 def _kept(size: int, steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Gives the stretches [start, end) of a log that stay."""
+    """Yields the stretches [start, end) of a log that stay."""
     start = 0
     for step in sorted(steps, key=lambda step: step.position):
         if step.action in (Action.CUT_OUT, Action.TRUNCATE):

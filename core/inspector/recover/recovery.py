@@ -1,10 +1,10 @@
-"""Does what a recovery plan says, in a data directory or in one folder, so that it can be taken back.
+"""Carries out a recovery plan, in a data directory or in one folder, so that it can be taken back.
 
 `partition_recovery.py` does a partition. After those come the checkpoints in the root, which must fit the logs. Each
 folder has a journal of its own, the root too: undoing takes back the last run of each folder, and as many of the root's
 as were for those folders alone.
 
-Says in words what a plan of `plog recover` is: each step, what all of them cost, and what else there is to know.
+Describes a plan of `plog recover` in words: each step, the cost of all of them, and notes.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_S
 
 
 class Recovery:
-    """Of one data directory, or of a partition's folder that is in none; owned by one task.
+    """Of one data directory, or of a partition's folder outside any; owned by one task.
 
-    DirectoryLockedError if a broker owns the directory, or another recovery is at work. AccessError if the disk
-    refuses: what was done in that folder is taken back if the disk lets that be done, and else its journal tells of it.
+    Raises DirectoryLockedError if a broker or another recovery owns the directory. Raises AccessError if the disk
+    refuses: the changes in that folder are taken back if the disk allows it, and else its journal tells of them.
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None, *, folder: Path | None = None) -> None:
@@ -80,8 +80,8 @@ class Recovery:
         self._lock.release()
 
     def clear_unfinished(self, path: Path) -> list[Path]:
-        """Takes back what earlier recoveries, or their undoing, left half done at that path, and says in which folders.
-        This comes before a plan is made.
+        """Takes back unfinished recoveries and undos at that path, and returns their folders. To be called before a
+        plan is made.
         """
         cleared = []
         for directory in unfinished_folders(path, self._root):
@@ -101,8 +101,8 @@ class Recovery:
         return bool(end_offsets)
 
     def apply(self, plans: Sequence[FolderPlan]) -> None:
-        """Mends what can be mended; steps that can't be done are passed over. A folder that the disk refuses to mend is
-        told of by an AccessError, when all others are done.
+        """Carries out all steps that can be done, and passes over others. If the disk refuses to mend a folder, raises
+        AccessError after all other folders are done.
         """
         end_offsets: dict[TopicPartition, int] = {}
         root_steps: list[Step] = []
@@ -132,7 +132,7 @@ class Recovery:
             ) from failures[0]
 
     def undo(self, directories: Sequence[Path]) -> int:
-        """Takes the last recovery of each folder back, and gives how many files that were. Raises AccessError, and
+        """Takes the last recovery of each folder back, and returns how many files that were. Raises AccessError, and
         changes nothing, if one of them was written to since.
         """
         wanted = self._with_root(directories)
@@ -160,8 +160,8 @@ class Recovery:
         return folders + [self._root] * max(times, len(directories) - len(folders))
 
     def _is_orphan(self, runs: Sequence[Run], wanted: Set[str]) -> bool:
-        """Whether the last of the root's runs belongs to none of a folder's own: fewer will be left of those, when the
-        last of each wanted folder is taken back, than the root has for that folder.
+        """Says whether the last of the root's runs belongs to no run of a folder: after the last run of each wanted
+        folder is taken back, fewer will be left there than the root has for that folder.
         """
         for name in runs[-1].folders:
             with contextlib.suppress(PlogError):
@@ -171,8 +171,8 @@ class Recovery:
         return False
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Reads where logs start. A corrupt checkpoint, which is set aside, says nothing, and keeps no log from being
-        mended.
+        """Reads where logs start. A corrupt checkpoint, which is set aside, says nothing, and prevents no log from
+        being mended.
         """
         if not self._is_directory and not self._right_lines:
             return {}
@@ -183,7 +183,7 @@ class Recovery:
         return self._righted(LOG_START_OFFSET_CHECKPOINT, starts)
 
     def _righted(self, name: str, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The checkpoint of that name with the right numbers instead of those that are not believed."""
+        """Returns the checkpoint of that name with the right numbers in place of those that are not believed."""
         right = {partition: offset for (of_file, partition), offset in self._right_lines.items() if of_file == name}
         return {tp: right.get(tp, offset) for tp, offset in offsets.items() if right.get(tp, offset) or tp not in right}
 
@@ -217,8 +217,8 @@ class Recovery:
                 yield path
 
     def _fitting(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
-        """Gives a checkpoint without wrong numbers, and with no offset after the end of a log that was recovered; None
-        if it is so already. Where a log starts is not lowered to its end.
+        """Returns a checkpoint without wrong numbers, and with no offset after the end of a log that was recovered, or
+        None if it is so already. Where a log starts is not lowered to its end.
         """
         try:
             offsets = read_offset_checkpoint(self._root / name)
@@ -247,8 +247,8 @@ def unfinished_folders(path: Path, root: Path) -> list[Path]:
 
 
 def unfitting_ends(path: Path, root: Path) -> dict[TopicPartition, int]:
-    """Gives the ends of those logs at that path that a recovery gave the end of up, and that nobody has written to
-    since, where a checkpoint of the root still has a later offset.
+    """Returns the ends of the logs at that path whose end a recovery gave up, and that nobody has written to since, if
+    a checkpoint of the root still has a later offset.
     """
     evidence, found = KnownOffsetsOfDirectory(root), dict[TopicPartition, int]()
     listed = [evidence.checkpoint(name) for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)]
@@ -266,7 +266,7 @@ def unfitting_ends(path: Path, root: Path) -> dict[TopicPartition, int]:
 
 
 def _is_unfinished(folder: Path) -> bool:
-    """Whether it is; False if that can't be read, which whoever needs it will say."""
+    """Whether a recovery of the folder is unfinished; False for a bad journal, which its next reader reports."""
     try:
         return is_unfinished(folder)
     except PlogError:
@@ -308,7 +308,7 @@ def step_text(step: Step) -> str:
 
 
 def summary_lines(steps: Sequence[Step]) -> list[str]:
-    """Sums up, by partition those that lose something if there are several, and in all."""
+    """Sums up the losses: of each partition that has some, if there are several, and of all together."""
     if not steps:
         return [f"nothing to recover; {_NOT_DECODED}"]
     lines = []
@@ -321,7 +321,7 @@ def summary_lines(steps: Sequence[Step]) -> list[str]:
 
 
 def losses_text(steps: Sequence[Step]) -> str:
-    """Says what is lost for good, what is given up though sound, what nobody can tell, and what was not here before."""
+    """Counts records lost for good, sound ones given up, those of unknown fate, and offsets missing before."""
     lost = sum(step.records or 0 for step in steps)
     parts = [f"{_records(lost)} lost"]
     if any(step.records is None for step in steps):
@@ -342,7 +342,7 @@ def _records(count: int) -> str:
 
 
 def link_lines(paths: Iterable[Path], plans: Iterable[FolderPlan]) -> list[str]:
-    """Says which paths are links: whoever mends a link mends what it leads to."""
+    """Says which paths are links: mending a link mends its target."""
     planned = [plan.directory for plan in plans if plan.is_needed]
     links = [path for path in dict.fromkeys([*paths, *planned]) if path.is_symlink()]
     return [f"{path} is a link: what is mended is {path.resolve()}" for path in links]

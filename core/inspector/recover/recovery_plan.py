@@ -1,5 +1,5 @@
-"""What a plan of `plog recover` is: steps, each of one file that is changed, set aside or can't be mended, and how many
-records each costs. `recovery_planner.py` makes plans, `recovery.py` carries them out.
+"""The parts of a plan of `plog recover`: steps, each of one file that is changed, set aside or can't be mended, and how
+many records each costs. `recovery_planner.py` makes plans, `recovery.py` carries them out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from core.index.transaction_index import AbortedTransaction
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
-    """`accepts_visible`: records of transactions of which nothing tells whether they were aborted may be shown.
-    `accepts_missing`: what is missing without a trace of its bytes is given up.
+    """`accepts_visible`: records of transactions that nothing proves aborted or committed may be shown.
+    `accepts_missing`: offsets that are missing without a trace of their bytes are given up.
     """
 
     is_like_kafka: bool = False
@@ -55,13 +55,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, -1 where there
-    are none to name; if it `is_to_end`, the log ends at `offset` afterwards. `marker` is what is written to the log, at
-    an offset that was lost.
+    """One thing to do to one file: bytes [position, end_position), offsets `offset` to `last_offset`, each -1 if
+    absent; if it `is_to_end`, the log ends at `offset` afterwards. `marker` is written to the log, at a lost offset.
 
     Each record that is not kept is counted in one place of one step: in `records` if it can't be read as it is, in
-    `given_up` if it is sound. Of `doubtful` ones it can't be told whether they were aborted. `missing` offsets were
-    not here before, and stay so.
+    `given_up` if it is sound. Whether the `doubtful` ones were aborted is unknown. `missing` offsets were not here
+    before, and stay so.
     """
 
     action: Action
@@ -82,11 +81,11 @@ class Step:
 
 @dataclass(slots=True)
 class FolderPlan:
-    """Of a partition's folder, or of a data directory's root. `topic_id`: what its `partition.metadata` is to say.
-    `layout`: of each log that batches are moved in, out of or into, what it will hold, in order. `keeps_epochs`: the
-    leader epochs of some batches are wrong, so that the checkpoint is not made again from them. `aborted`: transactions
-    whose abort marker is missing, and of which the transaction indexes alone tell. `right_lines`: of a root,
-    what numbers its checkpoints are to have instead of wrong ones, by file name and partition; 0 is for no line.
+    """Of a partition's folder, or of a data directory's root. `topic_id`: the right one for its `partition.metadata`.
+    `layout`: the contents, in order, of each log that batches are moved in, out of or into. `keeps_epochs`: the leader
+    epochs of some batches are wrong, so that the checkpoint is not rebuilt from them. `aborted`: transactions whose
+    abort marker is missing, and which only the transaction indexes show. `right_lines`: of a root, the numbers to
+    replace the wrong ones of its checkpoints, by file name and partition; 0 is for no line.
     """
 
     directory: Path
@@ -103,11 +102,11 @@ class FolderPlan:
 
     @property
     def doubts(self) -> list[Step]:
-        """What only the user can decide: `RecoveryOptions.accepts_visible`."""
+        """Returns the steps that only the user can decide: `RecoveryOptions.accepts_visible`."""
         return [step for step in self.steps if step.action is Action.SHOW]
 
     def by_path(self) -> dict[Path, list[Step]]:
-        """What is done to each file, in order."""
+        """Returns the steps that change each file, in order."""
         result = defaultdict[Path, list[Step]](list)
         for step in self.steps:
             if step.action.changes:
@@ -115,8 +114,8 @@ class FolderPlan:
         return result
 
     def is_trace(self, name: str, logs: Container[int]) -> bool:
-        """Whether a file tells of a segment whose log is missing: its own, and the next one's snapshot. `logs` are the
-        base offsets of those that are there.
+        """Says whether a file is a trace of a segment whose log is missing: its own, or the next one's snapshot. `logs`
+        are the base offsets of the existing logs.
         """
         parsed = parse_offset_file_name(name)
         missing = (range(s.offset, s.last_offset + 2) for s in self.steps if s.action is Action.MISSING)
@@ -125,7 +124,7 @@ class FolderPlan:
         return parsed[1] == SNAPSHOT_SUFFIX or parsed[0] not in logs
 
     def lost(self) -> list[OffsetRange]:
-        """The offsets that are given up: in no batch afterwards, but for markers that are written there."""
+        """Returns the offsets that are given up: no batch has them afterwards, except new markers."""
         return [(step.offset, self._end_of_loss(step)) for step in self.steps if gives_up(step) and step.offset >= 0]
 
     def _end_of_loss(self, step: Step) -> int | None:

@@ -1,15 +1,15 @@
-"""What `plog recover` would do about the findings of `plog verify`. Reads only; `recovery` does it.
+"""Plans what `plog recover` does about the findings of `plog verify`. Reads only; `recovery` carries it out.
 
 Salvage, the default: damaged bytes are taken out of their segment, every sound batch keeps its offset. Like Kafka: the
-log ends where the first damage begins. With fixed bits: a batch that one known byte makes sound again is kept. Whatever
-stands beside the logs is made again from them.
+log ends where the first damage begins. With fixed bits: a batch that one known byte makes sound again is kept. The
+files beside the logs are rebuilt from them.
 
-Of transactions whose end is lost the markers are written again. A marker is what every reader of committed records goes
-by, Kafka's clients too: they hide a producer's records from the first aborted one up to its next abort marker. A
-transaction whose marker is gone would be ended by the next marker of its producer, or never. If it is proven how it
-ended (`core.forensics.transaction_resolution`), a marker that says so takes an offset that was lost; indexes and
-snapshots can then be made again from the log, by whoever does it. If it is not proven, but the transaction is over, its
-records can only be shown or hidden: the user decides (`--accept-visible`).
+Lost markers of transactions are written again. Every read_committed reader goes by markers, Kafka's clients too: they
+hide a producer's records from the first aborted one up to its next abort marker. A transaction whose marker is gone
+would be ended by the next marker of its producer, or never. If it is proven how it ended
+(`core.forensics.transaction_resolution`), a marker that says so takes an offset that was lost; indexes and snapshots
+can then be rebuilt from the log, by any program. If it is not proven, but the transaction has ended, its records can
+only be shown or hidden: the user decides (`--accept-visible`).
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class TransactionAction(Enum):
     WRITE_MARKER = auto()
     """It is proven how the transaction ended."""
     SHOW = auto()
-    """It is over, and how is not known: its records would be visible to read_committed."""
+    """It has ended, but how is unknown: its records would be visible to read_committed."""
     UNDECIDED = auto()
-    """It is over, and how is not known, as offsets are missing that are not given up: readers of the files go on
+    """It has ended, but how is unknown, as offsets are missing that are not given up: readers of the files go on
     leaving its records out, a broker goes by its producer's next marker.
     """
     LEAVE_OPEN = auto()
@@ -75,7 +75,7 @@ class TransactionAction(Enum):
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
     """What to do with `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to;
-    there is none if the transaction's end is right without it.
+    `marker` is None if none is needed.
     """
 
     action: TransactionAction
@@ -88,8 +88,8 @@ class TransactionStep:
 
 
 class TransactionPlan(NamedTuple):
-    """`aborted`: transactions whose marker stays missing, and of which a transaction index proves that it aborted them:
-    whoever makes that index again must keep them.
+    """`aborted`: transactions whose marker stays missing, and which a transaction index proves to be aborted: a rebuilt
+    index must keep them.
     """
 
     steps: list[TransactionStep]
@@ -107,7 +107,7 @@ def plan_transactions(
 ) -> TransactionPlan:
     """Plans for transactions of a partition that will have lost offsets [start, end) each; others may be missing.
 
-    `set_aside`: logs that will be gone; `put_back`: what will come back after the log's end. `is_like_kafka`: no marker
+    `set_aside`: logs that will be gone; `put_back`: batches that return after the log's end. `is_like_kafka`: no marker
     is written, the transactions that the cut leaves open are named. `is_locked`: the caller holds the directory's lock.
     """
     with contextlib.closing(PartitionReader(directory, is_locked=is_locked)) as reader:
@@ -140,14 +140,14 @@ class _TransactionPlanner:
             if isinstance(event, Marker):
                 self._markers.setdefault(event.producer_id, []).append(event)
         self._fates: dict[int, list[TransactionFate]] = {}
-        """By producer id, in order of offsets: those of which records are kept."""
+        """By producer id, in order of offsets: the transactions that keep records."""
         for fate in fates:
             if self._is_kept(fate):
                 self._fates.setdefault(fate.producer_id, []).append(fate)
         self._logs = sorted((parsed[0], path) for path in logs if (parsed := parse_offset_file_name(path.name)))
         self._taken: set[int] = set()
         self._looked_to: dict[int, int] = {}
-        """By where missing offsets begin: up to where none of them is free."""
+        """By the start of a range of missing offsets: the offset up to which none of them is free."""
 
     def steps_of(self, fate: TransactionFate) -> Iterator[TransactionStep]:
         if not self._is_kept(fate) or fate.fate is FateKind.OPEN:
@@ -196,7 +196,7 @@ class _TransactionPlanner:
                 )
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
-        """Gives what only a transaction index shows, and must go on showing."""
+        """Returns what only a transaction index shows, and must go on showing."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 
@@ -205,7 +205,7 @@ class _TransactionPlanner:
         return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
 
     def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:
-        """Gives the offsets of [start, end) of which one is kept if any is."""
+        """Yields the offsets of [start, end) of which one is kept if any is."""
         yield start
         yield from (last for _, last in self._lost if start < last < end)
 
@@ -217,7 +217,7 @@ class _TransactionPlanner:
         return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
-        """Gives the one that will end the transaction if nothing is done."""
+        """Returns the one that will end the transaction if nothing is done."""
         markers = self._markers.get(fate.producer_id, [])
         later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)
@@ -231,8 +231,8 @@ class _TransactionPlanner:
         return fate.marker_offset is None or fates[at].marker_offset != fate.marker_offset
 
     def _find_place(self, fate: TransactionFate) -> int | None:
-        """Finds a lost offset for its marker: where it was, or where it may have been. What is missing, and not given
-        up, may come back.
+        """Finds a lost offset for its marker: where it was, or where it may have been. Offsets that are missing, and
+        not given up, may come back. Returns None if none is left.
         """
         wanted = [] if fate.marker_offset is None else [(fate.marker_offset, fate.marker_offset + 1)]
         for start, end in [*wanted, *fate.missing]:
@@ -275,7 +275,7 @@ class _TransactionPlanner:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Joins the ranges [start, end) in order, those that overlap as one."""
+    """Sorts the ranges [start, end), and joins those that touch or overlap."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if result and start <= result[-1][1]:
@@ -310,7 +310,7 @@ _DAMAGE = {
 _DISPLACED = {Code.BATCH_REPEATED, Code.BATCH_OUT_OF_ORDER, Code.SEGMENT_MISNAMED}
 _OF_BATCHES = _DISPLACED | {Code.SEGMENT_MISSING, Code.OFFSETS_MISSING, Code.EPOCHS_NOT_RISING}
 _MENDED_BY_NOBODY = {Code.OFFSETS_MISSING, Code.SEQUENCE_GAP}
-"""What is missing before a log's end keeps nothing from being put back there."""
+"""Offsets missing before a log's end do not keep bytes from being put back there."""
 _REBUILT = {
     Code.INDEX_MISSING,
     Code.INDEX_CORRUPT,
@@ -345,9 +345,9 @@ def plan_recovery(
     is_locked: bool = False,
     on_bytes: OnBytes = lambda _size: None,
 ) -> Iterator[FolderPlan]:
-    """The plan of each folder in which something is wrong: a data directory's partitions, then its root.
+    """Yields the plan of each folder in which something is wrong: a data directory's partitions, then its root.
 
-    `is_locked`: whoever asks holds the directory's lock. AccessError where the path can't be read, or is a file.
+    `is_locked`: the caller holds the directory's lock. Raises AccessError if the path can't be read, or is a file.
     """
     ensure_there(path)
     if not path.is_dir():
@@ -419,7 +419,7 @@ class _Planner:
         return self._plan
 
     def _leave_traces(self) -> None:
-        """What is wrong with a file of a missing segment can't be mended, as long as that is not given up."""
+        """Leaves the files of a missing segment as they are, until it is given up."""
         logs = {base_offset for base_offset, _ in find_offset_files(self._directory, LOG_SUFFIX)}
         for number, step in enumerate(self._plan.steps):
             name = step.path.name
@@ -603,7 +603,7 @@ class _Planner:
             return sum(count_records(log_map.read(piece)) for piece in strays)
 
     def _say_at_hand(self, missing: Finding) -> str:
-        """Names the files that a start set aside with records of missing offsets: nobody gives those up unawares."""
+        """Names the files that a start set aside with records of missing offsets, before the user gives those up."""
         files = [
             f"{Path(found.path).name} ({offsets_text(found.offset, found.last_offset + 1)})"
             for found in self._cut_off
@@ -677,7 +677,7 @@ def _rebuilt_once(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def _keeps_epochs(findings: Sequence[Finding]) -> bool:
-    """Whether some epochs in the log are wrong, and the checkpoint, which says what they were, can be read."""
+    """Says whether some epochs in the log are wrong, and the checkpoint, which has the right ones, can be read."""
     is_wrong = any(f.code is Code.EPOCHS_NOT_RISING and f.fix is None for f in findings)
     return is_wrong and not any(
         f.code is Code.CHECKPOINT_CORRUPT and kind_of(Path(f.path)) is FileKind.LEADER_EPOCHS for f in findings
@@ -719,12 +719,12 @@ def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> 
 
 
 def _last_offset(offset: int, end_offset: int) -> int:
-    """Of offsets [offset, end_offset); -1 if there are none."""
+    """Returns the last of offsets [offset, end_offset), or -1."""
     return end_offset - 1 if end_offset > offset else -1
 
 
 def _find_topic_id(directory: Path) -> bytes | None:
-    """What the metadata log says of a partition's topic, or else its other partitions, if they agree."""
+    """Returns a partition's topic id by the metadata log, or by the topic's other partitions if they agree, or None."""
     partition, root = locate_partition(directory)
     if partition is None:
         return None

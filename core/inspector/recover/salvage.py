@@ -62,7 +62,7 @@ _BEGINNING = re.compile(rb"(?s)(?=(?:[\x0c-\x7e]|[\x80-\xff][\x01-\x7f]|[\x80-\x
 
 
 class FoundRecord(NamedTuple):
-    """A record at bytes [start, end) of the data. The deltas are to be added to the base offset and timestamp."""
+    """A record at bytes [start, end) of the data. The deltas are relative to the base offset and timestamp."""
 
     start: int
     end: int
@@ -96,7 +96,7 @@ def find_holes(data: bytes) -> list[tuple[int, int]]:
 
 
 def find_records(section: Section) -> Iterator[FoundRecord]:
-    """Gives the records that can be read, in order."""
+    """Yields the records that can be read, in order."""
     search = _Search(section)
     position = section.start if section.has_start else search.find_chain(section.start, 0)
     least_delta = 0
@@ -124,7 +124,7 @@ class _Search:
         return None if self._is_lost(position, start) or length < SMALLEST_RECORD_BYTES - 1 else start + length
 
     def read(self, position: int) -> FoundRecord | None:
-        """Reads the record that begins there; None if none does, or its length is lost."""
+        """Reads the record that begins there; None if no record does, or its length is lost."""
         data, last_delta = self._section.data, self._section.last_delta
         end = self.find_end(position)
         if end is None or end > self._section.end:
@@ -155,8 +155,8 @@ class _Search:
         )
 
     def is_lossy(self, record: FoundRecord) -> bool:
-        """Says whether bytes of it are lost. The last one is no loss: it says that no headers follow, as the length
-        does.
+        """Says whether bytes of the record are lost. Its last byte does not count: it says that no headers follow, as
+        the length does.
         """
         return self._is_lost(record.start, record.end - 1)
 
@@ -237,8 +237,8 @@ class Envelope(NamedTuple):
 
 
 class _Region(NamedTuple):
-    """Damaged bytes, and what is known by what stands around them: the offsets in them are `low` and above, and those
-    below `high` if it is not None. `is_cut`: what was there may have gone on after them.
+    """Damaged bytes, and the bounds that their neighbours set: their offsets are `low` and above, and below `high` if
+    it is not None. `is_cut`: the lost batch may have gone on after them.
     """
 
     path: Path
@@ -252,13 +252,13 @@ class _Region(NamedTuple):
 
 
 def salvaged_from(plan: FolderPlan) -> list[Step]:
-    """Gives the steps of a plan that cost records; each record that is lost or given up is counted in one of them."""
+    """Returns the steps of a plan that cost records; each record that is lost or given up is counted in one of them."""
     return [step for step in plan.steps if (step.records != 0 or step.given_up) and step.position >= 0]
 
 
 def salvage(plan: FolderPlan) -> Iterator[Envelope]:
-    """Gives an envelope for each record that can be read of what the plan loses or gives up. Raises
-    AccessError if a log can't be read.
+    """Yields an envelope for each readable record that the plan loses or gives up. Raises AccessError if a log can't be
+    read.
     """
     steps = salvaged_from(plan)
     if not steps:
@@ -304,7 +304,7 @@ def _region(log_map: LogMap, one: FileDamage) -> _Region:
 
 
 def _read_batch_or(region: _Region, damage: Damage) -> Iterator[tuple[Batch | None, _Salvaged]]:
-    """Gives the records of a batch that is sound after all, or else what can be read."""
+    """Yields the records of a batch that is sound after all, or else what can be read."""
     try:
         batch = read_batch(memoryview(region.data), 0, region.position)
         batch.ensure_valid()
@@ -400,7 +400,7 @@ def _read_headless(region: _Region, start: int) -> Iterator[_Salvaged]:
 
 
 def _read_legacy(region: _Region, batch: LegacyRecordBatch) -> Iterator[_Salvaged]:
-    """Reads a message of magic 0 or 1, or of a compressed one those inside that their own checksums prove."""
+    """Reads a message of magic 0 or 1, or the messages in a compressed one that their own checksums prove."""
     at = batch.start, batch.start + batch.size_bytes
     try:
         codec = batch.compression

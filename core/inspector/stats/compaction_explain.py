@@ -44,7 +44,7 @@ class Reason(Enum):
 
 
 class Explained(NamedTuple):
-    """One record. `goes`: the next cleaning takes it, and that is due; else it stays for now, or for good."""
+    """One record. `goes`: the next cleaning removes it, and is due; else the record stays for now, or for good."""
 
     offset: int
     timestamp: int
@@ -173,7 +173,7 @@ class CompactionExplainer:
         return (False, *bound) if bound is not None else (False, reason, detail)
 
     def _unneeded_record(self, offset: int, why: Reason, newest: int, cleanable: int) -> tuple[bool, Reason, str]:
-        """Explains one that goes as soon as cleaning comes to it, and, if another supersedes it, to that one."""
+        """Explains a record that is removed once cleaning comes to it, and, if another supersedes it, to that one."""
         bound = self._bound_of(offset)
         if bound is not None:
             return False, *bound
@@ -186,7 +186,7 @@ class CompactionExplainer:
         return False, newer[0], f"superseded by offset {newest}, which can't be cleaned yet: {newer[1]}"
 
     def _if_due(self, reason: Reason, detail: str) -> tuple[bool, Reason, str]:
-        """Says that it goes with the next cleaning, and whether that is due."""
+        """Explains that the next cleaning removes it, and whether that is due."""
         assert self._part is not None
         waits = waits_for(self._part, self._log.config)
         if waits is None:

@@ -63,7 +63,7 @@ class LogDiff:
     """Damage in either, which was passed over."""
 
     def __iter__(self) -> Iterator[Difference]:
-        """Gives them in order of offsets. Raises AccessError if a copy can't be read."""
+        """Yields them in order of offsets. Raises AccessError if a copy can't be read."""
         self.findings = []
         merged: Difference | None = None
         for difference in self._differences():
@@ -154,7 +154,7 @@ class _Copy:
                 self.findings.append(wrong_start_finding(log.evidence.wrong_start))
 
     def peek(self) -> Batch | Record | None:
-        """Gives what comes next, records of an opened batch first; None at the end."""
+        """Returns what comes next, records of an opened batch first; None at the end."""
         return self.records[0][0] if self.records else self.next_batch()
 
     def next_batch(self) -> Batch | None:
@@ -182,7 +182,7 @@ class _Copy:
         return self.records[0][0]
 
     def take(self) -> Batch:
-        """Passes over the first record; gives the batch that it is in."""
+        """Passes over the first record; returns its batch."""
         return self.records.popleft()[1]
 
     def absence(self, offset: int) -> str:
@@ -204,11 +204,11 @@ _FIELDS = (
     "is_control",
     "is_log_append_time",
 )
-"""What no record shows of its batch's header."""
+"""The fields of a batch's header that no record shows."""
 
 
 def _unlike_headers(first: Batch | None, second: Batch | None) -> Iterator[Difference]:
-    """Gives in which fields two batches differ that hold the same offsets, or none and have the same checksum."""
+    """Yields the fields in which the headers of two batches of the same offsets, or the same empty batch, differ."""
     if not isinstance(first, RecordBatch) or not isinstance(second, RecordBatch):
         return
     is_empty = not first.count and not second.count and first.crc == second.crc
@@ -226,7 +226,7 @@ def _words(name: str) -> str:
 
 
 def _pass_same_batches(a: _Copy, b: _Copy) -> int | None:
-    """Passes over two batches with the same records, and gives how many; None if they may not have the same."""
+    """Passes over two batches with the same records, and returns how many, or None if they may differ."""
     first, second = a.next_batch(), b.next_batch()
     if first is None or second is None:
         return None
@@ -249,7 +249,7 @@ def _pass_same_batches(a: _Copy, b: _Copy) -> int | None:
 
 
 def _log(path: Path) -> StoredLog:
-    """Opens what `find_log` finds; raises AccessError if there is none, or the folder can't be read."""
+    """Opens the log that `find_log` finds; raises AccessError if it finds none, or the folder can't be read."""
     log = find_log(path)
     for error in log.unreadable:
         if error.path == str(path):

@@ -1,4 +1,4 @@
-"""Shows what a partition's log is made of: its batches over time, sizes, codecs and what others would make of them,
+"""Shows the contents of a partition's log: its batches over time, sizes, codecs and what others would make of them,
 keys, producers. Reads only; headers of every batch, records of a spread sample.
 """
 
@@ -71,7 +71,7 @@ class TimeBuckets:
             self.records, self.bytes = _halved(self.records), _halved(self.bytes)
 
     def rows(self) -> list[tuple[int, int, int]]:
-        """Gives (start in ms, records, bytes), empty buckets too."""
+        """Returns (start in ms, records, bytes), empty buckets too."""
         if not self.records:
             return []
         numbers = range(min(self.records), max(self.records) + 1)
@@ -98,7 +98,7 @@ class Spread:
         self.most = max(self.most, value)
 
     def quantile(self, share: float) -> int:
-        """Gives the value that a share of all is not above; 0 if there are none."""
+        """Returns the smallest value that at least that share of all values do not exceed, or 0."""
         awaited = share * sum(self.counts.values())
         for value, count in sorted(self.counts.items()):
             awaited -= count
@@ -149,7 +149,7 @@ class Sample:
     value_sizes: Spread = field(default_factory=Spread)
 
     def saving(self, codec: str) -> float:
-        """Gives the share of the stored bytes that another codec would save; negative if it would cost."""
+        """Returns the share of the stored bytes that another codec would save; negative if it would cost."""
         return 1 - self.as_codec[codec] / self.stored_bytes if self.stored_bytes else 0.0
 
     def top_keys(self) -> list[tuple[bytes, int]]:
@@ -158,10 +158,10 @@ class Sample:
 
 @dataclass(slots=True)
 class LogStats:
-    """The statistics of one partition. Times in ms; -1 if there are none.
+    """The statistics of one partition. Times in ms, or -1.
 
     `records` and `missing_offsets` are those of `GapLedger`, from the log's start on, `hidden_records` among the
-    records; all that is counted by time, producer or segment is counted by the batches' headers.
+    records; counts by time, producer or segment are those of the batches' headers.
     """
 
     segments: list[SegmentStats] = field(default_factory=list)
@@ -191,8 +191,8 @@ class LogStats:
 
 
 class StoredLog(NamedTuple):
-    """The `.log` files of a partition with their base offsets, from the first on, wherever the log begins in them; why
-    others can't be opened; what other files know about the log; which offsets [start, end) were given up.
+    """The `.log` files of a partition with their base offsets, from the first on, wherever the log begins in them; the
+    errors of unreadable files; other files' facts about the log; the offsets [start, end) that were given up.
     """
 
     files: list[tuple[int, Path]]
@@ -202,7 +202,7 @@ class StoredLog(NamedTuple):
 
 
 def find_log(path: Path) -> StoredLog:
-    """Finds that of a partition's folder, or of one `.log` that is looked at alone."""
+    """Finds the log of a partition's folder, or of one `.log` that is read alone."""
     if path.is_file():
         parsed = parse_offset_file_name(path.name)
         return StoredLog([(parsed[0] if parsed else 0, path)])
@@ -217,8 +217,8 @@ def find_log(path: Path) -> StoredLog:
 
 
 def read_stats(path: Path, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
-    """Counts all of a partition's folder, or of one `.log`. Looks again if a file went between listing and opening, as
-    retention takes them. Raises AccessError if one can't be read.
+    """Collects the statistics of a partition's folder, or of one `.log`. Starts again if a file vanished before it was
+    opened, as retention deletes them. Raises AccessError if one can't be read.
     """
     while True:
         log = find_log(path)

@@ -1,4 +1,4 @@
-"""Compaction of logs that nobody serves: what the broker's cleaner would do to them now, and doing it.
+"""Compaction of logs that nobody serves: plans what the broker's cleaner would do to them now, and does it.
 
 A log is opened by the engine in a shadow of its folder, so that planning writes nothing. Then the segments that can be
 cleaned are cleaned, for a plan without writing, else into the folder itself, where all of them come in at once: a crash
@@ -59,8 +59,8 @@ _INTERNAL = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """`overrides`: topic settings by Kafka's names, over those that are stored. `rolls`: the active segment is sealed
-    first, so that it is cleaned too.
+    """`overrides`: topic settings by Kafka's names, over the stored ones. `rolls`: the active segment is sealed first,
+    so that it is cleaned too.
     """
 
     overrides: Mapping[str, str]
@@ -70,9 +70,9 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What becomes of one partition. `refusal`: why nothing can be done to it, or from `end_offset` on if rounds before
-    were done; `waits`: why a broker would not do it yet. `stats` is None if nothing is done. `end_offset`: up to where
-    it is clean then.
+    """The plan for one partition. `refusal`: why it can't be cleaned, or not from `end_offset` on after some rounds;
+    `waits`: why a broker would not clean it yet. `stats` is None if nothing is done. `end_offset`: up to where it is
+    clean then.
     """
 
     partition: TopicPartition
@@ -126,13 +126,13 @@ class OfflineCompaction:
 
     @property
     def settings_error(self) -> PlogError | None:
-        """Gives the error if the metadata log is there and can't be read, so that it is not known which topics are
+        """Returns the error if the metadata log is there and can't be read, so that it is not known which topics are
         compacted, and how: each is refused unless the options say it.
         """
         return None if "cleanup.policy" in self._options.overrides else self._surroundings.image_error
 
     def partitions(self) -> list[TopicPartition]:
-        """Gives those of topics that are compacted, or may be; of a partition's own folder, that one."""
+        """Returns the partitions of topics that are compacted, or may be; for a partition's own folder, that one."""
         is_each = self._is_alone or self.settings_error is not None
         return [tp for tp in sorted(self._reader.partitions) if is_each or self.config_of(tp.topic).is_compacted]
 
@@ -145,7 +145,7 @@ class OfflineCompaction:
     # --- what would be done
 
     def plan(self, partition: TopicPartition) -> CompactionPlan:
-        """Plans it; what can't be read is refused."""
+        """Plans the cleaning of a partition; refuses a log that can't be read."""
         try:
             self._ensure_there(partition)
             with self._opened(partition) as opened:
@@ -200,7 +200,7 @@ class OfflineCompaction:
         return None
 
     def _find_loss(self, directory: Path) -> Hole | None:
-        """Finds the first records that the log lost: once compacted, they can't be told from superseded ones."""
+        """Finds the log's first lost records, or None: once compacted, they can't be told from superseded ones."""
         with contextlib.closing(
             PartitionReader(directory, filesystem=self._filesystem, is_locked=self._is_locked)
         ) as log:
@@ -220,7 +220,7 @@ class OfflineCompaction:
         )
 
     def _checkpoint(self, partition: TopicPartition) -> int | None:
-        """Gives where a cleaning ended, first one of this run: the disk's may be of another log of that name."""
+        """Returns where a cleaning ended, first one of this run: the disk's may be of another log of that name."""
         return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
@@ -233,7 +233,7 @@ class OfflineCompaction:
 
     @contextlib.contextmanager
     def opened(self, partition: TopicPartition) -> Iterator[OpenedLog]:
-        """Opens the log as the engine finds it, to be read; and gives what can be cleaned of it."""
+        """Opens the log for reading, as the engine finds it; yields it with the part that can be cleaned."""
         with self._opened(partition) as opened:
             with contextlib.suppress(CorruptRecordError):
                 opened.part = self._part(opened)
@@ -298,8 +298,8 @@ class OfflineCompaction:
             lock.release()
 
     def apply(self, partition: TopicPartition) -> CompactionPlan:
-        """Plans again, and does it, in as many rounds as the keys need; the plan's `stats` are of all of them. To be
-        called with the directory locked. Raises AccessError if the disk refuses: the log is the old or the new one
+        """Plans again, and cleans, in as many rounds as the keys need; the plan's `stats` are of all of them. The
+        caller must hold the directory's lock. Raises AccessError if the disk refuses: the log is the old or the new one
         then.
         """
         try:
@@ -351,7 +351,7 @@ class OfflineCompaction:
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
 
     def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
-        """Finishes them, after the checkpoint: until it has the segments, `.swap` shows who took the records."""
+        """Writes the checkpoint, then finishes the swaps: until then `.swap` shows that a cleaner took records."""
         clean_offset = swapped_below(directory, self._filesystem)
         if clean_offset > (self._checkpoint(partition) or 0):
             self._write_checkpoint(partition, clean_offset)
@@ -373,7 +373,7 @@ class OfflineCompaction:
             self._filesystem.unlink(path)
 
     def _write_active_segment(self, opened: OpenedLog) -> None:
-        """Writes the empty one that the log goes on in."""
+        """Writes the empty active segment that the log continues in."""
         end_offset = opened.log.log_end_offset
         for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.open_append(opened.directory / offset_file_name(end_offset, suffix)).close()

@@ -1,9 +1,9 @@
-"""Partitions of a server, copied over the wire into a folder, so that what reads log files can look at them.
+"""Partitions of a server, copied over the wire into a folder, so that programs that read log files can read them.
 
-What a server gives is its batches as they lie in its log, control batches and those of aborted transactions too; it
-does not say where its segments begin, so that a copy is one segment. `log-start-offset-checkpoint` has where the copy
-begins. For topics with `cleanup.policy=compact` `cleaner-offset-checkpoint` has where it ends: what is missing there is
-the cleaner's, as far as a client knows.
+A server sends its batches as they lie in its log, control batches and those of aborted transactions too; it does not
+say where its segments begin, so that a copy is one segment. `log-start-offset-checkpoint` has where the copy begins.
+For topics with `cleanup.policy=compact` `cleaner-offset-checkpoint` has where it ends: missing offsets are the
+cleaner's, as far as a client knows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from core.files.file_names import (
 from core.records.batches import Batch
 
 FindStart = Callable[[int, int], int]
-"""Gives the offset where a copy begins, of those where the log begins and ends on the server."""
+"""Returns the offset where a copy begins, from the log's start and end on the server."""
 
 
 class ServerCopy:
     """Copies of a server's partitions below `root`, a folder of this copy alone; owned by one task."""
 
     def __init__(self, client: KafkaClient, root: Path, patience: ReadOptions) -> None:
-        """`patience` says what becomes of damage: offsets that are passed over are missing in the copy."""
+        """`patience` says how to treat damage: offsets that are passed over are missing in the copy."""
         self.root = root
         self._client = client
         self._patience = patience
@@ -46,14 +46,14 @@ class ServerCopy:
         self._settings: dict[str, Mapping[str, str]] = {}
 
     def settings_of(self, topic: str) -> Mapping[str, str]:
-        """Gives the topic's settings; none if the server does not list them."""
+        """Returns the topic's settings, or none if the server does not list them."""
         if topic not in self._settings:
             configs = Admin(self._client).find_configs(ConfigResourceType.TOPIC, topic)
             self._settings[topic] = {config.name: config.value for config in configs if config.value is not None}
         return self._settings[topic]
 
     def is_compacted(self, topic: str) -> bool:
-        """Says whether the server's cleaner takes records out of the topic, as far as the server says."""
+        """Says whether the server's cleaner takes records out of the topic, by its settings there."""
         return "compact" in self.settings_of(topic).get("cleanup.policy", "")
 
     def add(
@@ -64,8 +64,8 @@ class ServerCopy:
         is_enough: Callable[[Batch], bool] = lambda _batch: False,
         on_bytes: Callable[[int], None] = lambda _size: None,
     ) -> None:
-        """Copies the partition from where `find_start` says, within the log, to its end as of now, or to the first
-        batch that `is_enough`. Raises KafkaError if there is no such partition, AccessError if the disk refuses.
+        """Copies the partition from the offset that `find_start` returns, within the log, to its end as of now, or to
+        the first batch that `is_enough`. Raises KafkaError for an unknown partition, AccessError if the disk refuses.
         """
         admin = Admin(self._client)
         start = admin.list_offsets({partition: EARLIEST})[partition]

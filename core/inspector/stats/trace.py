@@ -1,5 +1,5 @@
-"""Follows one record's life, by the files of a data directory: its batch and producer, its transaction, who has read
-it, and what will take it. Reads only.
+"""Follows one record's life, by the files of a data directory: its batch and producer, its transaction, the groups that
+have read it, and what will remove it. Reads only.
 
 Records are looked for by their keys, by columns: no Python object is made of a record that has another key.
 """
@@ -53,9 +53,9 @@ def find_last(
     on_doubt: OnHole | None = None,
     read_committed: bool = False,
 ) -> int | None:
-    """Gives the offset of the last record in [start_offset, end_offset) that has the key; None if there is none.
+    """Returns the offset of the last record in [start_offset, end_offset) that has the key, or None.
 
-    It is looked for from the end backwards, one segment at a time, so that damage and what it may hide matter only if
+    Searches from the end backwards, one segment at a time, so that damage and the records it may hide matter only if
     they come later. Raises CorruptRecordError for damage if `on_hole` is not given, and what `on_undecodable` raises.
     `on_doubt` is called with offsets that are missing for no known reason.
     """
@@ -77,7 +77,7 @@ def find_last(
 def with_key(
     batches: Iterator[Batch], key: bytes, on_undecodable: OnUndecodable, *, is_whole: bool
 ) -> Iterator[RecordColumns]:
-    """Gives the records of the batches whose key is that one or, if it is not the whole of it, ends with it."""
+    """Yields the records of the batches whose key is that one or, if it is not the whole of it, ends with it."""
     for group in group_batches(batches):
         for columns in decode_whole_batches(group, on_undecodable):
             rows = _rows_ending_with(columns, key, is_whole=is_whole)
@@ -103,8 +103,8 @@ _OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None if none can be
-    read; `evidence` says then what the state is known by.
+    """`state`: committed, aborted, open, or unknown if damage hides it. The marker's fields are None if no marker can
+    be read; `evidence` then says what proves the state.
     """
 
     state: str
@@ -147,7 +147,7 @@ class Trace:
     doubts: list[str] = field(default_factory=list)
     """Why what is reported of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
-    """What will take it, each in words."""
+    """What will remove it, each in words."""
     wrong_start: WrongLine | None = None
     """The log start that is not believed."""
 
@@ -156,7 +156,7 @@ class Tracer:
     """Traces records of one data directory; owned by one task. `now_ms` is what retention is reckoned from."""
 
     def __init__(self, reader: DirectoryReader, now_ms: int, copied_settings: Mapping[str, str] | None = None) -> None:
-        """`copied_settings`: what is read is a copy of a server's partition, of a topic with these settings; where its
+        """`copied_settings`: the data is a copy of a server's partition, of a topic with these settings; where its
         segments begin is not known then.
         """
         self._copied_settings = copied_settings
@@ -183,8 +183,8 @@ class Tracer:
         return trace
 
     def find_key(self, partition: TopicPartition, key: bytes, on_missing: Callable[[str], None]) -> int | None:
-        """Gives the offset of the last record with that key; None if there is none. Raises CorruptRecordError if damage
-        may hide a later one; calls `on_missing` once if one may be among unexplained missing offsets.
+        """Returns the offset of the last record with that key, or None. Raises CorruptRecordError if damage may hide a
+        later one; calls `on_missing` once if one may be among unexplained missing offsets.
         """
         log = self._reader.open(partition)
         doubts: list[Hole] = []
@@ -308,7 +308,7 @@ class Tracer:
     # --- who has read it
 
     def _groups(self, partition: TopicPartition, offset: int, doubts: list[str]) -> list[GroupProgress]:
-        """Reads what the directory's own __consumer_offsets says; other brokers may hold other groups."""
+        """Reads groups' progress from the directory's own __consumer_offsets; other brokers may hold other groups."""
         found: dict[str, GroupProgress] = {}
         for number in self._reader.topics.get(_OFFSETS_TOPIC, []):
             for group, committed, timestamp in _commits(self._reader, number, partition, doubts):
@@ -346,7 +346,7 @@ def is_settled_by(offset: int) -> Callable[[Batch], bool]:
 def server_groups(
     client: KafkaClient, partition: TopicPartition, offset: int, doubts: list[str]
 ) -> list[GroupProgress]:
-    """Asks how far every group of a cluster has read the partition; what can't be asked is added to `doubts`."""
+    """Asks how far every group of a cluster has read the partition; errors are added to `doubts`."""
     from core.client.admin.group_admin import GroupAdmin
 
     admin = GroupAdmin(client)
@@ -365,8 +365,8 @@ def server_groups(
 def _commits(
     reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
 ) -> Iterator[tuple[str, int | None, int]]:
-    """Gives (group, committed offset or None for a deletion, time of the commit), in order. What can't be read is added
-    to `doubts`.
+    """Yields (group, committed offset or None for a deletion, time of the commit), in order. Batches that can't be read
+    are added to `doubts`.
     """
     from core.coordinator.group_record_values import read_record
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
