@@ -1,7 +1,7 @@
-"""Keeps what is known to be damaged in a partition's log: `damaged-ranges`, in its folder.
+"""Keeps the known damage of a partition's log: `damaged-ranges`, in its folder.
 
 Damage below the recovery point was acknowledged and flushed: it is never cut away. It is noted here, so that reads end
-before it and say so, and other records stay readable. A line is
+before it and report it, and other records stay readable. A line is
 
     start_offset end_offset segment_base_offset position end_position
 
@@ -50,7 +50,7 @@ WRONG_START = "plog.wrong.start"
 
 
 def offset_ranges_text(ranges: Mapping[int, Iterable[tuple[int, int]]]) -> str:
-    """Writes for offsets [start, end) what `damaged_offsets_text` writes."""
+    """Formats offsets [start, end) as `damaged_offsets_text` does."""
     return ",".join(f"{number}:{start}-{end - 1}" for number, some in sorted(ranges.items()) for start, end in some)
 
 

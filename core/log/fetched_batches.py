@@ -1,8 +1,8 @@
-"""Reads what a follower fetched: the leader's batches, as they lie in its log, maybe cut short at the end.
+"""Reads a follower's fetched records: the leader's batches, as they lie in its log, maybe cut short at the end.
 
-The leader has checked them and given them their offsets and epochs, so that a follower only looks whether they arrived
-as they were sent, and whether they continue its log. Offsets and epochs lie outside a batch's crc, so they are held
-against each other:
+The leader has checked them and assigned their offsets and epochs, so that a follower only checks whether they arrived
+intact, and whether they continue its log. Offsets and epochs lie outside a batch's crc, so they are compared with each
+other:
 
     magic           2
     crc             that of the bytes

@@ -100,7 +100,7 @@ class FolderListing:
 
     @property
     def has_lone_indexes(self) -> bool:
-        """Whether anything is called an index of a segment that has no log."""
+        """Says whether any name is an index of a segment that has no log."""
         logs = self._named(LOG_SUFFIX).keys()
         return any(not self._named(suffix).keys() <= logs for suffix in INDEX_SUFFIXES)
 
@@ -120,7 +120,7 @@ class FolderListing:
         return {o for o, size in sizes.items() if o not in indexes or (size and o not in time_indexes)}
 
     def with_transaction_index(self) -> set[int]:
-        """Returns the base offsets of transaction indexes, or of whatever has such a name."""
+        """Returns the base offsets of transaction indexes, or of anything with such a name."""
         return set(self._named(TRANSACTION_INDEX_SUFFIX))
 
     def snapshots(self) -> list[tuple[int, Path]]:
@@ -316,8 +316,8 @@ class LeaderEpochRecovery:
         return False
 
     def _rebuild_beginning(self) -> None:
-        """Makes the entries before the first one. A crash has taken back a deletion of records, but not of these: the
-        log begins where it did before, and without them nobody finds where it parts ways with another replica.
+        """Makes the entries before the first one. A crash has taken back a deletion of records, but not that of their
+        epochs: the log begins where it did before, and only they show where it diverges from another replica.
         """
         entries = self._epochs.entries
         runs = self._read_runs(entries[0].start_offset)
@@ -382,7 +382,7 @@ class LogSettings:
     is_beside_writer: bool = False
     """Whether somebody writes to the logs that the shadow was made of: checkpoints and indexes may then be newer."""
     keeps_cut_bytes: bool = True
-    """Whether what is cut from a log's end is copied aside: not if the log's files are another's, and stay whole."""
+    """Whether bytes cut from a log's end are copied aside: not if the log's files are another's, and stay whole."""
     cuts_sound_records: bool = True
     """Whether a log ends at damage with sound records after it. If each append is synced before the next, no crash
     leaves that, and opening it raises CorruptRecordError unless this is set.
@@ -423,7 +423,7 @@ def load_log(
     """Opens the log in `directory`, which exists, and makes it ready for appends.
 
     The offsets are those of the directory's checkpoints. Without a recovery point, for a folder that came without a
-    checkpoint, only what is torn at the log's very end is cut. Raises OSError if the disk refuses.
+    checkpoint, only a torn batch at the log's very end is cut. Raises OSError if the disk refuses.
     """
     return _Loader(directory, partition, config, settings, evidence).load(
         log_start_offset, recovery_point, high_watermark, had_clean_shutdown=had_clean_shutdown
@@ -616,7 +616,7 @@ class _Loader:
         return is_rising and not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> KnownOffsets:
-        """Returns what other files say of the log, before anything is changed."""
+        """Returns the offsets that other files state of the log, before any change."""
         known = self._evidence or KnownOffsetsOfDirectory(self._directory.parent)
         return replace(known.of(self._directory, self._partition), was_stopped_cleanly=had_clean_shutdown)
 
@@ -647,7 +647,7 @@ class _Loader:
             segment.close_until_used()
 
     def _forget_deleted(self) -> None:
-        """Drops the shadow's links to what the writer has deleted since they were made."""
+        """Drops the shadow's links to files that the writer has deleted since the links were made."""
         for path in self._directory.iterdir():
             if path.is_symlink() and not path.exists():
                 self._filesystem.unlink(path)
@@ -671,8 +671,8 @@ class _Loader:
     # --- segments and their indexes
 
     def _open_segments(self, listing: FolderListing, check_below: int | None, log_start_offset: int) -> None:
-        """Checks indexes if recovery will not make them again: of segments that end at or below `check_below`, or of
-        all; late, if that will do.
+        """Opens the segments, and checks the indexes that recovery will not rebuild: of segments that end at or below
+        `check_below`, or of all; late, if that will do.
         """
         for unreadable in (
             find_unreadable_files(self._directory, opens_all=False) if listing.has_unreadable_logs else ()
@@ -785,8 +785,8 @@ class _Loader:
     def _find_hole(
         self, known: KnownOffsets, segment: LogSegment, following: LogSegment, recovery_point: int
     ) -> DamagedBytes | None:
-        """Finds what a power cut took between two segments, if nothing else explains it. Topics that were compacted
-        once keep their holes; messages of magic 0 and 1, which do not show that, come from before any stop of plog's.
+        """Finds the offsets that a power cut took between two segments, if nothing else explains them. Topics once
+        compacted keep their holes; messages of magic 0 and 1, which do not show that, precede any stop of plog's.
         """
         start, end = segment.next_offset(), following.base_offset
         if self._config.is_compacted or not recovery_point <= start < end:

@@ -200,7 +200,7 @@ _FILES_OF_LOADING = 64
 
 
 class UnloadedLog(NamedTuple):
-    """A log that was not opened yet. `bytes_to_read` is about how much of it has to be read for that, which lies in
+    """A log that was not opened yet. `bytes_to_read` is about how much must be read to open it, which lies in
     `segments_to_read`.
     """
 
@@ -267,7 +267,7 @@ class LogManager:
         return KnownOffsetsOfDirectory(self.directory, origin=self._origin)
 
     def find_logs_to_sync(self) -> list[PartitionLog]:
-        """Those whose files can't be closed before they are synced, when there are so many that it is time for that."""
+        """Returns the logs whose files can't be closed before a sync, once there are too many of them."""
         if not self._settings.open_files.is_crowded:
             return []
         return [log for log in self.logs.values() if log.keeps_files_open]
@@ -450,8 +450,8 @@ class LogManager:
         return self._read(partition, self._path(partition), config, settings, self._evidence_of_start())
 
     def _evidence_of_start(self) -> KnownOffsetsOfDirectory:
-        """Returns what the directory said of the logs that are not open yet. Only where somebody else writes may that
-        have changed: an owner's checkpoints keep it until they are.
+        """Returns the offsets that the directory stated when the logs were not open yet. They may have changed only if
+        somebody else writes there: an owner's checkpoints keep them until the logs are open.
         """
         if self._settings.is_read_only:
             return self.read_evidence()

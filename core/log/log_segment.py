@@ -83,7 +83,7 @@ class ListedSegment(NamedTuple):
 
 
 class LogSegment(SegmentLookup):
-    """Owned by one task (the partition log's), but for `sync`, which any thread may call.
+    """Owned by one task (the partition log's), except `sync`, which any thread may call.
 
     I1 every batch in the file has base_offset <= its offsets
     I2 no index entry points beyond the end of the file
@@ -107,8 +107,8 @@ class LogSegment(SegmentLookup):
         listed: ListedSegment | None = None,
     ) -> None:
         """`created_ms`: by the monotonic clock. `is_sealed`: it is on the disk, whole, and takes no appends. `is_new`:
-        its files are made, empty. Raises the disk's OSError; there is no `.log` then, which is what makes the others a
-        segment. With `listed` the disk is not asked, and there may be many such segments.
+        its files are created, empty. Raises the disk's OSError; there is no `.log` then, without which the others are
+        no segment. With `listed` the disk is not asked, and there may be many such segments.
         """
         self.base_offset = base_offset
         self.directory = directory
@@ -240,7 +240,7 @@ class LogSegment(SegmentLookup):
             self._being_checked = None
 
     def ensure_checked(self) -> None:
-        """Checks the indexes, and what of the log they lead to, unless that was done; raises as `offset_index` does."""
+        """Checks the indexes, and the batches that they lead to, once; raises as `offset_index` does."""
         if self._indexes is None:
             self._use_indexes()
 
@@ -345,7 +345,7 @@ class LogSegment(SegmentLookup):
                 open_files.on_opened(self)
 
     def note_change(self) -> None:
-        """Notes that what is in its files is not what is on the disk."""
+        """Notes that its files differ from the bytes on the disk."""
         self._is_log_synced = False
         self._changes += 1
         self._keep_open()
@@ -373,7 +373,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def was_used(self) -> bool:
-        """Returns what `FileRecords.was_used` does."""
+        """Returns `FileRecords.was_used`."""
         return self.records.was_used
 
     @was_used.setter
@@ -399,8 +399,8 @@ class LogSegment(SegmentLookup):
             self.release_files()
 
     def release_files(self) -> None:
-        """Closes what can be opened again; all that is in it is on the disk. Safe from any thread, if nobody writes to
-        the segment.
+        """Closes the files that can be opened again; all their bytes are on the disk. Safe from any thread, if nobody
+        writes to the segment.
         """
         self._is_kept_open = False
         if self._records is not None:
@@ -415,8 +415,8 @@ class LogSegment(SegmentLookup):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the next start does as well with what the disk has of it: nothing was done to it since it was opened;
-        or since it was made, empty, for a new log, and then a start makes it again.
+        """Whether the next start needs no more of it on the disk: it is unchanged since it was opened; or since it was
+        created, empty, for a new log, as a start creates it again.
         """
         return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
 
@@ -452,8 +452,8 @@ class LogSegment(SegmentLookup):
     # --- append
 
     def append(self, batch: RecordBatch) -> int:
-        """Writes the batch and returns its position. Raises the disk's OSError, and CorruptRecordError for what is read
-        before; nothing written then.
+        """Writes the batch and returns its position. Raises the disk's OSError, and CorruptRecordError for damage read
+        before; nothing is written then.
         """
         start = batch.start
         position = self._write(batch.buffer[start : start + batch.size_bytes], batch)
@@ -537,7 +537,7 @@ class LogSegment(SegmentLookup):
     # --- read
 
     def _make_again(self, wrong: AbstractIndex) -> bool:
-        """Makes both by the log: the offset of a batch may be what is wrong."""
+        """Rebuilds both by the log: the offset of a batch may be the wrong one."""
         _log.warning("%s does not fit its log; it is made again", wrong.path)
         items = self.reading(OffsetPosition(LONG_MAX, self.size_bytes)).items()
         batches = (item for item in items if not isinstance(item, DamagedBytes))
@@ -643,7 +643,7 @@ class LogSegment(SegmentLookup):
         return None
 
     def reindex(self, on_batch: Callable[[RecordBatch], None]) -> None:
-        """Makes the indexes again, past `gaps`; `on_batch` is called with each batch of magic 2."""
+        """Rebuilds the indexes, past `gaps`; `on_batch` is called with each batch of magic 2."""
         self._forget_what_was_read()
         for batch in self.batches(0):
             if isinstance(batch, RecordBatch):

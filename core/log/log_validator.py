@@ -136,7 +136,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[C
 
 
 def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
-    """Does what `check_records` does, but at once, for a batch that is small: most batches are."""
+    """Does the same as `check_records`, but at once, for a batch that is small: most batches are."""
     finish(_record_sizes(batch, config))
     target = _other_codec(batch, config)
     check = _RecordCheck(batch, config, now_ms)
@@ -315,7 +315,7 @@ class _RecordCheck:
 
 
 def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
-    """Says how far a record's timestamp is from what the topic takes now."""
+    """Says how far a record's timestamp is from the range that the topic accepts now."""
     if timestamp > now_ms:
         limit = f"message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
         return f"timestamp {timestamp} lies {timestamp - now_ms} ms ahead of the broker's clock, {limit}"
@@ -354,7 +354,7 @@ def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool,
 
 
 def _validate_large(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[None]:
-    """Does what `validate_header` does with a client's batch, in steps."""
+    """Validates a client's batch as `validate_header` does, in steps."""
     ensure_size(batch.size_bytes, config)
     try:
         yield from batch.ensure_valid_in_steps()
@@ -376,7 +376,7 @@ def _ensure_right_header(batch: RecordBatch, config: LogConfig, *, from_client: 
 
 def validate_batch(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBatch:
     """Returns a client's batch with its records checked, or another one if the topic's codec requires it, all at once;
-    as it is if `validate_in_steps` gave it for the same configuration. Raises what `validate_header` raises.
+    unchanged if `validate_in_steps` returned it for the same configuration. Raises what `validate_header` raises.
     """
     if is_checked(batch, config):
         return batch
@@ -427,7 +427,7 @@ def _ensure_sound_header(batch: RecordBatch) -> None:
 
 
 def _ensure_room(batch: RecordBatch, codec: CompressionType) -> None:
-    """Raises KafkaError for more records than the batch's bytes can hold, or what they may expand to."""
+    """Raises KafkaError for more records than the batch's bytes, or their expansion, can hold."""
     needed = batch.count * SMALLEST_RECORD_BYTES
     if codec is CompressionType.NONE:
         raise KafkaError(

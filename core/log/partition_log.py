@@ -5,8 +5,8 @@
             |------------------ readable by consumers --------|           |
             |--------------------------- on this disk --------------------|
 
-A record's offset never changes. The recovery point says up to where the files are safe on the disk: what lies beyond is
-checked again after a crash. Source: org.apache.kafka.storage.internals.log.UnifiedLog.
+A record's offset never changes. The recovery point says up to where the files are safe on the disk: batches beyond it
+are checked again after a crash. Source: org.apache.kafka.storage.internals.log.UnifiedLog.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class AppendResult(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """`region` is None if there is nothing to read yet. `aborted`: transactions that a read_committed reader
-    skips.
-    """
+    """`region` is None if there is nothing to read yet. `aborted`: transactions that a read_committed reader skips."""
 
     region: LogRegion | None
     aborted: Sequence[AbortedTransaction] = ()
@@ -135,7 +133,7 @@ class PartitionLog:
         """
         self._unsettled: str | None = None
         self.is_written_ahead = False
-        """Whether a large batch is being written, so that another append would undo what was done of it."""
+        """Whether a large batch is being written ahead, so that another append would undo its written part."""
         self._ensure_in_order()
 
     def configure(self, config: LogConfig) -> None:
@@ -171,8 +169,8 @@ class PartitionLog:
     # --- append
 
     def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
-        """Checks, in steps as `append_as_leader` would at once, a client's batch that is large, or for a log whose
-        configuration has its records opened. Raises what `validate_batch` raises.
+        """Checks in steps, as `append_as_leader` would at once, a client's batch that is large, or whose records the
+        log's configuration has opened. Raises what `validate_batch` raises.
         """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
 
@@ -200,16 +198,16 @@ class PartitionLog:
             self.is_written_ahead = False
 
     def forget_ahead(self, batch: RecordBatch) -> None:
-        """Takes away what `write_ahead` wrote of a batch, unless it was appended."""
+        """Takes away the bytes of a batch that `write_ahead` wrote, unless it was appended."""
         for segment in list(self.segments)[-1:]:
             if not segment.is_removed:  # else its file may be another log's by now
                 segment.records.forget_ahead(batch)
 
     def append_as_leader(self, batch: RecordBatch, leader_epoch: int, *, from_client: bool = True) -> AppendResult:
-        """Appends a producer's batch, giving it the next offsets; its buffer is changed in place.
+        """Appends a producer's batch, with the next offsets; its buffer is changed in place.
 
         Raises KafkaError as `validate_batch` does, and for wrong sequences; the disk's OSError, and CorruptRecordError
-        for what is read. Nothing is appended then.
+        for damage met while reading the log. Nothing is appended then.
         """
         if self._unsettled is not None:
             self._ensure_settled()
@@ -348,8 +346,8 @@ class PartitionLog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether what is in memory is what is in the files. Not so after a change that failed in the middle: nothing
-        is accepted then until the log is opened again.
+        """Whether memory agrees with the files. Not so after a change that failed in the middle: nothing is accepted
+        then until the log is opened again.
         """
         return self._unsettled is None
 
@@ -368,7 +366,7 @@ class PartitionLog:
 
     def roll(self) -> LogSegment:
         """Starts a new active segment at the log's end; an empty one stays. Raises the disk's OSError, and
-        CorruptRecordError for what is read; the log is as it was then.
+        CorruptRecordError for damage met while reading; the log is unchanged then.
         """
         active = self.segments.active
         if active.base_offset == self.log_end_offset:
@@ -682,8 +680,8 @@ class PartitionLog:
         return any(segment.is_kept_open for segment in self.unflushed_segments(self.log_end_offset))
 
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
-        """Returns what `sync_segments` must sync before the recovery point may move to `offset`. Also the segment that
-        ends at the recovery point: since its records were flushed it may have been sealed.
+        """Returns the segments that `sync_segments` must sync before the recovery point may move to `offset`. Also the
+        segment that ends at the recovery point: since its records were flushed it may have been sealed.
         """
         return [s for s in self.segments.from_offset(self.recovery_point - 1) if s.base_offset < offset]
 

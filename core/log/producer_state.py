@@ -112,7 +112,7 @@ class ProducerState:
         )
 
     def is_in_transaction(self, producer_epoch: int) -> bool:
-        """Says whether it has one open here in that epoch."""
+        """Says whether the producer has a transaction open here in that epoch."""
         return self.current_txn_first_offset is not None and self.producer_epoch == producer_epoch
 
     @property
@@ -125,7 +125,7 @@ class ProducerState:
         return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def is_followed_by(self, batch: RecordBatch) -> bool:
-        """Says whether the batch is what comes as a rule: of the same epoch, after the last one, and of the open
+        """Says whether the batch is a normal next one: of the same epoch, after the last one, and of the open
         transaction if there is one. Any other may be a repetition, or may not be appended.
         """
         batches = self.batches
@@ -147,7 +147,7 @@ class ProducerState:
         return None
 
     def ensure_may_append(self, batch: RecordBatch) -> None:
-        """Raises KafkaError if a client's batch does not follow what is known of its producer."""
+        """Raises KafkaError if a client's batch does not follow the known state of its producer."""
         self.ensure_epoch(batch)
         if batch.producer_epoch != self.producer_epoch:
             if batch.base_sequence != 0 and self.producer_epoch != NO_PRODUCER_EPOCH:

@@ -107,7 +107,7 @@ class ProducerStateManager:
 
     def await_first(self, batch: RecordBatch) -> None:
         """Notes a transaction's batch that came, and is not appended yet. It may be refused for a while, or taken for
-        one of an earlier transaction: until the transaction has begun here, or a marker comes, nothing that would
+        one of an earlier transaction: until the transaction has begun here, or a marker comes, no batch that would
         follow it is appended (`VerificationStateEntry.lowestSequence` of Kafka).
         """
         producer_id = batch.producer_id
@@ -162,8 +162,8 @@ class ProducerStateManager:
         return completed
 
     def abort_damaged(self, aborted: AbortedTransaction) -> bool:
-        """Ends a transaction whose marker can't be read, and which the transaction index has as aborted; False, and
-        nothing done, unless it is open from that offset on.
+        """Ends a transaction whose marker can't be read, and which the transaction index has as aborted. Returns False,
+        and does nothing, unless it is open from that offset on.
         """
         first = self.ongoing.get(aborted.producer_id)
         if first is None or first.offset != aborted.first_offset:

@@ -1,6 +1,6 @@
-"""Reads one segment of a log again, and makes what belongs to it: its indexes, its damage, the producers up to its end.
+"""Reads one segment of a log again, and rebuilds its state: its indexes, its damage, the producers up to its end.
 
-After an unclean stop, of each segment whose batches may be torn; of any other when its indexes can't be its own.
+Used after an unclean stop for each segment whose batches may be torn; else for one whose indexes can't be its own.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class SegmentRecovery:
     def recover(
         self, segment: LogSegment, recovery_point: int, log_start_offset: int = 0, *, is_judged: bool = False
     ) -> DamagedBytes | None:
-        """Checks the segment and makes its three indexes, the transaction index with what came before in mind. With
-        `is_judged` its gaps are known, and nothing is checked.
+        """Checks the segment and makes its three indexes, the transaction index by the old one too. With `is_judged`
+        its gaps are known, and nothing is checked.
         """
         producers = self._producers
         if producers.map_end_offset != segment.base_offset:
@@ -146,7 +146,7 @@ class SegmentRecovery:
                 return
 
     def take_up_known_damage(self) -> None:
-        """Takes up what the ledger holds, unless it is sound now: somebody mended it."""
+        """Adds the damage of the ledger, unless the bytes are sound now: somebody mended them."""
         known = defaultdict[int, list[DamagedRange]](list)
         for gap in self._damage.gaps:
             known[gap.segment_base_offset].append(gap)

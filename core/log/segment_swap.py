@@ -64,8 +64,8 @@ def settle_swap(directory: Path, base_offset: int, filesystem: FileSystem) -> No
 
 
 def drop_swaps(directory: Path, filesystem: FileSystem) -> None:
-    """Removes what a cleaning left that ended between two steps: a segment that nobody swapped in must not come in at
-    the next start, over what was written since. Raises the disk's OSError.
+    """Removes the files of a cleaning that ended between two steps: a segment that nobody swapped in must not come in
+    at the next start, over later records. Raises the disk's OSError.
     """
     swaps = [*directory.glob(f"*{SWAP_SUFFIX}"), *directory.glob(f"*{CLEANED_SUFFIX}")]
     if not swaps:
