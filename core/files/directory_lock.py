@@ -190,9 +190,9 @@ def find_lock_holder(directory: Path) -> LockHolder | None:
 
 
 def _flock_as_well(fd: int) -> None:
-    """Takes the lock that the processes share which the owner starts, beside the one that Java's `FileChannel.lock`
-    takes too. If the two kinds are one (macOS, the BSDs, NFS) the second is refused by our own first; there it does
-    for both alone. Raises BlockingIOError if another process has it.
+    """Takes the lock that the owner shares with the processes that it starts, beside the one that Java's
+    `FileChannel.lock` takes too. If the two kinds are one (macOS, the BSDs, NFS) our own first lock refuses the second;
+    there the first serves as both. Raises BlockingIOError if another process has it.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,11 +37,11 @@ META_PROPERTIES = "meta.properties"
 CLUSTER_PROPERTIES = "cluster.properties"
 """In the directory of a whole cluster, whose brokers have their data directories in it."""
 SET_ASIDE = ".before-recovery-"
-"""Stands in the name of what a recovery put aside; the recovery's number follows."""
+"""Stands in the name of a file that a recovery put aside; the recovery's number follows."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 WAS_MEMBER = ".plog-was-member"
-"""In a directory with metadata of its own that has been a cluster's since: there are topics that these do not know."""
+"""Marks a directory with metadata of its own that has been a cluster's since: its metadata lacks some of the topics."""
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
@@ -288,12 +288,12 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 
 def deleted_directory_name(partition: TopicPartition) -> str:
-    """Names what the folder is renamed to before its files go: at most 255 characters, unlike any other's."""
+    """Returns the folder's name until its files are deleted: at most 255 characters, unlike any other's."""
     return _renamed_directory_name(partition, "delete")
 
 
 def stray_directory_name(partition: TopicPartition) -> str:
-    """Names what a folder is renamed to that belongs to no topic; nobody deletes it."""
+    """Returns the new name of a folder that belongs to no topic; nobody deletes it."""
     return _renamed_directory_name(partition, "stray")
 
 

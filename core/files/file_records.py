@@ -54,7 +54,7 @@ class FileRegion:
 
     @property
     def piece(self) -> FileRegion:
-        """Returns what an answer holds of it."""
+        """Returns the piece for an answer."""
         return self
 
 
@@ -137,7 +137,7 @@ class FileRecords:
         return file
 
     def _find_released(self) -> File | None:
-        """Returns the file that was let go of, if somebody has it open still."""
+        """Returns the released file, if somebody still has it open, or None."""
         file = self._released() if self._released is not None else None
         return file if file is not None and file.fd >= 0 else None
 
@@ -157,10 +157,10 @@ class FileRecords:
             file.close()
 
     def append(self, data: Buffer, owner: object = None) -> int:
-        """Writes at the end and returns that position; a write that fails leaves the size as it was. Nothing is
-        written while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
+        """Writes at the end and returns that position; a write that fails leaves the size as it was. Nothing is written
+        while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
 
-        Of what was written ahead for the same `owner`, only the header and what is missing are written.
+        Of a batch that was written ahead for the same `owner`, only the header and the missing bytes are written.
         """
         position = self.size_bytes
         try:
@@ -206,14 +206,14 @@ class FileRecords:
             self.forget_ahead(owner)
 
     def forget_ahead(self, owner: object) -> None:
-        """Takes away what was written ahead for the owner, if anything is left of it."""
+        """Takes away the bytes that were written ahead for the owner, if any are left."""
         if self._ahead is not None and self._ahead.owner is owner:
             with contextlib.suppress(OSError):
                 self.trim()
 
     def trim(self) -> None:
-        """Takes away what a write that failed, or was done ahead, may have left after the end. Raises OSError if that
-        fails as well.
+        """Cuts off the bytes that a failed write, or one ahead, may have left after the end. Raises OSError if that
+        fails too.
         """
         self._ahead = None
         if self._is_torn:

@@ -53,7 +53,7 @@ def parse_meta_properties(text: str, path: str) -> MetaProperties:
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Reads them; None if the folder has no such file."""
+    """Reads the properties, or returns None if the folder has no such file."""
     path = directory / META_PROPERTIES
     try:
         text = read_small_text(path, _MOST_BYTES)

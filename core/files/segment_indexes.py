@@ -106,13 +106,13 @@ class SegmentIndexes:
     # --- to the disk
 
     def create(self) -> None:
-        """Makes the files that every segment has, empty."""
+        """Creates, empty, the files that every segment has."""
         self._forget()
         self.flush()
         self.transaction.reset()
 
     def reset(self) -> None:
-        """Forgets every entry, to make them again; aborted transactions are forgotten on the disk as well."""
+        """Drops every entry, to rebuild the indexes; aborted transactions are dropped on the disk as well."""
         self._forget()
         self.transaction.reset()
 
@@ -123,14 +123,14 @@ class SegmentIndexes:
         self._since_entry = 0
 
     def truncate_to(self, offset: int) -> None:
-        """Drops what they have of `offset` and above; `newest` is not known then."""
+        """Drops the entries for `offset` and above; `newest` is unknown then."""
         for index in self._all:
             index.truncate_to(offset)
         self.newest = None
         self._since_entry = 0
 
     def flush(self) -> None:
-        """Writes what the files lack."""
+        """Writes the entries that the files lack."""
         for index in self._sparse:
             index.flush()
 
@@ -164,8 +164,8 @@ class SegmentIndexes:
         return tuple(index.size_bytes for index in self._sparse)
 
     def sanity_check(self, *, is_empty: bool) -> bool:
-        """Says whether the files are there that a log has, which may be an empty one. Raises CorruptRecordError if one
-        can't be an index of this segment, by its form.
+        """Says whether the files of a log exist; `is_empty` says whether it has batches. Raises CorruptRecordError if a
+        file can't be an index of this segment, by its form.
         """
         is_there = self.offset.sanity_check() and (self.time.sanity_check() or is_empty)
         self.transaction.sanity_check()

@@ -1,10 +1,10 @@
-"""What offset and time indexes share: sorted entries of one size, searched by bisection, rebuilt from the log at need.
+"""The common part of offset and time indexes: sorted entries of one size, searched by bisection, rebuilt from the log.
 
 A file is entries end to end, big-endian. While Kafka runs it keeps the active file at its full size, zeros after the
 last entry; a clean stop trims it. Offsets are stored relative to the segment's base offset, in 4 bytes.
 
 The log is the truth: an index may lack entries (those of the active segment are written at roll, flush and close; a
-crash loses them and recovery makes them again), but it never lies.
+crash loses them and recovery rebuilds them), but it never lies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_READ_BYTES = 32 * 1024 * 1024
 not believed, which costs a search of the log."""
 
 _LEAST_MAPPED_BYTES = mmap.PAGESIZE
-"""The least that is mapped: a map takes a descriptor and a page, and costs several times what a small read does."""
+"""Smaller files are read: a map takes a descriptor and a page, and costs several times what a small read does."""
 
 
 class AbstractIndex:
@@ -87,7 +87,7 @@ class AbstractIndex:
         return first, second
 
     def flush(self) -> None:
-        """Writes what was appended since the last time, and trims the file; creates it if it is missing."""
+        """Writes the entries appended since the last time, and trims the file; creates it if it is missing."""
         if self._data is None and self.path.exists():
             return
         size = self.ENTRY.size
