@@ -186,8 +186,8 @@ def _is_in_order(pieces: Sequence[Piece], base_offsets: Sequence[int], reach: _R
 
 
 def _find_borne_out(pieces: Sequence[Piece], base_offsets: Sequence[int]) -> AbstractSet[int]:
-    """Returns the numbers of the pieces beyond the reach of their files that go on from what is before, or before or
-    after which, in the same file, stands another such, of offsets that rise with theirs.
+    """Returns the numbers of the pieces beyond the reach of their files that others confirm: such a piece continues the
+    one before it, or another such piece with offsets that rise with its own is before or after it in the file.
     """
     far = [number for number, piece in enumerate(pieces) if _is_beyond_reach(piece, base_offsets[piece.file])]
     found = {n for n in far if pieces[n].batches > 1 or _end_before(pieces, n, base_offsets) == pieces[n].base_offset}
@@ -435,9 +435,8 @@ class _Placer:
     # --- the heaviest chain
 
     def _weigh(self) -> tuple[list[int], list[int | None]]:
-        """Returns for each piece the weight of the heaviest chain that begins with it, and the next piece of that
-        chain. A piece that may not be accepted follows no other in a chain; but if the log continues with it, its own
-        is needed.
+        """Returns for each piece the weight of the heaviest chain that begins with it, and that chain's next piece. One
+        that may not be accepted follows no other in a chain; but if the log continues with it, its own is needed.
         """
         count = len(self._pieces)
         weights = [0] * count
@@ -483,7 +482,7 @@ class _Room(Enum):
 
 
 class _Fitting:
-    """Says what becomes of the displaced pieces."""
+    """Decides the fate of the displaced pieces."""
 
     def __init__(
         self, placer: _Placer, accepted: Sequence[int], displaced: Sequence[int], flips: Mapping[int, int]
@@ -503,7 +502,7 @@ class _Fitting:
         self._result = [Displaced(self._pieces[number], Fate.FLIPPED, due) for number, due in flips.items()]
 
     def fit(self) -> BatchOrder:
-        """Goes through them until none finds a place: the first may fit only beside a later one."""
+        """Tries the pieces until none finds a place: the first may fit only beside a later one."""
         while True:
             before = len(self._left)
             left, self._left = self._left, []

@@ -111,7 +111,7 @@ class BatchScanner:
         yield from self.walk_from(0)
 
     def walk_from(self, position: int) -> Iterator[Batch | Damage]:
-        """Goes on from a position where a batch begins."""
+        """Walks on from a position where a batch begins."""
         self.position = position
         while self.position < self.size_bytes:
             yield from self._sound_run()
@@ -170,7 +170,7 @@ class BatchScanner:
         return page
 
     def _sound_run(self) -> Iterator[RecordBatch]:
-        """Yields sound batches of the current magic that lie whole in what was read."""
+        """Yields sound batches of the current magic that lie whole in the buffer."""
         data, data_position = self._data, self._data_position
         for start in self._sound_starts():
             yield RecordBatch(data, start, data_position + start)
@@ -232,7 +232,7 @@ class BatchScanner:
         return batches, bool(batches) and (is_well or self.position == self.size_bytes)
 
     def pass_window(self, size_bytes: int) -> bool:
-        """Goes on to where `sound_window` would if all is well, by frames alone; False if it would find no batch."""
+        """Moves to where `sound_window` would if all is well, by frames alone; False if it would find no batch."""
         start, end = self.position, self._window_end(size_bytes)
         while (frame := self._frame()) is not None and frame[0] <= end:
             self.position, self.next_offset = frame
@@ -262,7 +262,7 @@ class BatchScanner:
     # --- bytes
 
     def _is_more_needed(self) -> bool:
-        """Says whether what was read does not show the batch at the position, but more of the file could."""
+        """Says whether the buffer does not show the batch at the position, but more of the file could."""
         start = self.position - self._data_position
         left = len(self._data) - start
         if start == 0 and left >= min(HEADER_SIZE, self.size_bytes - self.position):
@@ -296,7 +296,7 @@ class BatchScanner:
         return self._read(size, position)
 
     def head(self, position: int, end: int) -> bytes:
-        """Returns what lies there, as much as is worth looking at."""
+        """Returns the bytes at that position, as many as are worth looking at."""
         return bytes(self._read(min(end - position, _HEAD_BYTES), position))
 
     def _named(self, damage: Damage) -> Damage:
@@ -337,7 +337,7 @@ class BatchScanner:
         return batch
 
     def _examine_frame(self, position: int, cause: str) -> Damage:
-        """Looks at a header with a magic or a length that no batch has."""
+        """Explains a header with a magic or a length that no batch has."""
         left = self.size_bytes - position
         head = self._bytes(min(HEADER_SIZE, left), position)
         size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
@@ -515,8 +515,8 @@ class BatchScanner:
         )
 
     def _may_hold(self, first: int, last: int) -> bool:
-        """Says whether a header with these offsets may be believed: the file may hold them, or they go on from the
-        sound batch before, beyond what an index can name or where that one is beyond the file's end already.
+        """Says whether a header with these offsets may be believed: the file may hold them, or they continue the sound
+        batch before, beyond what an index can name or where that one is beyond the file's end already.
         """
         is_reach = self._limit > self._base_offset + MAX_RELATIVE_OFFSET
         may_go_on = first == self.next_offset and (is_reach or self.next_offset >= self._limit)
@@ -539,7 +539,7 @@ class BatchScanner:
         return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """Returns the base offset of what looks like a batch there."""
+        """Returns the base offset of the apparent batch there."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
             return None
         head = self._bytes(ENTRY_HEADER_SIZE, position)

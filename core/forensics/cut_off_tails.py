@@ -104,7 +104,7 @@ def cut_off_path(file: Path, position: int, same_as: Path | None = None) -> Path
 
 
 def lost_end_path(snapshot: Path, log_end: int) -> Path:
-    """Returns the path of what proves that the log, which ends at `log_end`, reached up to the snapshot's offset."""
+    """Returns the path of the proof that the log, which ends at `log_end`, reached up to the snapshot's offset."""
     return snapshot.with_name(f"{snapshot.name}.cut-at-{log_end}")
 
 

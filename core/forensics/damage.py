@@ -64,9 +64,9 @@ class DamageKind(StrEnum):
 class Damage:
     """Bytes [position, end_position) of a segment that hold no batch of the log.
 
-    `offset`, `end_offset` and `records` are what its header says was there, as far as that can be; `end_offset` and
-    `records` are None if unknown. `batch` is the header itself, if there is one whose frame fits in the file; `fix` the
-    byte that makes the batch sound.
+    `offset`, `end_offset` and `records` are those of its header, as far as that can be; `end_offset` and `records` are
+    None if unknown. `batch` is the header itself, if there is one whose frame fits in the file; `fix` the byte that
+    makes the batch sound.
     """
 
     kind: DamageKind
@@ -120,7 +120,7 @@ def _is_of_cleaner(batch: Batch, *, has_empty: bool) -> bool:
 
 
 def was_emptied(log: Path) -> bool:
-    """Says whether a recovery took out what an empty `.log` held."""
+    """Says whether a recovery took out the batches of an empty `.log`."""
     return any(log.parent.glob(f"{log.name}{SET_ASIDE}*"))
 
 
@@ -167,7 +167,7 @@ _LEGACY_FRAME = rb"(?s)(?=.{16}[\0\1][\0-\x0f])"
 def find_legacy_batch(
     file: File, position: int, end: int, min_offset: int, max_offset: int
 ) -> LegacyRecordBatch | None:
-    """Does what `find_batch` does, for messages of magic 0 and 1."""
+    """Does the same as `find_batch`, for messages of magic 0 and 1."""
     while end - (position := _past_hole(file, position)) >= MIN_MESSAGE_SIZE:
         data = file.read_at(min(_READ_BYTES, end - position), position)
         is_zero = data.count(0) == len(data)  # which looks like magic 0 at each byte, and is of no length
@@ -221,6 +221,6 @@ def _find_sound_batch(
 
 
 def _crc_of(file: File, position: int, size: int) -> int:
-    """Computes what the checksum of a batch there would be; not all of it is read at once."""
+    """Computes the checksum of the bytes of a batch there, without reading all of them at once."""
     starts = range(position + ATTRIBUTES_POSITION, position + size, _READ_BYTES)
     return crc32c_of_parts(file.read_at(min(_READ_BYTES, position + size - start), start) for start in starts)

@@ -66,7 +66,7 @@ class DirectoryReader:
         self._evidence.forget()
 
     def why_no_log_starts(self) -> str | None:
-        """Returns what `KnownOffsetsOfDirectory.why_no_log_starts` does."""
+        """Returns `KnownOffsetsOfDirectory.why_no_log_starts`."""
         return self._evidence.why_no_log_starts()
 
     @property
@@ -80,8 +80,8 @@ class DirectoryReader:
     def open(
         self, partition: TopicPartition, on_no_folder: Callable[[AccessError], None] | None = None
     ) -> PartitionReader:
-        """Opens the partition as it is now; `on_no_folder` is what `PartitionReader` takes. Raises AccessError if there
-        is no such partition, UnreadableFileError if its folder, one among others, can't be read.
+        """Opens the partition as it is now, with `on_no_folder` for `PartitionReader`. Raises AccessError if there is
+        no such partition, UnreadableFileError if its folder, one among others, can't be read.
         """
         path = self.partitions.get(partition)
         if path is None:
@@ -99,8 +99,8 @@ class DirectoryReader:
             raise unreadable_error(error.__cause__, path) from error.__cause__
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:
-        """Reads the last checkpoint of a log that a broker of Kafka's writes to just now; None for any other log, as
-        what plog appends is committed at once.
+        """Reads the last checkpoint of a log that a Kafka broker is writing to; None for any other log, as plog commits
+        its appends at once.
         """
         holder = find_lock_holder(self.root)
         if holder is None or holder.pid:

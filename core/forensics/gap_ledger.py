@@ -239,7 +239,7 @@ def _is_full(batch: Batch) -> bool:
 
 
 def control_text(batch: Batch) -> str:
-    """Says what a control batch is: `COMMIT marker of producer 4000`."""
+    """Describes a control batch: `COMMIT marker of producer 4000`."""
     try:
         records = batch.records()
         type_ = control_type(records[0].key) if records else None

@@ -51,7 +51,7 @@ class KnownOffsets:
     unreadable: tuple[UnreadableFileError, ...] = ()
     """Log files that can't be opened; `offset` is where such a segment begins."""
     wrong_start: WrongLine | None = None
-    """The log start that is not believed; `log_start_offset` is what the leader epochs say instead, or 0."""
+    """The log start that is not believed; `log_start_offset` is that of the leader epochs instead, or 0."""
     wrong_watermark: WrongLine | None = None
     """The high watermark that is not believed; `known_end` is without it then."""
     contradicted_start: int | None = None

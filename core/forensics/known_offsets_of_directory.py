@@ -77,7 +77,7 @@ class KnownOffsetsOfDirectory:
         self._origin = origin or root
 
     def forget(self) -> None:
-        """Reads everything again when it is asked for: a broker has gone on meanwhile, perhaps."""
+        """Reads everything again on its next use: a broker may have changed it meanwhile."""
         for name in ("log_starts", "_recovery_points", "_high_watermarks", "cleaned", "was_stopped_cleanly"):
             self.__dict__.pop(name, None)
 
@@ -293,7 +293,7 @@ def _sound_end(evidence: KnownOffsets) -> int:
 
 
 def _has_snapshot_of(names: Iterable[str], offset: int) -> bool:
-    """Says whether a metadata snapshot holds what the metadata log had below that offset: it was deleted there."""
+    """Says whether a metadata snapshot holds the metadata log's state up to that offset: the log was deleted there."""
     snapshots = (name.partition("-")[0] for name in names if name.endswith(CHECKPOINT_SUFFIX))
     return any(end.isdecimal() and int(end) >= offset for end in snapshots)
 

@@ -59,7 +59,7 @@ class _Loss(NamedTuple):
 
 
 class LogMap:
-    """Says what all files of a partition hold together. Immutable; it reads the files again if batches are wanted.
+    """The map of all files of a partition. Immutable; it reads the files again if batches are wanted.
 
     I1 the batches of the log and the holes cover [start_offset, end_offset) without overlap
     """
@@ -291,7 +291,7 @@ class LogMap:
 
     @cached_property
     def tail(self) -> Tail | None:
-        """Returns what follows the last sound batch of the last file, or None if nothing does."""
+        """Returns the bytes that follow the last sound batch of the last file, or None."""
         if not self.damage:
             return None
         number, damage = self.damage[-1]

@@ -153,7 +153,7 @@ class LogScanner:
         self._check_end(*ends[0])
 
     def _reaches_beyond(self, offset: int) -> bool:
-        """Says whether the last segment that is not empty has batches beyond, or nobody can say."""
+        """Says whether the last non-empty segment has batches beyond `offset`, or can't be read."""
         holding = [segment for segment in self._segments if segment.records.size_bytes]
         try:
             for segment in holding[-1:]:

@@ -1,4 +1,4 @@
-"""Explains offsets that no batch of a log holds, and bytes that follow its last one: why, and what proves it."""
+"""Explains offsets that no batch of a log holds, and bytes that follow its last one: the reason, and the proof."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hole:
     """Offsets [start, end) that no batch of the log holds.
 
     `position` and `end_position` are the bytes of the damage in the file `path`, or twice the place where the batches
-    should stand. `damage` is what is wrong there, if the reason is DAMAGED.
+    should stand. `damage` is the damage there, if the reason is DAMAGED.
     """
 
     start: int
@@ -69,14 +69,14 @@ class Hole:
         return f"{offsets_are(self.start, self.end)} not in the log: {self.evidence}"
 
     def error(self) -> CorruptRecordError:
-        """Returns what a reader raises that may not pass over it."""
+        """Returns the error to raise for a reader that may not pass over it."""
         offsets = f"{self.offsets_text}: " if self.end > self.start else ""
         position = self.position if self.damage is not None else -1
         return CorruptRecordError(f"{offsets}{self.evidence}", position=position, path=str(self.path))
 
 
 class TailKind(StrEnum):
-    """Kinds of what follows the last batch of a log in its last file."""
+    """The kinds of bytes after the last batch of a log in its last file."""
 
     TORN = "torn"
     """The traces of a crash: a batch that was being written, or zeros."""
@@ -255,7 +255,7 @@ def tail_kind(damage: Damage, evidence: KnownOffsets, sound_end: int, last_base_
 
 FULL_SIZE_UNIT = 100_000
 _FULL_SIZES = (1 << 18, FULL_SIZE_UNIT)
-"""Of one of these `segment.bytes` is a multiple, and what a crash leaves hardly ever."""
+"""`segment.bytes` is a multiple of one of these, and the size that a crash leaves hardly ever is."""
 
 
 def claimed_end(end_offset: int, damage: Iterable[Damage]) -> int:

@@ -89,7 +89,7 @@ class PartitionReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks again at what there is."""
+        """Looks at the folder again."""
         try:
             segments = self._open_segments()
             evidence = self._evidence.of(self.directory, self._partition)
@@ -131,8 +131,8 @@ class PartitionReader:
             return True
 
     def _open_segments(self) -> list[SegmentReader]:
-        """Opens what is listed, and does so again if the list has changed by then: retention takes segments from the
-        front, and the cleaner puts new ones in their places.
+        """Opens the listed files, and does so again if the list has changed by then: retention takes segments from the
+        front, and the cleaner replaces segments.
         """
         while True:
             names = self._list()
@@ -328,7 +328,7 @@ class PartitionReader:
 
     @cached_property
     def transaction_evidence(self) -> TransactionEvidence:
-        """Gathers what the folder shows of the log's transactions. Reads all of the log."""
+        """Gathers the folder's evidence of the log's transactions. Reads all of the log."""
         from core.forensics.transaction_resolution import read_evidence  # most logs need none
 
         indexes = {one.base_offset: one.file(TRANSACTION_INDEX_SUFFIX) for one in self.segments}
@@ -340,7 +340,7 @@ class PartitionReader:
         return self.transaction_evidence.fates()
 
     def read_ahead(self, start_offset: int) -> tuple[Iterable[Page], ReadCommitted]:
-        """Returns the log from there on, and what became of transactions, for each page while it is the last one."""
+        """Returns the log from there on, and the outcomes of transactions, for each page while it is the last one."""
         ahead = ReadAhead(self.reading.pages(start_offset), self._markers_from)
         return ahead, ReadCommitted(ahead, lambda: self.transaction_fates)
 
@@ -411,8 +411,8 @@ class PartitionReader:
         *,
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedGaps:
-        """Returns what `find_unexplained` does; `known` are offsets [start, end) of which the caller knows why they are
-        missing.
+        """Returns the result of `find_unexplained`, without the offsets [start, end) in `known`, which the caller can
+        explain.
         """
         start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
         return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)

@@ -275,9 +275,9 @@ def _outcome_by(marker: Marker) -> Outcome:
 
 
 def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int) -> Iterator[Marker]:
-    """Yields the markers in (records, position, end position) of segments. Ends before anything that is damaged or
-    missing, but for what a cleaner took, and where that must have been a marker; at once, if the first batch there
-    neither holds `start_offset` nor begins beside it. Looks at what `checked_headers` looks at, faster.
+    """Yields the markers in (records, position, end position) of segments. Ends before anything damaged or missing,
+    except what a cleaner took, and ends there too if a marker must have been in it; at once, if the first batch there
+    neither holds `start_offset` nor begins beside it. Makes the checks of `checked_headers`, faster.
     """
     unpack = _HEADER.unpack_from
     epochs = _OpenEpochs()

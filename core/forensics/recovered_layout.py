@@ -25,8 +25,8 @@ class Stretch(NamedTuple):
 
 
 def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Stretch]]:
-    """Returns every log that is to hold other batches than it does, or in another order, and what it will hold.
-    `fixes_bits` counts damaged batches in that one flipped bit explains.
+    """Returns the new contents of every log that is to hold other batches, or in another order. `fixes_bits` keeps
+    damaged batches that one flipped bit explains.
     """
     pieces = [(p.base_offset, p.file, p.position, p.end_position) for p in log_map.log]
     if fixes_bits:

@@ -1,4 +1,4 @@
-"""`recovery-journal`: keeps what `plog recover --apply` did in a folder, so that it can be taken back.
+"""`recovery-journal`: notes the changes of `plog recover --apply` in a folder, so that they can be taken back.
 
 A line is a JSON object. Of each run, in this order:
 
@@ -10,8 +10,8 @@ A line is a JSON object. Of each run, in this order:
     {"run": 1, "undo": true}                        it is being taken back
 
 The old file keeps its bytes under the name that `was` says, which Kafka's loader passes over, as it does over the
-journal. Every line is on the disk before what it announces is done: after a crash at any step, undo finds its way back.
-A run is noted before its stage, the folder in which the new files are made, so that a stage always has a run.
+journal. Every line is on the disk before the change that it announces: after a crash at any step, undo finds its way
+back. A run is noted before its stage, the folder in which the new files are made, so that a stage always has a run.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class RecoveryJournal:
     def __init__(
         self, directory: Path, lost: Sequence[OffsetRange], filesystem: FileSystem, *, folders: Sequence[str] = ()
     ) -> None:
-        """Clears what an earlier run left half done: see `clear_unfinished`."""
+        """Clears the unfinished work of an earlier run: see `clear_unfinished`."""
         clear_unfinished(directory, filesystem)
         self._directory = directory
         self._filesystem = filesystem
@@ -154,7 +154,7 @@ class RecoveryJournal:
         self._write({"lost": lost, **({"folders": folders} if folders else {})})
 
     def replace(self, name: str, new: Path | None) -> None:
-        """Puts `new` in the place of the folder's file of that name, or removes it; keeps what was there."""
+        """Puts `new` in the place of the folder's file of that name, or removes it; keeps the old file."""
         path = self._directory / name
         was = f"{name}{SET_ASIDE}{self._number}" if os.path.lexists(path) else None
         if new is not None:
@@ -222,7 +222,7 @@ def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
 
 
 def _leftovers(directory: Path) -> list[Path]:
-    """Returns what only a recovery that was cut short leaves, but for what its journal names."""
+    """Returns the files that only an interrupted recovery leaves, except those that its journal names."""
     names = [STAGE, f"{JOURNAL}.tmp"]
     names += [
         f"{name}{suffix}" for name in OFFSET_CHECKPOINTS for suffix in (RECOVERED_SUFFIX, f"{RECOVERED_SUFFIX}.tmp")
@@ -237,8 +237,8 @@ def was_left_as_recovered(directory: Path) -> bool:
 
 
 def ensure_can_undo(directory: Path) -> None:
-    """Raises AccessError if the log was written to since the last run, so that what was written would be lost, or if
-    the old files are gone.
+    """Raises AccessError if the log was written to since the last run, so that later records would be lost, or if the
+    old files are gone.
     """
     runs = read_runs(directory)
     if not runs or not runs[-1].is_whole:

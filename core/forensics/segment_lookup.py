@@ -47,14 +47,14 @@ class FoundBatch(NamedTuple):
 
 
 class SegmentLookup(ABC):
-    """Owned by one task. `gaps` is what is known to be damaged, in order: reads end before a gap, searches pass over
-    it. Raises CorruptRecordError if a search meets other damage.
+    """Owned by one task. `gaps` is the known damage, in order: reads end before a gap, searches pass over it. Raises
+    CorruptRecordError if a search meets other damage.
     """
 
     base_offset: int
     gaps: list[DamagedRange]
     reached = 0
-    """The log is known to have reached up to there: offsets beyond what an index can name are believed so far."""
+    """The log is known to have reached up to there: offsets beyond an index's range are believed so far."""
 
     @property
     @abstractmethod
@@ -118,7 +118,7 @@ class SegmentLookup(ABC):
     # --- batches
 
     def batches(self, position: int) -> Iterator[Batch]:
-        """Returns what `FileRecords.iter_batches` does, past known damage."""
+        """Iterates over the batches as `FileRecords.iter_batches` does, past known damage."""
         return self._past_gaps(self.records.iter_batches, position)
 
     def headers_from(self, offset: int) -> Iterator[Batch]:
@@ -136,7 +136,7 @@ class SegmentLookup(ABC):
         yield from read(position, None)
 
     def reading(self, end: OffsetPosition) -> SegmentScanner:
-        """Reads what is in the file up to `end`; safe from any thread."""
+        """Reads the batches of the file up to `end`; safe from any thread."""
         return SegmentScanner(self.records, self.base_offset, end, reached=self.reached)
 
     def translate_offset(self, offset: int) -> FoundBatch | None:

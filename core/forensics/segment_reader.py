@@ -84,7 +84,7 @@ class SegmentReader(SegmentLookup):
         return index
 
     def index_entries(self) -> Iterator[tuple[int, int]]:
-        """Yields (last offset of what begins there, position) of every entry of the offset index."""
+        """Yields every entry of the offset index: (last offset of the batch, position where it begins)."""
         for number in range(len(self.offset_index)):
             relative, position = self.offset_index.entry(number)
             yield self.base_offset + relative, position

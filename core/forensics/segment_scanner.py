@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class DamagedBytes(NamedTuple):
-    """Bytes of a segment that hold no batch of its log, and why. `damage` is what the walk found where they begin; None
-    if sound batches stand there that do not belong there.
+    """Bytes of a segment that hold no batch of its log, and why. `damage` is the damage found where they begin; None if
+    sound batches stand there that do not belong there.
     """
 
     range: DamagedRange

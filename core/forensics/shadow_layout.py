@@ -1,10 +1,10 @@
 """Makes a damaged log servable as the one reader reads it, in a folder whose files may be changed at will (a shadow).
 
-A broker sends parts of files as they lie. That is right if the batches of the log stand in order in the segments
-that their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose
-batches stand out of order are written again, segments that hold only copies of other segments' batches go, and what
-lies between batches of the log becomes gaps. A sound log costs a look at its batches' headers: a wrong checksum alone
-needs nothing here, since its batch is in its place, and the client that gets it checks it.
+A broker sends parts of files as they lie. That is right if the batches of the log stand in order in the segments that
+their offsets belong to, and everything else is a known gap. `arrange` brings a folder there: segments whose batches
+stand out of order are written again, segments that hold only copies of other segments' batches go, and bytes between
+batches of the log become gaps. A sound log costs a look at its batches' headers: a wrong checksum alone needs nothing
+here, since its batch is in its place, and the client that gets it checks it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
 
 
 def _listed_aborts(log: Path) -> list[AbortedTransaction]:
-    """Reads what the segment's transaction index lists, which consumers are sent."""
+    """Reads the entries of the segment's transaction index, which are sent to consumers."""
     try:
         return read_transaction_index(log.with_suffix(TRANSACTION_INDEX_SUFFIX))
     except FileNotFoundError:

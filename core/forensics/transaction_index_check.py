@@ -17,7 +17,7 @@ from core.records.record_batch import RecordBatch
 
 
 class _End(NamedTuple):
-    """A marker in this segment, and what the batches before it prove of its transaction."""
+    """A marker in this segment, and the facts that the batches before it prove of its transaction."""
 
     producer_id: int
     is_commit: bool

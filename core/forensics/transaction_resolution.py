@@ -1,13 +1,13 @@
-"""Decides what became of the transactions of a damaged log: committed, aborted, open, or unknown.
+"""Decides how the transactions of a damaged log ended: committed, aborted, open, or unknown.
 
 A transaction's records are visible to read_committed if a commit marker ended it. If that marker can't be read,
-something else must prove what it said. No file is read here: `find_fates` is given what others found.
+something else must prove whether it was a commit. `find_fates` reads no file: it judges what others found.
 
 Kafka's rules, from which everything follows:
 
-- The transactions of a producer don't overlap: what its next marker ends began after its last one. A marker may also
-  end a transaction without records here.
-- A producer's epoch never falls. It does not rise within a transaction; whoever raises it ends the transaction first.
+- The transactions of a producer don't overlap: one that its next marker ends began after its last one. A marker may
+  also end a transaction without records here.
+- A producer's epoch never falls. It does not rise within a transaction: a coordinator that raises it ends that first.
   With transaction.version 2 it rises at every end, and the marker carries the new epoch; with version 1 it stays.
   So if it has risen after offsets that are missing, a marker is among them, even if a cleaner seems to have taken
   them: it takes none of a transaction that still has records.
@@ -15,25 +15,25 @@ Kafka's rules, from which everything follows:
   index that contradicts the log, or itself, is not believed.
 - A snapshot says which transactions were open at its offset. It has a checksum.
 
-What is proof:
+These are proofs:
 
 - If nothing is missing between a transaction's last record and its producer's next marker, that marker decides,
   whatever the index says.
 - An index entry that covers the records says that they were aborted, and where.
 - An index that lists nothing for a missing marker says that it was a commit, but only if every entry must be in the
   file: it was synced (its segment was sealed, or the log was stopped cleanly), it agrees with all that can be read, and
-  it holds an entry, and no recovery made it again from a log that had lost the marker. An index that is absent proves
+  it holds an entry, and no recovery rebuilt it from a log that had lost the marker. An index that is absent proves
   nothing: Kafka makes the file at a segment's first abort, but a file that was lost looks the same. Nor does an empty
   one: no file is made for nothing, so that it may have been cut.
 - A transaction ended before the next record of its producer with a higher epoch, before a snapshot that does not have
   it open, and before one of its producer that a snapshot or an index has from a later offset on.
 
 A snapshot that still has a transaction open proves nothing: a broker that passed over a damaged marker writes the same.
-What is missing raises no doubt if no marker can have been there (`MissingRange.may_hold_marker`), nor between two
-batches of a producer whose sequence numbers say that all of it was records of its own.
+Missing offsets raise no doubt if no marker can have been there (`MissingRange.may_hold_marker`), nor between two
+batches of a producer whose sequence numbers say that all of them were records of its own.
 
-Reads what a partition's files show of its transactions, for `find_fates`: the whole log, its transaction indexes and
-its snapshots. Reads only.
+Reads the evidence in a partition's files for `find_fates`: the whole log, its transaction indexes and its snapshots.
+Reads only.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TransactionalBatch(NamedTuple):
 
 class MissingRange(NamedTuple):
     """Offsets [start, end) that can't be read. `may_hold_marker`: False if they are known to be of records only: a
-    single batch that is longer than any marker, or what a cleaner took.
+    single batch that is longer than any marker, or offsets that a cleaner took.
     """
 
     start: int
@@ -182,8 +182,8 @@ def find_fates(
 def find_proven(
     events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
 ) -> list[AbortedTransaction]:
-    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; takes what
-    `find_fates` takes.
+    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; with the
+    arguments of `find_fates`.
     """
     found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
     entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
@@ -214,7 +214,7 @@ class _Gaps:
         self._starts = [gap.start for gap in self._ranges]
 
     def between(self, start: int, end: int) -> Iterator[MissingRange]:
-        """Yields what of [start, end) is missing."""
+        """Yields the missing parts of [start, end)."""
         for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
             gap = self._ranges[number]
             if gap.start >= end:
@@ -231,7 +231,7 @@ class _Gaps:
 
 
 class _Indexes:
-    """Decides what the transaction indexes are worth."""
+    """Decides which entries of the transaction indexes to believe."""
 
     def __init__(
         self,
@@ -389,7 +389,7 @@ class _Indexes:
 
 
 class _Part(NamedTuple):
-    """Batches of one transaction for certain, and what is known next of their producer."""
+    """Batches of one transaction for certain, and the next known fact about their producer."""
 
     batches: list[TransactionalBatch]
     following: TransactionalBatch | Marker | None
@@ -604,7 +604,7 @@ def _outcome(marker: Marker) -> FateKind:
 
 @dataclass(slots=True)
 class LogContents:
-    """Collects what a log, or part of one, holds of transactions: it gets batches and holes in order of offsets."""
+    """Collects the transactions of a log, or part of one: it gets batches and holes in order of offsets."""
 
     events: list[TransactionalBatch | Marker] = field(default_factory=list)
     missing: list[MissingRange] = field(default_factory=list)
@@ -655,7 +655,7 @@ class TransactionEvidence(NamedTuple):
         return find_proven(self.events, self.missing, self.indexes)
 
     def with_mended(self, batches: Iterable[RecordBatch]) -> TransactionEvidence:
-        """Adds batches that are damaged, and of which it is known what they were."""
+        """Adds damaged batches whose contents are known."""
         contents = LogContents()
         offsets = []
         for batch in batches:
@@ -670,7 +670,7 @@ class TransactionEvidence(NamedTuple):
         return self._replace(events=events, missing=missing)
 
     def with_appended(self, contents: LogContents, log_end: int) -> TransactionEvidence:
-        """Adds what will be appended to the log, which ends at `log_end`. The indexes know nothing of that."""
+        """Adds batches to be appended to the log, which ends at `log_end`. The indexes do not list those."""
         evidence = self._replace(
             events=self.events + contents.events,
             missing=self.missing + contents.missing,
@@ -680,7 +680,7 @@ class TransactionEvidence(NamedTuple):
 
 
 def _without(gap: MissingRange, known: Sequence[tuple[int, int]]) -> Iterator[MissingRange]:
-    """Yields what of a missing range lies outside the ranges [start, end), which are in order, as are their ends."""
+    """Yields the parts of a missing range outside the ranges [start, end), which are in order, as are their ends."""
     first = bisect_right(known, gap.start, key=itemgetter(1))
     for start, end in known[first : bisect_left(known, (gap.end,))]:
         if gap.start < start:

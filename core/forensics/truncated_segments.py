@@ -40,7 +40,7 @@ from core.records.record_batch import NO_TIMESTAMP
 
 
 class TruncatedSegment(NamedTuple):
-    """A segment whose log ends before what its index names: `path` is the log, `position` its end."""
+    """A segment whose log ends before an entry of its index: `path` is the log, `position` its end."""
 
     path: Path
     position: int

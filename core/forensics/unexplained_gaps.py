@@ -51,8 +51,8 @@ class UnexplainedGaps:
         self.offsets += end - start
 
     def text(self, root: Path | None = None, *, more: bool = False) -> str:
-        """Says what is missing, and what would show why; `root` is where the checkpoints are, if that is here. `more`:
-        some were reported before.
+        """Describes the missing offsets, and what would explain them; `root` is where the checkpoints are, if that is
+        here. `more`: some were reported before.
         """
         other = "more " * more
         what = f"{self.offsets:,} {other}offsets in {self.count:,} holes from {self.start} to {self.end - 1} are"
