@@ -71,7 +71,7 @@ def contradicts(batch: Batch, next_offset: int) -> bool:
 
 
 def is_no_wrapper(buffer: memoryview, start: int) -> bool:
-    """Says whether the buffer shows that what begins at `start` is no compressed message of magic 0 or 1."""
+    """Says whether the buffer shows that no compressed message of magic 0 or 1 begins at `start`."""
     at = start + MAGIC_POSITION  # the attributes of old messages come next
     return at + 1 < len(buffer) and (buffer[at] == CURRENT_MAGIC or not buffer[at + 1] & CODEC_MASK)
 
@@ -166,7 +166,7 @@ _COMPRESSED_WEIGHT = 4
 
 
 def decoding_weight(batch: Batch) -> int:
-    """Returns what a batch counts for `GROUP_BYTES`."""
+    """Returns how much of `GROUP_BYTES` a batch takes."""
     return batch.size_bytes * (_COMPRESSED_WEIGHT if batch.attributes & 0x07 else 1)
 
 

@@ -1,8 +1,8 @@
-"""The two checksums of Kafka's files: CRC-32C (Castagnoli) for everything of magic 2 and for producer snapshots,
-CRC-32 (zlib's) for messages of magic 0 and 1.
+"""The two checksums of Kafka's files: CRC-32C (Castagnoli) for everything of magic 2 and for producer snapshots, CRC-32
+(zlib's) for messages of magic 0 and 1.
 
 `crc32c` takes any contiguous buffer without copying it. fastcrc does it in hardware (about 50 GB/s from cache); if its
-wheel is missing, crcmod, slower, gives the same numbers. `crc32c_by_table` is always crcmod: the independent second
+wheel is missing, crcmod, slower, computes the same numbers. `crc32c_by_table` is always crcmod: the independent second
 opinion of tests.
 """
 

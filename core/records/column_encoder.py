@@ -15,7 +15,7 @@ from core.records.varint_columns import Int64s, varint_widths, write_varints, zi
 
 @dataclass(frozen=True, slots=True)
 class EncodedSection:
-    """A records section and what its batch's header must say of it."""
+    """A records section and the fields that its batch's header must have."""
 
     section: memoryview
     count: int
@@ -83,8 +83,9 @@ _NULL = 1  # a length of -1
 _VARINT_BYTES = 6  # of a length, and one more
 _LENGTH_BYTES = 5
 _HEAD_BYTES = 32
-"""More than what stands in front of a record's value, or of its key, can take: length, attributes, timestamp delta,
-offset delta, and the length of what follows; or, without a key, of both."""
+"""More than the bytes before a record's value, or its key, can be: length, attributes, timestamp delta, offset delta,
+the next field's length; or, without a key, those of both.
+"""
 
 
 def _encode(

@@ -280,7 +280,7 @@ def ensure(places: RecordPlaces, good: npt.NDArray[np.bool_], what: str) -> None
 
 
 def record_error(places: RecordPlaces, row: int, what: str) -> CorruptRecordError:
-    """Says what is wrong with the record of that row."""
+    """Makes the error about the record of that row."""
     number = places.batch_numbers[row]
     record = row - int(np.searchsorted(places.batch_numbers, number)) + places.first_record
     batch: Batch = places.batches[number]
@@ -463,8 +463,8 @@ class RecordKeys:
 def decode_columns(batches: Sequence[Batch], *, limit: int | None = None) -> RecordColumns:
     """Decodes all records of `batches`; raises CorruptRecordError, with the batch's place, if bytes do not add up.
 
-    Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together; by default
-    what one batch may.
+    Checksums are the caller's choice. `limit`: bytes that the batches may decompress to, taken together; by default the
+    limit of one batch.
     """
     return finish(decode_in_steps(locate_records(batches, limit=limit)))
 
@@ -491,7 +491,7 @@ def decode_whole_batches(
 
 
 def decode_keys(batches: Sequence[Batch]) -> RecordKeys:
-    """Decodes as `decode_columns` does, but only what comes before the value; raises CorruptRecordError likewise."""
+    """Decodes as `decode_columns` does, but only the fields before the value; raises CorruptRecordError likewise."""
     places = locate_records(batches)
     data = np.frombuffer(places.buffer, np.uint8)
     ends = places.ends
@@ -565,7 +565,7 @@ _HEADERS_AT_ONCE = 4096
 
 def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Steps[None]:
     """Raises CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end
-    where the record does: a reader that does not ask for headers must not take what another refuses.
+    where the record does: a reader that does not ask for headers must not take a record that another refuses.
     """
     rows = np.flatnonzero((counts != 0) | (position != places.ends))
     if not len(rows):
@@ -620,7 +620,7 @@ def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int)
 
 
 def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
-    """Does what `ensure` does, for some of the records."""
+    """Checks as `ensure` does, for some of the records."""
     if not good.all():
         every = np.ones(len(places.ends), np.bool_)
         every[rows] = good

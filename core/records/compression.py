@@ -102,8 +102,8 @@ def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None
 
 
 def decompressed_pieces(codec: CompressionType, data: Buffer, *, magic: int = 2) -> Iterator[bytes]:
-    """Returns the same bytes in pieces of at most `PIECE_BYTES`, but for what snappy holds in one block, which are a
-    few dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
+    """Yields the decompressed bytes in pieces of at most `PIECE_BYTES`, except for one snappy block, which is a few
+    dozen times its compressed bytes; a piece may be empty. Raises what `decompress` raises, when it is met.
     """
     if codec is CompressionType.NONE:
         return (bytes(data[start : start + PIECE_BYTES]) for start in range(0, len(data), PIECE_BYTES))
@@ -231,7 +231,7 @@ def _ensure_begins(data: Buffer, magic: bytes, why: str) -> None:
 
 
 def _name_of_format(data: Buffer) -> str:
-    """Names what the bytes seem to be instead."""
+    """Names the format that the bytes seem to have instead."""
     start = bytes(data[:8])
     for magic, name in _FORMATS.items():
         if start.startswith(magic):

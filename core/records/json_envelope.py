@@ -3,9 +3,9 @@
     {"topic": "t", "partition": 0, "offset": 17, "timestamp": 1357017300000, "timestamp_type": "CreateTime",
      "key": "N14228", "value": "...", "headers": [["k", "v"], ["k", null]], "leader_epoch": 0}
 
-Keys, values, header names and header values are JSON strings if their bytes are UTF-8, else `{"base64": "..."}`;
-null is null, never "". Duplicate headers keep their order. When it is read, `key`, `value`, `headers`, `timestamp` and
-`partition` count; the others are what a record has once it is written, and are passed over.
+Keys, values, header names and header values are JSON strings if their bytes are UTF-8, else `{"base64": "..."}`; null
+is null, never "". Duplicate headers keep their order. A reader uses `key`, `value`, `headers`, `timestamp` and
+`partition`; a record gets the others when it is written, and the reader ignores them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def encode_headers_json(headers: Headers) -> str:
 
 
 def decode_envelope(line: bytes) -> InputRecord:
-    """Decodes it; raises ValueError, saying what is wrong, for a line that is no envelope."""
+    """Decodes a line; raises ValueError with the reason if it is no envelope."""
     fields = read_json(line)
     if not isinstance(fields, dict):
         raise ValueError(f"expected a JSON object, found {_kind(fields)}")

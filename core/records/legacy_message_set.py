@@ -189,7 +189,7 @@ class LegacyRecordBatch:
         return [message.last_offset + shift for message in messages]
 
     def _shift(self, messages: Sequence[LegacyRecordBatch]) -> int:
-        """Returns what is added to the messages' own offsets. Raises CorruptRecordError if that makes them negative."""
+        """Returns the number to add to the messages' own offsets. Raises CorruptRecordError if that is negative."""
         last_offset = messages[-1].last_offset
         if messages[0] is self or self.magic == 0:
             return 0

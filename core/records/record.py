@@ -25,7 +25,7 @@ from core.common.varint import read_varint, read_varlong, varint, varlong
 Buffer = bytes | memoryview
 
 Headers = tuple[tuple[bytes, bytes | None], ...]
-"""Names in the order in which they were sent, duplicates kept. Names are bytes: clients write what they like."""
+"""Names in the order in which they were sent, duplicates kept. Names are bytes: clients write any."""
 
 SMALLEST_RECORD_BYTES = 7
 """The bytes of a record with nothing in it: each of its seven fields takes a byte at least."""

@@ -194,7 +194,7 @@ class RecordBatch:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
     def ensure_valid_in_steps(self) -> Steps[None]:
-        """Does what `ensure_valid` does, a piece a step."""
+        """Checks as `ensure_valid` does, a piece a step."""
         crc = 0
         end = self.start + self.size_bytes
         for start in range(self.start + ATTRIBUTES_POSITION, end, PIECE_BYTES):
@@ -246,7 +246,7 @@ class RecordBatch:
 
 
 def set_base_offset_and_leader_epoch(batch: RecordBatch, base_offset: int, leader_epoch: int) -> None:
-    """Writes into a producer's batch what the broker does: both lie outside the crc. The buffer must be writable."""
+    """Writes the broker's two fields into a producer's batch: both lie outside the crc. The buffer must be writable."""
     _OFFSET_LENGTH_EPOCH.pack_into(batch.buffer, batch.start, base_offset, batch.length, leader_epoch)
     batch.base_offset = base_offset
     batch.partition_leader_epoch = leader_epoch

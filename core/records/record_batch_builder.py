@@ -54,8 +54,8 @@ def batch_parts(
     is_control: bool = False,
     has_delete_horizon: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
-    """Makes a batch round an uncompressed records section of `count` records: its header, and the section or what it is
-    compressed to.
+    """Makes a batch of an uncompressed records section of `count` records: its header, and the section, perhaps
+    compressed.
     """
     attributes = (
         compression
@@ -131,7 +131,7 @@ class RecordBatchBuilder:
         is_transactional: bool = False,
         is_control: bool = False,
     ) -> bytes:
-        """Makes the batch of what was appended; the builder may be thrown away then."""
+        """Makes the batch of the appended records; the builder may be thrown away then."""
         return build_batch(
             b"".join(self._records),
             count=len(self._records),

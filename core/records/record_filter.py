@@ -75,7 +75,7 @@ class NotJson:
     def __init__(self) -> None:
         self.count = 0
         self.first = ""
-        """Where the first is, and what is wrong with it."""
+        """The place of the first, and its error."""
         self._offsets: set[int] = set()
 
     def begin(self) -> None:
@@ -111,7 +111,7 @@ def filter_undecoded(wanted: RecordFilter, rows: Rows, mask: Mask) -> None:
 
 
 def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
-    """Asks the second about what the first lets through."""
+    """Asks the second about the rows that the first lets through."""
 
     def mask(rows: Rows) -> Mask:
         found = first(rows)
@@ -123,7 +123,7 @@ def both(first: RecordFilter, second: RecordFilter) -> RecordFilter:
 
 
 def either(first: RecordFilter, second: RecordFilter) -> RecordFilter:
-    """Asks the second about what the first does not let through."""
+    """Asks the second about the rows that the first does not let through."""
 
     def mask(rows: Rows) -> Mask:
         found = first(rows)

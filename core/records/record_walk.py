@@ -49,8 +49,8 @@ def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
 
 
 def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
-    """Finds timestamp and offset of the batch's first record that has one as high and the other, too; raises
-    CorruptRecordError if what does not decode comes before it.
+    """Finds timestamp and offset of the batch's first record with a timestamp and an offset at or above those given.
+    Raises CorruptRecordError if bytes that do not decode come before it.
     """
     content = read_if_small(batch) if isinstance(batch, RecordBatch) else batch.records()
     if isinstance(content, list):
