@@ -67,14 +67,14 @@ class DataDirectoryMetadata:
         return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
 
     def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
-        """Returns what is known of the partition in that folder. Raises OSError if the folder can't be read."""
+        """Returns the facts about the partition in that folder. Raises OSError if the folder can't be read."""
         unreadable = tuple(file.error for file in find_unreadable_files(directory))
         evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
         return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
 
     def _is_compacted(self, partition: TopicPartition) -> bool | None:
         """Says whether compaction may have been at work, as in each internal topic, where Kafka's coordinators do not
-        number what they write, either; None if that is not known.
+        number their records, either; None if that is not known.
         """
         if partition in self._evidence.cleaned or partition.topic in INTERNAL_TOPICS:
             return True

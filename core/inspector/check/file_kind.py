@@ -1,4 +1,4 @@
-"""Knows what a file of a Kafka disk is, by its name."""
+"""Tells the kind of a file on a Kafka disk by its name."""
 
 from __future__ import annotations
 

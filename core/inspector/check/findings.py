@@ -147,7 +147,7 @@ def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
 
 
 def claimed_finding(damage: Damage, path: Path) -> Finding:
-    """Reports damage in a file read without its log: offsets and records are what the damaged header claims."""
+    """Reports damage in a file read without its log: offsets and records are those that the damaged header claims."""
     last_offset = -1 if damage.end_offset is None else damage.end_offset - 1
     return replace(damage_finding(damage, path, damage.offset), last_offset=last_offset, records=damage.records)
 
@@ -222,8 +222,8 @@ def copy_finding(path: Path, size_bytes: int) -> Finding:
 
 
 def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
-    """Reports a log of which nothing can be used under its name, and which holds what no other file does. If its
-    records are missing from the log, other findings count them.
+    """Reports a log that is useless under its name, and whose batches no other file holds. If its records are missing
+    from the log, other findings count them.
     """
     start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
     message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"

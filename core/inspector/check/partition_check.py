@@ -1,4 +1,4 @@
-"""Checks a partition's folder: its segments in order, and what is kept beside them against what they hold."""
+"""Checks a partition's folder: its segments in order, and the files beside them against the segments."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class ProducerCheck:
         self._holes += 1
 
     def find_producer(self, producer_id: int) -> ProducerFacts | None:
-        """Returns what was seen of a producer so far, or None if nothing was."""
+        """Returns the facts seen of a producer so far, or None."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None
@@ -114,7 +114,7 @@ class ProducerCheck:
         return True
 
     def see(self, batch: RecordBatch, path: Path) -> list[Finding]:
-        """Says what is wrong with a batch that has a producer id."""
+        """Checks a batch that has a producer id, and yields findings."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
@@ -263,8 +263,8 @@ class ProducerCheck:
     def check_snapshot(
         self, entries: Iterable[ProducerSnapshotEntry], path: Path, start_offset: int
     ) -> Iterator[Finding]:
-        """Checks a snapshot of where the log was read to. It is believed in what the log does not show: other
-        producers, and where an open transaction began below the log's `start_offset`.
+        """Checks a snapshot at the offset up to which the log was read. It is believed where the log shows nothing:
+        other producers, and where an open transaction began below the log's `start_offset`.
         """
         if not self.is_certain:
             return

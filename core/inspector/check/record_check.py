@@ -41,7 +41,7 @@ def _check_group(group: list[Batch]) -> Iterator[tuple[Batch, str]]:
 
 
 def _refused_by(batch: RecordBatch) -> str | None:
-    """Says what Kafka refuses in a batch whose records decode; None if it takes all of it."""
+    """Says why Kafka refuses a batch whose records decode, or returns None."""
     if not batch.has_producer_id:
         if batch.is_transactional and not batch.is_control:
             return "it is of a transaction and has no producer id"
@@ -53,7 +53,7 @@ def _refused_by(batch: RecordBatch) -> str | None:
 
 
 def _control_refused_by(batch: RecordBatch) -> str | None:
-    """Does likewise for control records: markers of transactions, and what KRaft writes, which has no producer."""
+    """Does likewise for control records: markers of transactions, and KRaft's, which have no producer."""
     records = batch.records()
     try:
         markers = [read_end_transaction_marker(record) for record in records]

@@ -397,7 +397,7 @@ class TimeIndexCheck(_IndexCheck):
         self.due = self._due()
 
     def see_damage(self, damage: Damage) -> None:
-        """Passes over the entries of what is damaged, as `OffsetIndexCheck.see_damage` does."""
+        """Passes over the entries of damaged bytes, as `OffsetIndexCheck.see_damage` does."""
         self._is_certain = False
         end = _NEVER if damage.end_offset is None else damage.end_offset
         while self._next < len(self._entries) and self._offset(self._next) < end:
@@ -488,7 +488,7 @@ def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterat
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """Checks one segment; owned by one task. Run it, then look at what it saw."""
+    """Checks one segment; owned by one task. Run it, then read its results."""
 
     path: Path
     base_offset: int
@@ -508,7 +508,7 @@ class SegmentCheck:
     """Records below it were deleted: none of them is lost."""
     last_epoch: int = -1
     batches: int = 0
-    """How many batches of the partition come before what is looked at; in the end, with this segment."""
+    """How many batches of the partition come before the segment; in the end, with this segment."""
     end_offset: int = 0
     log_map: LogMap | None = None
     """The map of all files of the partition. None as long as this one makes sense by itself: OddLogError is raised when
@@ -692,7 +692,7 @@ class SegmentCheck:
         return has_enough and all(index.is_of_another_log() for index in indexes)
 
     def _anothers_finding(self) -> Finding:
-        """Replaces what is wrong with the indexes: made again from the log, they would say nothing any more."""
+        """Replaces the findings about another log's indexes: rebuilt from this log, they would lose their evidence."""
         count = self._offset_index.count + self._time_index.count
         message = (
             f"not one of the {count} entries of its .index and .timeindex, which are in order, fits it: "
@@ -763,7 +763,7 @@ class SegmentCheck:
             raise OddLogError
 
     def _look_into(self, batches: Sequence[Batch]) -> Iterator[Finding]:
-        """Does what is wanted beyond a first look, in groups."""
+        """Makes the checks beyond a first look, in groups."""
         if self.options.is_deep or self.options.is_paranoid:
             self._group += batches
             if self._group[-1].position - self._group[0].position > _GROUP_BYTES:

@@ -1,11 +1,11 @@
 """Checks files, partitions and data directories against their formats and against each other. Reads only.
 
-A directory that a broker owns just now may be checked too: the last segment of a partition may then end in a batch
-that is being written, and its indexes may lack the newest batches.
+A directory that a running broker owns may be checked too: the last segment of a partition may then end in a batch that
+is being written, and its indexes may lack the newest batches.
 
 Logs: frames, checksums, offsets and epochs that rise, counts, producers' sequences, transactions. Indexes: every entry
 against the batch that it points at. Transaction indexes, snapshots, leader epochs, checkpoints and topic ids against
-what the logs hold. Small files parse.
+the logs. Small files parse.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def size_to_check(path: Path) -> int:
 
 
 def find_unchecked(path: Path) -> list[Path]:
-    """Finds what `verify` passes over without a finding: in a data directory folders that are no partition's, and files
-    that only end like a segment's; and last segments with zeros up to the size that `preallocate=true` gave them.
+    """Finds the files that `verify` passes over without a finding: in a data directory folders that are no partition's,
+    files that only end like a segment's, and last segments with zeros up to the size that `preallocate=true` gave them.
     """
     try:
         if not path.is_dir():
@@ -155,7 +155,7 @@ def _ends_in_zeros(log: Path) -> bool:
 
 
 def _is_anothers(entry: os.DirEntry[str]) -> bool:
-    """Says whether what lies beside partitions only ends like a file of Kafka's: `serve.log` is no segment."""
+    """Says whether a file beside partitions only ends like a file of Kafka's: `serve.log` is no segment."""
     path = Path(entry.path)
     return kind_of(path) is not None and not is_named_by_kafka(path) and not is_folder(entry)
 
@@ -338,7 +338,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
 
 
 def _verify_cut_offs(path: Path, options: VerifyOptions) -> Iterator[Finding]:
-    """Reports what starts cut off the log's end; most logs have nothing of it."""
+    """Reports the bytes that starts cut off the log's end; most logs have none."""
     if not path.exists() or not (find_cut_off_tails(path) or find_lost_ends(path)):
         return
     from core.forensics.partition_reader import PartitionReader

@@ -42,7 +42,7 @@ class DumpOptions:
     key_format: ValueFormat = as_utf8
     value_format: ValueFormat = as_utf8
     account: ValueAccount | None = None
-    """Counts for the formats what does not fit them, if it is asked to."""
+    """Counts for the formats the values that do not fit them, if it is asked to."""
     shows_secrets: bool = False
     is_secret_config: Callable[[int, str], bool] = lambda _resource_type, _name: True
 

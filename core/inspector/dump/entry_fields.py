@@ -89,7 +89,7 @@ def line_starts(data: bytes) -> array[int]:
 
 
 def line_spans(kind: FileKind, number: int, line: bytes) -> Iterable[Span]:
-    """Returns the fields of one line, counted from 0: its words, if that is what the kind of file has in its lines."""
+    """Returns the fields of one line, counted from 0: its words, if the lines of that kind of file have some."""
     columns = _COLUMNS.get(kind, ())
     words = [match.span() for match in re.finditer(rb"\S+\s*", line)]
     if columns and number < len(_HEAD_LINES) and len(words) == 1:

@@ -23,7 +23,7 @@ HasSecrets = Callable[[bytes], bool]
 
 class Span(NamedTuple):
     """Bytes [start, end) of a buffer, and the field that they are. `depth` is 0 in a batch, message or entry, 1 in a
-    record. `number` is what a number stands for: a delta's sum with its base.
+    record. `number` is the meaning of a number: a delta's sum with its base.
     """
 
     start: int
@@ -65,7 +65,7 @@ def codec_name(attributes: int) -> str:
 
 
 def shown_number(name: str, value: int) -> Any:
-    """Writes a number in the way of the field that it is of: a checksum in hex, attributes with what they say."""
+    """Formats a number as its field requires: a checksum in hex, attributes with their meaning."""
     if name == "crc":
         return f"{value:08x}"
     if name != "attributes":
@@ -99,7 +99,7 @@ class FieldCursor:
         return Span(start, self.at, name, shown_number(name, value), self._depth, value)
 
     def varint(self, name: str, base: int | None = None) -> Span:
-        """Reads a varint or varlong; with `base`, shows what it stands for too."""
+        """Reads a varint or varlong; with `base`, shows its sum with that too."""
         start = self.at
         value, end = read_varlong(self._data, start)
         if end > self._end:

@@ -1,4 +1,4 @@
-"""Dumps any path: finds out what it is, and hands it to the dump of its kind."""
+"""Dumps any path: finds its kind, and hands it to the dump of that kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FileDump:
-    """One file to dump, and what was found wrong with it once it is dumped."""
+    """One file to dump, and the findings about it once it is dumped."""
 
     path: Path
     kind: FileKind
@@ -91,7 +91,7 @@ class FileDump:
             self.findings.append(unreadable_finding(error))
 
     def _has_secrets(self) -> Callable[[bytes], bool] | None:
-        """Returns what finds secrets, or None if all is shown."""
+        """Returns the function that finds secrets, or None if all is shown."""
         if not self.options.hides_secrets_of(self.path):
             return None
         from core.inspector.dump.internal_records import has_secrets

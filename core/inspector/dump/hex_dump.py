@@ -26,9 +26,7 @@ from core.records.batches import Batch
 
 
 class HexField(NamedTuple):
-    """`data` lies at `position` of the file; -1 for what is compressed there. `depth`: 0 of a batch or entry, 1 of a
-    record.
-    """
+    """`data` lies at `position` of the file; -1 for compressed data. `depth`: 0 of a batch or entry, 1 of a record."""
 
     position: int
     data: bytes

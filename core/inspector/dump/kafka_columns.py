@@ -42,7 +42,7 @@ def _joined(columns: RecordColumns, *, with_data: bool) -> tuple[memoryview, npt
 def _parts(
     columns: RecordColumns, header_keys: Part, keys: ByteStrings, values: ByteStrings, *, with_data: bool
 ) -> list[Part]:
-    """Returns what each line is made of."""
+    """Returns the parts of each line."""
     parts: list[Part] = [
         b"\n| offset: ",
         digits(columns.offsets),

@@ -18,7 +18,7 @@ _GO_ON, _ALL_IS_WRITTEN = b".", b"!"
 
 
 class Turn(NamedTuple):
-    """A worker's turn. `keeps_turn`: it keeps it for what it still makes, and nothing of the others is written."""
+    """A worker's turn. `keeps_turn`: it keeps the turn for all its later texts; the others write none of theirs."""
 
     text: Sequence[Buffer]
     keeps_turn: bool = False

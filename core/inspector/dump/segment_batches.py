@@ -1,6 +1,6 @@
-"""The batches of a `.log` (or KRaft `.checkpoint`) that a dump asks for, and what is wrong on the way to them.
+"""The batches of a `.log` (or KRaft `.checkpoint`) that a dump asks for, and the damage on the way to them.
 
-After damage the rows of a dump go on with the next sound batch. Kafka's text ends there as Kafka's tool does, which
+After damage the rows of a dump continue with the next sound batch. Kafka's text ends there as Kafka's tool does, which
 follows frames through the damage.
 """
 
@@ -105,7 +105,7 @@ class SegmentBatches:
         return batch.last_offset >= self._options.start_offset
 
     def start_position(self) -> int:
-        """Where the indexes say that what is asked for begins, at the latest."""
+        """Returns a position, by the indexes, before which no wanted batch begins."""
         offset, timestamp = self._options.start_offset, self._options.start_timestamp
         if kind_of(self.path) is not FileKind.LOG or (offset <= 0 and timestamp is None):
             return 0

@@ -75,7 +75,7 @@ class SegmentDump:
         return row
 
     def _shown(self, batch: Batch, record: Record) -> tuple[Any, Any]:
-        """Key and value; of control records and internal topics what they say."""
+        """Returns key and value; decoded for control records and internal topics."""
         if batch.is_control:
             return None, control_text(record).strip()
         if self._decoder is not None:

@@ -1,4 +1,4 @@
-"""Shows what is in the files beside a log: indexes, snapshots, checkpoints and the small text files, as rows."""
+"""Shows the files beside a log: indexes, snapshots, checkpoints and the small text files, as rows."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ValueAccount:
         self._first_not_json = self._first_not_json or f"{self._where}: {describe_error(error)}"
 
     def report(self) -> bool:
-        """Says what was counted; returns whether something was not decoded."""
+        """Reports the counts; returns whether a value was not decoded."""
         if self._not_json:
             what = "1 key or value is" if self._not_json == 1 else f"{self._not_json:,} keys and values are"
             self._say(f"note: {what} not JSON, and shown as text; the first is that of {self._first_not_json}")
@@ -124,7 +124,7 @@ def parse_value_format(
 
 
 def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str, account: ValueAccount) -> ValueFormat:
-    """Shows what `plog consume` shows, as JSON where it is some."""
+    """Shows values as `plog consume` does, as JSON if they are JSON."""
     from core.client.schemas.key_value_decoder import side_decoder
 
     decode = side_decoder(format_, registry, is_key=side == "key")

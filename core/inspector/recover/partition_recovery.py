@@ -178,7 +178,7 @@ class PartitionRecovery:
         return end_offset
 
     def _fill(self) -> None:
-        """Links, copies and writes into the stage what stays, and notes what stays as it is."""
+        """Links, copies and writes the files that stay into the stage, and notes those that stay as they are."""
         plan, stage, left_alone = self._plan, self._stage, self._left_alone
         left_away = _left_away(plan)
         unreadable = {file.path.stem for file in find_unreadable_files(plan.directory, filesystem=self._filesystem)}
@@ -231,7 +231,7 @@ class PartitionRecovery:
             self._filesystem.link(path, stage / path.name)
 
     def _write_aborted(self) -> None:
-        """Writes transactions into indexes that the engine makes again: it keeps them, though it finds no marker."""
+        """Writes transactions into indexes that the engine rebuilds: it keeps them, though it finds no marker."""
         stage = self._stage
         bases = [base for base, _ in find_offset_files(stage, LOG_SUFFIX)]
         by_segment: dict[Path, list[AbortedTransaction]] = {}

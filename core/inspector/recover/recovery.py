@@ -91,8 +91,8 @@ class Recovery:
         return cleared
 
     def fit_checkpoints(self, path: Path) -> bool:
-        """Ends what recoveries at that path were killed before: the checkpoints of the data directory are made to fit
-        the logs. Whether any did not. This comes after `clear_unfinished`, before a plan is made.
+        """Ends recoveries at that path that were killed before the last step: makes the data directory's checkpoints
+        fit the logs. Returns whether any did not. To be called after `clear_unfinished`, before a plan is made.
         """
         end_offsets = unfitting_ends(path, self._root) if self._is_directory else {}
         if end_offsets:
@@ -275,7 +275,7 @@ def _is_unfinished(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _naming_directory(directory: Path) -> Iterator[None]:
-    """Says of what the disk refuses which folder it was for."""
+    """Adds to an error of the disk the folder that it was for."""
     try:
         yield
     except OSError as error:
@@ -290,7 +290,7 @@ _NOT_DECODED = "records were not decoded, plog verify --deep does that"
 
 
 def step_text(step: Step) -> str:
-    """Says what is done, and where; on a line of their own what is lost by it; and why."""
+    """Describes a step: what is done, and where; its losses on a line of their own; and why."""
     lines = [f"{step.action.value} {step.path}"]
     details = []
     if 0 <= step.position < step.end_position:
@@ -363,7 +363,7 @@ def unfinished_lines(paths: Sequence[Path]) -> list[str]:
 
 
 def unchanged_lines(plans: Sequence[FolderPlan], *, accepts_visible: bool = False) -> list[str]:
-    """Says that the plan is one, and what carries it out; nothing if there is nothing to do."""
+    """Says that nothing was changed, and what carries out the plan; empty if there is nothing to do."""
     if any(plan.doubts for plan in plans) and not accepts_visible:
         return ["nothing was changed; --apply --accept-visible does it"]
     return ["nothing was changed; --apply does it"] if any(plan.is_needed for plan in plans) else []

@@ -196,7 +196,7 @@ class _TransactionPlanner:
                 )
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
-        """Returns what only a transaction index shows, and must go on showing."""
+        """Returns the transactions that only a transaction index shows, and must go on showing."""
         seen = {marker.offset for markers in self._markers.values() for marker in markers} | self._taken
         return [entry for entry in evidence.proven_aborted() if entry.last_offset not in seen]
 

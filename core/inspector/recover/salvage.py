@@ -1,6 +1,6 @@
-"""Reads what can still be read of the bytes that a plan of `plog recover` takes out of logs. Reads only.
+"""Reads the records that are still readable in the bytes that a plan of `plog recover` takes out of logs. Reads only.
 
-Each record becomes an envelope (core.records.json_envelope) with two fields more; what is not known of it is null:
+Each record becomes an envelope (core.records.json_envelope) with two fields more; unknown fields are null:
 
     {"topic": "t", "partition": 0, "offset": 17, "timestamp": 1357017300000, "timestamp_type": "CreateTime",
      "key": "N14228", "value": "...", "headers": [], "leader_epoch": 0, "unproven": true,
@@ -10,7 +10,7 @@ Each record becomes an envelope (core.records.json_envelope) with two fields mor
 `unproven` says that no checksum covers the record. It is false if one does: each message of magic 0 and 1 inside a
 compressed one has its own; a batch is sound after all if a flipped bit explains the damage, or if only its offsets are
 wrong. Positions are those in the file; a compressed record has those of its batch. `damage` are the bytes of the batch
-that are known to be lost: none of them is the record's. If there are none, any byte of the batch may be the wrong one.
+that are known to be lost: none of them is the record's. If it is empty, any byte of the batch may be the wrong one.
 
 Finds records in a damaged batch: those that their lengths still chain together.
 
@@ -19,8 +19,8 @@ first record to where it breaks. After that, a beginning is looked for at every 
 sense, with rising offset deltas, follow each other exactly to the end of the batch. A value may look like records (a
 copy of a log), but it does not end where its batch does.
 
-Nothing that is found is proven, as the checksum is that of the whole batch. No record is given of which a byte lies in
-a hole: zeros as long as a sector, or what the disk does not give.
+Such records are not proven, as the checksum is that of the whole batch. A record is left out if a byte of it lies in a
+hole: zeros as long as a sector, or bytes that the disk refuses.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ _Range = tuple[int, int]
 
 
 class _Salvaged(NamedTuple):
-    """A record, and what is known of it. `start` and `end` are its bytes among the damaged ones."""
+    """A record, with its known fields. `start` and `end` are its bytes among the damaged ones."""
 
     offset: int | None
     timestamp: int | None
@@ -304,7 +304,7 @@ def _region(log_map: LogMap, one: FileDamage) -> _Region:
 
 
 def _read_batch_or(region: _Region, damage: Damage) -> Iterator[tuple[Batch | None, _Salvaged]]:
-    """Yields the records of a batch that is sound after all, or else what can be read."""
+    """Yields the records of a batch that is sound after all, or else the readable ones."""
     try:
         batch = read_batch(memoryview(region.data), 0, region.position)
         batch.ensure_valid()

@@ -1,4 +1,4 @@
-"""Says of whole logs what they are made of, how two differ, and what a cleaner would do: stats, diff, trace, compact.
+"""Analyses whole logs: their contents, how two differ, and what a cleaner would do: stats, diff, trace, compact.
 
 In: folders of partitions, or copies of a server's. Out: figures and rows; `OfflineCompaction` writes a log again.
 """

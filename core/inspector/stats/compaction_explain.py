@@ -1,7 +1,7 @@
-"""Explains why a record of a compacted log is still there, or what will take it.
+"""Explains why a record of a compacted log is still there, or what will remove it.
 
-Two maps of keys are made, one of the part that can be cleaned, one of the whole log; then every record that is wanted
-is compared with them, and against what the cleaner knows: aborted transactions, delete horizons, its bounds.
+Two maps of keys are made, one of the part that can be cleaned, one of the whole log; then every wanted record is
+compared with them, and with the cleaner's facts: aborted transactions, delete horizons, its bounds.
 """
 
 from __future__ import annotations

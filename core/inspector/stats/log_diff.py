@@ -154,7 +154,7 @@ class _Copy:
                 self.findings.append(wrong_start_finding(log.evidence.wrong_start))
 
     def peek(self) -> Batch | Record | None:
-        """Returns what comes next, records of an opened batch first; None at the end."""
+        """Returns the next item, records of an opened batch first; None at the end."""
         return self.records[0][0] if self.records else self.next_batch()
 
     def next_batch(self) -> Batch | None:

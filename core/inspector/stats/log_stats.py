@@ -233,7 +233,7 @@ def read_stats(path: Path, now_ms: int, on_bytes: Callable[[int], None] = lambda
 
 
 def _account(directory: Path, stats: LogStats) -> None:
-    """Counts records and offsets as `plog gaps` does: by what readers get."""
+    """Counts records and offsets as `plog gaps` does: by the records that readers get."""
     reader = DirectoryReader(directory)
     (partition,) = reader.partitions
     known = {finding.offset for finding in stats.findings}

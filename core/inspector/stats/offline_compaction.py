@@ -383,7 +383,7 @@ class OfflineCompaction:
             self._filesystem.write_atomic(opened.directory / snapshot, content)
 
     def _write_checkpoint(self, partition: TopicPartition, end_offset: int) -> None:
-        """Writes it beside the folder, of a data directory or not: it shows that a cleaning took what is missing."""
+        """Writes it beside the folder, of a data directory or not: it proves that a cleaning took the offsets."""
         self._cleaned_up_to[partition] = end_offset
         offsets = self._offsets(CLEANER_CHECKPOINT) | {partition: end_offset}
         write_offset_checkpoint(self._root / CLEANER_CHECKPOINT, offsets, self._filesystem)
@@ -402,7 +402,7 @@ class OpenedLog:
     """Whether the file of the last segment goes on after the log's end; if no record was cut there, with zeros."""
 
     def refusal(self, error: CorruptRecordError) -> str:
-        """Says why it can't be compacted as it is, and what can be done."""
+        """Says why the log can't be compacted as it is, and how to change that."""
         if isinstance(error, UndecodableError):
             return (
                 f"{self.paths.text(str(error))}; its checksum is right, so there is nothing to mend: plog topic "

@@ -145,7 +145,7 @@ class Trace:
     bounds: tuple[int | None, int | None] = (None, None)
     """Where the log begins and ends; None if that is not known."""
     doubts: list[str] = field(default_factory=list)
-    """Why what is reported of the groups may be old: commits that can't be read."""
+    """Why the progress of the groups may be old: commits that can't be read."""
     fate: list[str] = field(default_factory=list)
     """What will remove it, each in words."""
     wrong_start: WrongLine | None = None
@@ -153,7 +153,7 @@ class Trace:
 
 
 class Tracer:
-    """Traces records of one data directory; owned by one task. `now_ms` is what retention is reckoned from."""
+    """Traces records of one data directory; owned by one task. Retention is reckoned from `now_ms`."""
 
     def __init__(self, reader: DirectoryReader, now_ms: int, copied_settings: Mapping[str, str] | None = None) -> None:
         """`copied_settings`: the data is a copy of a server's partition, of a topic with these settings; where its
@@ -326,8 +326,8 @@ class Tracer:
 
 
 def is_settled_by(offset: int) -> Callable[[Batch], bool]:
-    """Makes what finds, of a log's batches in order, the one after which nothing more is learnt about the record: its
-    own, or the marker of its transaction. A later record with its key matters, if the log is compacted.
+    """Returns a function that finds, in a log's batches in order, the last that tells more about the record: its own,
+    or the marker of its transaction. A later record with its key matters, if the log is compacted.
     """
     producer_id: int | None = None
 
