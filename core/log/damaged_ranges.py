@@ -40,7 +40,7 @@ UNEXPLAINED_OFFSETS = "plog.unexplained.offsets"
 """Likewise, offsets that no batch holds for no known reason; a broker that only reads looks for them."""
 
 UNDECIDED_OFFSETS = "plog.undecided.offsets"
-"""Likewise, records of which it is not known whether they were aborted: the marker is lost."""
+"""Likewise, records that may have been aborted or committed: the marker is lost."""
 
 WRONG_TAIL = "plog.wrong.tail"
 """Likewise, the partitions whose last segment continues, after that offset, with bytes that are not the log's."""
@@ -190,6 +190,6 @@ def log_damage(segment: LogSegment, gap: DamagedRange, partition: TopicPartition
 
 
 def _logger() -> logging.Logger:
-    import logging  # who reads a log does without
+    import logging  # a reader of a log does not need it
 
     return logging.getLogger("plog.log")

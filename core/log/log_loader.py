@@ -84,7 +84,7 @@ class FolderListing:
     def __init__(self, directory: Path) -> None:
         found = defaultdict[str, dict[int, os.DirEntry[str]]](dict)
         self.has_leftovers = False
-        """Whether there is anything that a deletion or a swap of segments leaves in the middle."""
+        """Whether the folder has a file that an unfinished deletion or swap of segments leaves."""
         with os.scandir(directory) as entries:
             for entry in entries:
                 name = entry.name
@@ -351,8 +351,8 @@ class LeaderEpochRecovery:
         return [runs[number] for number in rising_epochs(weighed)]
 
     def _begin_at(self, log_start_offset: int) -> None:
-        """Raises the first entry as DeleteRecords does, which a crash may have kept from it, and of which the log's
-        batches know nothing. An entry below the first segment that begins the log shows that segments are lost.
+        """Raises the first entry as DeleteRecords does, which a crash may have prevented, and which the log's batches
+        do not show. An entry below the first segment that begins the log shows that segments are lost.
         """
         epochs = self._epochs.entries
         if not epochs or max(epochs[0].start_offset, self._segments.first.base_offset) >= log_start_offset:
@@ -507,7 +507,7 @@ class _Loader:
             self._arrange(listing, recovery_point, had_clean_shutdown=had_clean_shutdown)
             listing = FolderListing(self._directory)
         self._producers.listed_snapshots = listing.snapshots()
-        is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads what is above
+        is_all_checked = had_clean_shutdown or known_point is None  # else recovery reads the batches above
         self._open_segments(listing, None if is_all_checked else recovery_point, log_start_offset)
         if self._arrangement is not None:
             self._reindex_arranged(log_start_offset)

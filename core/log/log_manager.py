@@ -93,7 +93,7 @@ class OffsetCheckpoints:
                 _log.warning("%s; every log is read whole instead", error)
             return {}
 
-    # --- what the files say
+    # --- the numbers in the files
 
     @property
     def recovery_points(self) -> Mapping[TopicPartition, int]:
@@ -306,8 +306,8 @@ class LogManager:
         return self._path(partition).is_dir()
 
     def ensure_topic(self, partition: TopicPartition, topic_id: bytes) -> None:
-        """Sets aside the folder of another topic of that name, which was deleted without this broker being told. Raises
-        the disk's OSError.
+        """Sets aside the folder of another topic of that name, whose deletion this broker missed. Raises the disk's
+        OSError.
         """
         if self._topic_ids.get(partition, topic_id) == topic_id:
             return

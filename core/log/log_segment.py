@@ -190,7 +190,7 @@ class LogSegment(SegmentLookup):
             size_bytes=None if self._listed is None else self._listed.size_bytes,
         )
 
-    # --- what is made when it is first used
+    # --- objects made on first use
 
     @property
     def records(self) -> FileRecords:
@@ -246,13 +246,13 @@ class LogSegment(SegmentLookup):
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether its indexes are yet to be checked against the log."""
+        """Whether its indexes were not checked against the log yet."""
         return self._indexes is None
 
     @property
     def index_bytes(self) -> tuple[int, ...]:
         """Returns the sizes of its sparse indexes. If nobody has used them yet, they are not checked for that, and the
-        sizes are those of the files.
+        sizes are the files'.
         """
         if self._indexes is None:
             return tuple(_size_of(self._path(suffix)) for suffix in SPARSE_INDEXES)
@@ -420,7 +420,7 @@ class LogSegment(SegmentLookup):
         """
         return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
 
-    # --- what it holds
+    # --- its contents
 
     def aborted_entries(self) -> list[AbortedTransaction]:
         """Entries of the transactions aborted in it. Without a transaction index, the others are left alone."""
@@ -484,7 +484,7 @@ class LogSegment(SegmentLookup):
         try:
             return (self._records or self.records).append(data, owner)
         except OSError:
-            self._changes += 1  # what it wrote is cut off, and may be on the disk still
+            self._changes += 1  # its bytes are cut off, and may be on the disk still
             raise
 
     def write_ahead(self, batch: RecordBatch) -> Steps[None]:
@@ -573,7 +573,7 @@ class LogSegment(SegmentLookup):
             return None
         position, size = found.position, found.size_bytes
         if found.base_offset > start_offset and position + size < end_position:
-            self.records.read_header(position + size)  # else it may stand there by mistake, over what was asked for
+            self.records.read_header(position + size)  # else it may stand there by mistake, over the wanted batch
         if size > max_bytes:
             max_bytes = size if min_one_batch else 0
         size_bytes = min(max_bytes, end_position - position)
@@ -762,7 +762,7 @@ class LogSegments:
         if self._offsets:
             self.active = self._segments[self._offsets[-1]]
         else:
-            del self.active  # nothing may be appended to what is gone
+            del self.active  # nothing may be appended to a removed segment
 
     def floor(self, offset: int) -> LogSegment | None:
         """Finds the segment that holds `offset`, if any does: the last that begins at or below it."""

@@ -49,11 +49,11 @@ class OpenFiles:
         files; and half as many again for answers that still point into files that are closed here.
         """
         self._limit = share().files * 2 // 3 if limit is None else limit
-        self._lock = threading.RLock()  # a file may be closed by whoever lets go of it last
+        self._lock = threading.RLock()  # the last holder of a file closes it
         self._closable: dict[HasFiles, int] = {}  # their descriptors; those opened or passed over last come last
         self._kept: dict[HasFiles, int] = {}  # likewise; those kept for longest come first
         self._count = 0
-        self._files = 0  # that are open, whoever has them
+        self._files = 0  # open ones, of all holders
 
     def __len__(self) -> int:
         """Returns how many descriptors the open segments take at most."""

@@ -242,7 +242,7 @@ class PartitionLog:
             state.ensure_may_append(batch)
             self.producers.ensure_none_awaited(batch)
             if not self.log_end_offset and not self.succeeds_a_deleted_one:
-                state.ensure_begins_at_zero(batch)  # KAFKA-15591: what its producer sent before was refused
+                state.ensure_begins_at_zero(batch)  # KAFKA-15591: its producer's earlier batches were refused
         return known
 
     def _ensure_epoch(self, batch: RecordBatch) -> None:
@@ -530,7 +530,7 @@ class PartitionLog:
             self._announce_cut(offset)
             later = [s for s in self.segments if s.base_offset > offset]
             cut = sum(s.size_bytes for s in later)
-            self._delete_segments(reversed(later))  # what a failure leaves has no hole
+            self._delete_segments(reversed(later))  # a failure leaves no hole
             cut += self.segments.active.truncate_to(offset)
             self._end_at(self.segments.active.next_offset())
         return cut
@@ -709,7 +709,7 @@ class PartitionLog:
         has_new_folder = any(segment.is_new and not segment.is_unchanged for segment in self.segments)
         for segment in self.segments:
             segment.close()
-        is_folder_synced = self.producers.take_snapshot()  # which is no snapshot of what the disk may not have yet
+        is_folder_synced = self.producers.take_snapshot()  # after the segments are on the disk, not before
         if has_new_folder and not is_folder_synced:
             self._filesystem.sync_directory(self.directory)
         if has_new_folder and syncs_parent:

@@ -52,7 +52,7 @@ class ProducerStateManager:
         """Where open transactions begin, by producer id, in order of offsets."""
         self.ended: list[tuple[LogOffsetMetadata, int]] = []
         """Transactions whose marker is not below the high watermark: (first offset, last offset)."""
-        self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # what they wrote last, and since when nothing came
+        self._idle: dict[int, tuple[tuple[int, int], int]] = {}  # their last batch, and since when none came
         self._awaited: dict[int, tuple[int, int]] = {}  # producer id -> (-epoch, sequence) its transaction begins with
         self._last_snapshot_offset = -1
         self.map_end_offset = 0
@@ -148,7 +148,7 @@ class ProducerStateManager:
         try:
             records = batch.records()
             marker = read_end_transaction_marker(records[0]) if records else None
-        except CorruptRecordError:  # what it said is not known: it ends nothing, and costs nobody the partition
+        except CorruptRecordError:  # an unreadable marker ends nothing, and costs nobody the partition
             marker = None
         if marker is None:
             return None
