@@ -99,7 +99,7 @@ class DirectoryLock:
             return False
         try:
             _flock_as_well(fd)
-        except BlockingIOError:  # the owner is dead, and somebody whom it started is not yet
+        except BlockingIOError:  # the owner is dead, a process that it started not yet
             os.close(fd)
             return False
         except OSError:  # a file system without such locks

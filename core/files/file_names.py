@@ -231,7 +231,7 @@ def is_cluster(directory: Path) -> bool:
     """Says whether it is the directory of `plog cluster start`."""
     try:
         return (directory / CLUSTER_PROPERTIES).exists()
-    except OSError:  # whoever opens the directory says why that can't be done
+    except OSError:  # opening the directory reports it
         return False
 
 
@@ -267,7 +267,7 @@ def find_foreign_folders(directory: Path) -> list[Path]:
 
 def locate_partition(directory: Path) -> tuple[TopicPartition | None, Path]:
     """Returns the partition of a folder, or None, and its data directory, by the name given: if that is a link, by the
-    link's name, as the folder behind it may be called anything.
+    link's name, as its target may be called anything.
     """
     named = directory.absolute()
     if parse_partition_directory_name(named.name) is None:

@@ -78,7 +78,7 @@ class LeaderEpochCache:
         """-1 if nothing was appended with an epoch."""
         self.was_damaged = False
         self.was_missing = False
-        self._is_refused = False  # that the file says what is held
+        self._is_refused = False  # whether the disk refused to write the entries
         try:
             text = read_small_text(self._path)
             self.was_missing = not text  # a replica of Kafka's that has no record yet has it empty
@@ -121,7 +121,7 @@ class LeaderEpochCache:
             begun = [] if before and before[-1].epoch == epoch else [EpochEntry(epoch, offset)]
             later = [e for e in self._entries if e.epoch >= epoch and e.start_offset > offset]
             begins_later = known == UNDEFINED_EPOCH or epoch in [e.epoch for e in later[:1]]
-            # the file is that of a log with a later start, or contradicts the batch, and is believed no more
+            # the file is that of a log with a later start, or contradicts the batch: it is not believed
             self._write([*before, *begun, *([e for e in later if e.epoch > epoch] if begins_later else [])])
 
     def _begin(self, epoch: int, start_offset: int) -> None:
@@ -182,7 +182,7 @@ class LeaderEpochCache:
             try:
                 self._write(entries, sync=sync)
             except OSError as error:
-                import logging  # who reads a log does without
+                import logging  # a reader of a log does not need it
 
                 logging.getLogger("plog.log").warning("could not write %s: %s", self._path, error.strerror)
                 self._hold(entries)

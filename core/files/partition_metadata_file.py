@@ -39,7 +39,7 @@ def read_partition_metadata(directory: Path) -> bytes | None:
 
 
 def find_topic_id(directory: Path) -> bytes | None:
-    """The same; None also if the file is damaged or can't be read."""
+    """Reads the topic id; None also if the file is damaged or can't be read."""
     try:
         return read_partition_metadata(directory)
     except CorruptRecordError:

@@ -156,7 +156,7 @@ class SegmentIndexes:
         for index in self._all:
             index.sync()
 
-    # --- what is in them
+    # --- their entries
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
