@@ -313,7 +313,7 @@ class BatchScanner:
         batch = damage.batch if is_header_known else None
         return replace(damage, kind=DamageKind.UNREADABLE, message=message, batch=batch, fix=None)
 
-    # --- what is no run of sound batches
+    # --- damage, and old messages
 
     def _examine(self, position: int) -> Batch | Damage:
         """Returns the batch at that position, or the damage that begins there."""
@@ -523,7 +523,7 @@ class BatchScanner:
         end = LONG_MAX if may_go_on else self._limit
         return self._base_offset <= first <= last < end
 
-    # --- what follows
+    # --- the batches that follow
 
     def _is_sound_giant(self, head: memoryview, position: int, size: int) -> bool:
         """Says whether a batch larger than Kafka takes by default is one: it is not read whole before that is known."""

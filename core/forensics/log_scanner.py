@@ -80,7 +80,7 @@ class LogScanner:
         self._given_up = given_up
         self._ask_whether_live = is_live
         self._rising: dict[int, int] = {}  # by segment, from which position on
-        self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # what was asked last
+        self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # the last question
         self.tail: Tail | None = None
         """The bytes that follow the last batch, as far as known by now, or None."""
         self._is_end_lost = False
@@ -180,7 +180,7 @@ class LogScanner:
                 return
             else:
                 next_offset, is_known, has_sound = item.last_offset + 1, True, True
-        if is_known and (has_sound or not damage or self.is_live):  # what it held may stand elsewhere
+        if is_known and (has_sound or not damage or self.is_live):  # its batches may stand elsewhere
             self._set_end(next_offset, damage)
         else:
             self._take_end_of_map()

@@ -83,7 +83,7 @@ class PartitionReader:
         self._on_no_folder = on_no_folder
         self._is_locked = is_locked
         self.unreadable: list[UnreadableFileError] = []
-        """Of the log's files that can't be opened, in order; `offset` is where such a segment begins."""
+        """The errors of log files that can't be opened, in order; `offset` is where such a segment begins."""
         self.end_offset = 0
         """After the last record that may be read."""
         self.refresh()
@@ -202,7 +202,7 @@ class PartitionReader:
             yield batch
 
     def whole(self, batch: Batch) -> Batch:
-        """Reads a batch of which perhaps only the header was read."""
+        """Reads the whole of a batch whose header may be all that was read."""
         if len(batch.buffer) - batch.start >= batch.size_bytes:
             return batch
         segment = self.segment_of(batch.last_offset)

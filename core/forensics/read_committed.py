@@ -223,9 +223,9 @@ class ReadCommitted:
         self._following = ahead.markers()
         self._find_fates = find_fates
         self._found = deque[Marker]()
-        """Those that lie ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
+        """The markers ahead of the last batch, as far as was read: a transaction that stays open keeps them all."""
         self._markers = defaultdict[int, deque[Marker]](deque)
-        """The same by producer id."""
+        """The same markers by producer id."""
         self._fates: dict[int, TransactionFate] | None = None
 
     def in_page(self, page: Page) -> list[Outcome | None]:
@@ -394,7 +394,7 @@ def _are_open(
     if any(earlier.ongoing.get(p) != first for p, first in ongoing.items() if first < earlier.offset):
         return False
     if any(first < segments[0].base_offset for first in unseen):
-        return False  # what stands there under such an offset is no batch of the log
+        return False  # a batch there with such an offset is none of the log's
     try:
         for first in list(unseen):
             batch = next(_batches(segments, first), None)

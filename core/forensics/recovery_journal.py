@@ -49,11 +49,11 @@ class Run:
     folders: list[str] = field(default_factory=list)
     """The partitions for whose recovery a data directory's checkpoints were changed."""
     is_undone: bool = False
-    """Whether somebody began to take it back."""
+    """Whether an undo of it was begun."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was done to its end, and nobody began to take it back."""
+        """Whether it was finished, and no undo of it was begun."""
         return self.log_sizes is not None and not self.is_undone
 
 
@@ -88,7 +88,7 @@ def _read(directory: Path) -> tuple[list[Run], bool]:
                 run.log_sizes = dict(fields["logs"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if number == len(lines) and not is_torn:
-                is_torn = True  # a crash cut it; what it announces was not done
+                is_torn = True  # a crash cut it; its change was not made
                 break
             raise CorruptRecordError(f"line {number}: no entry of a recovery journal", path=str(path)) from error
     return list(runs.values()), is_torn
@@ -265,7 +265,7 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
     """
     ensure_can_undo(directory)
     if (directory / STAGE).is_dir():
-        filesystem.remove_tree(directory / STAGE)  # first, as it may be what a disk is full of
+        filesystem.remove_tree(directory / STAGE)  # first, as it may be filling the disk
     runs, is_torn = _read(directory)
     if is_torn:
         _keep_runs(directory, runs, filesystem)

@@ -76,7 +76,7 @@ class SegmentLookup(ABC):
     def size_bytes(self) -> int:
         return self.records.size_bytes
 
-    # --- what the indexes say
+    # --- by the indexes
 
     def position_before(self, offset: int) -> int:
         """Returns a position where a batch begins that lies before `offset`, or holds it."""

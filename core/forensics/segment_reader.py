@@ -51,7 +51,7 @@ class SegmentReader(SegmentLookup):
 
     @property
     def is_swap(self) -> bool:
-        """Whether it waits to take the places of others."""
+        """Whether it is a `.swap` that waits to replace other segments."""
         return self.path.name.endswith(SWAP_SUFFIX)
 
     @property

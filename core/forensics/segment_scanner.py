@@ -64,7 +64,7 @@ class SegmentScanner:
         """
         try:
             yield from self._items(position, self._base_offset if next_offset is None else next_offset)
-        except AccessError as error:  # the walk's words for a user; a log's owner deals with what the disk said
+        except AccessError as error:  # the walk's words for a user; a log's owner needs the disk's error
             if isinstance(error.__cause__, OSError):
                 raise error.__cause__ from None
             raise
@@ -113,7 +113,7 @@ class SegmentScanner:
         files = [LogFile(self._base_offset, self._records.path, self._file)]
         if self.end.offset < LONG_MAX:  # of the next segment nothing but its name counts
             files.append(LogFile(self.end.offset, self._records.path, _FileStart(self._records.file, 0)))
-        return LogMap(files, KnownOffsets(cleaned_below=self._reached), ())  # what is proved missing is no matter here
+        return LogMap(files, KnownOffsets(cleaned_below=self._reached), ())  # proofs of loss do not matter here
 
     def _items_by_map(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
         was_mapped = "_map" in vars(self)

@@ -121,7 +121,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     """Says whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole
     that nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
     """
-    if evidence.lone_indexes:  # what is missing of a segment may lie in no hole between headers
+    if evidence.lone_indexes:  # a segment's missing offsets may lie in no hole between headers
         return False
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]  # the map looks at any beyond
     next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()

@@ -25,7 +25,7 @@ class _End(NamedTuple):
     """None if no record of the transaction was seen."""
 
     previous_end: int
-    """Where the producer's marker before it is, as far as one was seen; else -1."""
+    """The offset of the producer's marker before it, if one was seen; else -1."""
 
     stable_end: int
     """Up to where every transaction has ended with this one, at most."""
@@ -36,11 +36,11 @@ class TransactionIndexCheck:
 
     def __init__(self) -> None:
         self._first_offsets: dict[int, int] = {}
-        """Of open transactions, by producer id, in order of offsets."""
+        """The first offsets of open transactions, by producer id, in order of offsets."""
         self._last_ends: dict[int, int] = {}
         """The offset of each producer's last marker."""
         self._ends: dict[int, _End] = {}
-        """Those of this segment, by the offset of the marker."""
+        """The ends of transactions in this segment, by the offset of the marker."""
 
     @property
     def open_transactions(self) -> dict[int, int]:

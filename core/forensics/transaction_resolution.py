@@ -443,7 +443,7 @@ class _Producer:
         """Says whether a transaction may have ended between two batches that follow one another."""
         missing = list(self._gaps.between(batch.last_offset + 1, following.base_offset))
         if missing and following.producer_epoch > batch.producer_epoch:
-            return True  # whatever seems to have taken what is missing
+            return True  # whatever seems to have taken the missing offsets
         if not any(gap.may_hold_marker for gap in missing):
             return False
         if following.producer_epoch != batch.producer_epoch:
@@ -715,7 +715,7 @@ def read_evidence(
             contents.take(item)
     tail = reading.tail
     if tail is not None and tail.damage.end_offset is not None and tail.damage.offset >= reading.end_offset:
-        # what is cut was not written whole, and counts for nothing
+        # a cut batch was not written whole, and counts for nothing
         contents.missing.append(MissingRange(tail.damage.offset, tail.damage.end_offset))
     snapshots = _read_snapshots(directory, limit)
     newest = max((snapshot.offset for snapshot in snapshots), default=0)
@@ -772,7 +772,7 @@ def _is_of_records(hole: Hole) -> bool:
     )
 
 
-# --- what stands beside it
+# --- the files beside it
 
 
 def _read_indexes(directory: Path, index_paths: Mapping[int, Path], *, is_clean: bool) -> Iterator[SegmentIndex]:
