@@ -201,7 +201,7 @@ def _hop_abreast(
 
 
 def _hop_in_turn(buffer: bytes, batches: Sequence[Batch], starts: list[int], sizes: list[int]) -> tuple[Int64s, Int64s]:
-    """Does as `_hop_abreast`, batch after batch; raises CorruptRecordError if one does not add up."""
+    """Does the same as `_hop_abreast`, batch after batch; raises CorruptRecordError if one does not add up."""
     ends: list[int] = []
     counts = np.empty(len(batches), np.int64)
     for number, (batch, start, size) in enumerate(zip(batches, starts, sizes, strict=True)):

@@ -90,7 +90,7 @@ _PLAIN_HEADS = {
     _PLAIN_RECORD + _KEY.pack(0, type_) + b"\x0c\0\0": type_ is ControlRecordType.COMMIT
     for type_ in (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 }
-"""The same up to the coordinator's epoch: the key, the length of a value of 6 bytes, and version 0."""
+"""Plain markers up to the coordinator's epoch: the key, the length of a value of 6 bytes, and version 0."""
 
 _PLAIN_SIZE = 17
 _EPOCH_POSITION = 12

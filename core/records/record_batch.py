@@ -59,7 +59,7 @@ NO_PARTITION_LEADER_EPOCH = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer id, and the epoch that tells apart the producers that used it."""
+    """A producer id, and the epoch that tells apart the producers that used it in turn."""
 
     producer_id: int
     epoch: int

@@ -48,7 +48,7 @@ class Rows(NamedTuple):
     partition: TopicPartition
     columns: RecordColumns
     typed: RecordColumns | None = None
-    """The same records as JSON paths see them, if that is not as they are printed."""
+    """The same records as JSON paths see them, if they are printed otherwise."""
     unread: frozenset[str] = frozenset()
     """Which of `key` and `value` are not known in any of the rows: comparisons with them are `assumed` to be so."""
     assumed: bool = True
@@ -298,7 +298,7 @@ def _is_wide(texts: Any) -> Mask:
     return is_wide
 
 
-def _at_path(value: Any, path: tuple[str | int, ...]) -> Any:  # what JSON may hold; None if there is nothing
+def _at_path(value: Any, path: tuple[str | int, ...]) -> Any:  # a JSON value, or None
     for step in path:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, dict) else None
@@ -443,7 +443,7 @@ class _Parser:
             return _negated(self._compare(field, "==" if sign.text == "!=" else "~", literal, start, place))
         return self._compare(field, sign.text, literal, start, place)
 
-    # --- what stands to the left, and to the right
+    # --- the left side, and the right
 
     def _field(self) -> _Field:
         token = self._peek()

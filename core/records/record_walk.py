@@ -75,7 +75,7 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple
 
 def load_libraries() -> None:
     """Imports all that a walk needs, which takes a tenth of a second."""
-    from core.records import columns  # noqa: F401 - NumPy, and what it takes of it
+    from core.records import columns  # noqa: F401 - NumPy, and the parts of it in use
 
 
 class RecordWalk:
