@@ -73,7 +73,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, `records` of which are at stake.
+    """Bytes [position, end_position) of a file; offsets `offset` to `last_offset`, with `records` at stake.
 
     Numbers are -1 if unknown or absent; `records` is None if unknown. `fix` is the one byte that mends it, if known.
     """

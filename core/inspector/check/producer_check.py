@@ -35,9 +35,9 @@ class _Producer:
         self.last_offset = -1
         self.coordinator_epoch = -1
         self.first_offset: int | None = None
-        """Of the open transaction."""
+        """The first offset of the open transaction."""
         self.holes = 0
-        """That were met up to the last record of it."""
+        """How many holes were met up to its last record."""
 
 
 class ProducerFacts(NamedTuple):
@@ -251,8 +251,8 @@ class ProducerCheck:
                 )
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
-        """Believes the index that a transaction was aborted of which the log shows the beginning, and no end: its
-        marker is lost.
+        """Believes an index entry that a transaction was aborted if the log shows its beginning, but no end: the marker
+        is lost.
         """
         producer = self._producers.get(entry.producer_id)
         if producer is None or producer.first_offset != entry.first_offset or entry.last_offset in markers:

@@ -193,7 +193,7 @@ class _IndexCheck(ABC):
             self._unreadable = UnreadableFileError(
                 bad.reason, errno=bad.errno, path=str(self._path), position=bad.position
             )
-        if self._unreadable is not None:  # what else there was to complain of are its zeros
+        if self._unreadable is not None:  # the other findings are its zeros
             yield unreadable_finding(self._unreadable)
             return
         yield from self._problems
@@ -364,7 +364,7 @@ class TimeIndexCheck(_IndexCheck):
     def __init__(self, path: Path, base_offset: int) -> None:
         super().__init__(path, base_offset)
         self.largest = NO_TIMESTAMP
-        """Of all batches so far; the caller that reads batches updates it."""
+        """The largest timestamp of all batches so far; the caller that reads batches updates it."""
 
     def _due(self) -> int:
         due = self._next_due(1)
@@ -498,7 +498,7 @@ class SegmentCheck:
     """Called with each run of batches of one leader epoch, when its first batch is met."""
     has_indexes: bool = True
     is_active: bool = False
-    """Whether somebody writes to it just now."""
+    """Whether somebody is writing to it."""
     is_last: bool = False
     limit_offset: int | None = None
     """Where the next segment begins."""
@@ -523,7 +523,7 @@ class SegmentCheck:
     """(start offset, end offset, position) if a batch begins beyond the end of the one before."""
     _group: list[Batch] = field(default_factory=list)
     _first_offsets: dict[int, int] = field(default_factory=dict)
-    """By their positions, where compressed messages may begin of which no offset inside can be read, without a map."""
+    """By position, where compressed messages may begin whose inner offsets can't be read, without a map."""
     _offset_index: OffsetIndexCheck = field(init=False)
     _time_index: TimeIndexCheck = field(init=False)
 

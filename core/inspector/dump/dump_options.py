@@ -47,7 +47,7 @@ class DumpOptions:
     is_secret_config: Callable[[int, str], bool] = lambda _resource_type, _name: True
 
     def hides_secrets_of(self, path: Path) -> bool:
-        """Whether it is a file of metadata, whose secrets are not to be shown."""
+        """Whether it is a file of metadata whose secrets must be hidden."""
         is_metadata = self.is_of_metadata(path) or kind_of(path) is FileKind.METADATA_SNAPSHOT
         return is_metadata and not self.shows_secrets
 
@@ -59,7 +59,7 @@ class DumpOptions:
         return self.decoded_as or path.resolve().parent.name.rpartition("-")[0]
 
     def find_decoder(self, path: Path) -> Decoder | None:
-        """Of the internal topic that the file belongs to; None for other topics."""
+        """Returns the decoder of the internal topic that the file belongs to, or None."""
         topic = self._topic_of(path)
         if not topic.startswith("__"):
             return None

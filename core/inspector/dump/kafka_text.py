@@ -81,7 +81,7 @@ def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record]
 
 
 def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
-    """Does as `record_lines`, with --skip-record-metadata: keys and payloads only, and no control records."""
+    """Does the same as `record_lines` with --skip-record-metadata: keys and payloads only, and no control records."""
     if batch.is_control:
         return []
     texts = [text_of(record) for record in batch.records() if is_wanted(record)]

@@ -51,7 +51,7 @@ def write_in_turns(fd: int, turns_of: FairScheduler, workers: int, outcome: Call
     except BaseException as error:  # noqa: BLE001 - raised below, once the others have ended
         failure = error
         if isinstance(error, KeyboardInterrupt):
-            _kill(children)  # one whose turn it is may wait for a reader who is not there
+            _kill(children)  # one whose turn it is may wait for a reader that is gone
     finally:
         _close(turns)
     for number, (pid, reading) in enumerate(children):

@@ -31,7 +31,7 @@ from core.records.record_batch import (
 )
 
 _READ_BYTES = 4 * 1024 * 1024
-"""Of which most groups of batches lie in one buffer, to be decoded where they are."""
+"""The size of a read: most groups of batches lie in one buffer then, to be decoded where they are."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
 _NEGATIVE = 0x80
@@ -91,7 +91,7 @@ class SegmentBatches:
                     break
                 batch = next(frames, batch)  # of another magic to Kafka, perhaps
                 frames.close()
-                self.blind.discard(item.position)  # what comes next is known to be a batch
+                self.blind.discard(item.position)  # a batch is known to follow
                 self.is_broken_off = False
             is_wanted = batch is not None and self.may_be_wanted(batch)
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):

@@ -122,7 +122,7 @@ class SegmentDump:
 
 
 def batch_row(batch: Batch) -> Row:
-    """Of magic 0 and 1, whose headers say less, `base_offset` and `count` are None."""
+    """For magic 0 and 1, whose headers say less, `base_offset` and `count` are None."""
     codec_number = batch.attributes & CODEC_MASK
     is_current = isinstance(batch, RecordBatch)
     return {

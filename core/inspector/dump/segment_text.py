@@ -119,7 +119,7 @@ class SegmentText:
                 break
             if window % workers != number:
                 if not walk.pass_window(size_bytes):
-                    break  # it is not this one's turn to say what is wrong there
+                    break  # it is not this worker's turn to report the damage
                 continue
             batches, is_well = walk.sound_window(size_bytes)
             text: list[Buffer] = []

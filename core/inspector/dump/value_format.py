@@ -137,7 +137,7 @@ def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str
                 raise
             account.add_undecoded(side, error)
             return not_decoded(data or b"", error)
-        if decoded is None or decoded is data or format_ in _AS_TEXT:  # what names no schema stays as it is
+        if decoded is None or decoded is data or format_ in _AS_TEXT:  # a value that names no schema stays as it is
             return as_utf8(decoded)
         return read_for_json(decoded)
 

@@ -343,13 +343,13 @@ def _left_away(plan: FolderPlan) -> set[Path]:
         name = step.path.name
         if name.endswith(LOG_SUFFIX):
             left |= {step.path.with_suffix(suffix) for suffix in INDEX_SUFFIXES}
-        elif name.endswith(INDEX_SUFFIXES):  # what the transaction index knows, the log may not show
+        elif name.endswith(INDEX_SUFFIXES):  # the log may lack aborts that the transaction index lists
             left |= {step.path, *(step.path.with_suffix(suffix) for suffix in SPARSE_INDEXES)}
         elif step.action in (Action.REBUILD, Action.SET_ASIDE) and not name.endswith((".swap", ".cleaned")):
             left.add(step.path)
         if step.action is Action.PUT_BACK:  # the epochs of the records were taken out of the checkpoint
             left |= {step.path, plan.directory / LEADER_EPOCH_CHECKPOINT}
-        if step.action is Action.GIVE_UP and step.last_offset >= 0:  # what is left of a segment whose log is gone
+        if step.action is Action.GIVE_UP and step.last_offset >= 0:  # the rest of a segment whose log is gone
             lost = range(step.offset, step.last_offset + 1)
             left |= {
                 path

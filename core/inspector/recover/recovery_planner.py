@@ -74,7 +74,7 @@ class TransactionAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """What to do with `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to;
+    """The treatment of `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to;
     `marker` is None if none is needed.
     """
 
@@ -169,7 +169,7 @@ class _TransactionPlanner:
         if not is_ended_right or self._is_followed_by_another(fate, ends_so):
             offset = self._find_place(fate)
             if offset is None and fate.fate is FateKind.ABORTED and fate.marker_offset is not None:
-                return  # what is missing may come back, and until then the index shows it
+                return  # the missing marker may come back; until then the index shows the abort
             if offset is None and not is_unknown and is_ended_right:
                 return
             if offset is None and not is_unknown:
@@ -205,7 +205,7 @@ class _TransactionPlanner:
         return any(not self._is_lost(offset) for gap in fate.missing for offset in self._ends_of_losses(*gap))
 
     def _ends_of_losses(self, start: int, end: int) -> Iterator[int]:
-        """Yields the offsets of [start, end) of which one is kept if any is."""
+        """Yields some offsets of [start, end): if any of the range is kept, one of these is."""
         yield start
         yield from (last for _, last in self._lost if start < last < end)
 
@@ -648,12 +648,12 @@ class _Planner:
 
 
 def _is_useless(finding: Finding) -> bool:
-    """Whether it is about a log of which nothing can be used under its name."""
+    """Says whether it is about a log that is useless under its name."""
     return finding.code is Code.SEGMENT_MISNAMED and finding.offset >= 0
 
 
 def _step_out_of_order(finding: Finding) -> Step:
-    """Of a log that has no one place where it could end at its first damage."""
+    """Makes a step for a log that has no single place to end at its first damage."""
     why = f"{finding.code}: {finding.message}; batches of this log stand out of order, so that --like-kafka can't end "
     why += "it here; without that they are put in order"
     at = (finding.position, finding.end_position, finding.offset, finding.last_offset)

@@ -142,7 +142,7 @@ class OfflineCompaction:
         values = stored_topic_values({**_INTERNAL.get(topic, {}), **stored})
         return LogConfig.from_values(values | parse_topic_configs(self._options.overrides))
 
-    # --- what would be done
+    # --- plans
 
     def plan(self, partition: TopicPartition) -> CompactionPlan:
         """Plans the cleaning of a partition; refuses a log that can't be read."""

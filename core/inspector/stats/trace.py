@@ -222,7 +222,7 @@ class Tracer:
         ledger = GapLedger(log, offset, offset + 1, read_committed=False)
         return next(iter(ledger), None)
 
-    # --- what will take it
+    # --- the deletion or cleaning that will remove it
 
     def _fate(self, log: PartitionReader, segment: SegmentReader, trace: Trace) -> Iterator[str]:
         if self._copied_settings is not None:
@@ -305,7 +305,7 @@ class Tracer:
             return "cleanup.policy compact: a tombstone, kept until delete.retention.ms after its first cleaning"
         return "cleanup.policy compact: the last record of its key, kept"
 
-    # --- who has read it
+    # --- the groups that have read it
 
     def _groups(self, partition: TopicPartition, offset: int, doubts: list[str]) -> list[GroupProgress]:
         """Reads groups' progress from the directory's own __consumer_offsets; other brokers may hold other groups."""
