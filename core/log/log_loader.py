@@ -569,8 +569,8 @@ class _Loader:
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
-        """Returns where a log begins that was stopped cleanly: by its checkpoint, or without it if it can't be right.
-        No record is dropped for a number that no checksum covers.
+        """Returns where a cleanly stopped log begins: by its checkpoint, or without it if it can't be right. No record
+        is dropped for a number that no checksum covers.
         """
         known = self._known(had_clean_shutdown=True)
         if known.wrong_start is None:
@@ -807,5 +807,5 @@ class _Loader:
 
 
 def _newest_snapshot(listing: FolderListing) -> int:
-    """Returns its offset: a clean stop took it at the log's end."""
+    """Returns the offset of the newest snapshot, or 0: a clean stop took it at the log's end."""
     return max((offset for offset, _ in listing.snapshots()), default=0)

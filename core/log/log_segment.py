@@ -219,7 +219,7 @@ class LogSegment(SegmentLookup):
         return self.indexes.transaction
 
     def _use_indexes(self) -> SegmentIndexes:
-        """Returns them; another thread that uses them meanwhile waits until they are checked."""
+        """Returns the indexes; another thread that uses them meanwhile waits until they are checked."""
         listed = self._listed
         if listed is not None:
             with listed.lock:
@@ -368,7 +368,7 @@ class LogSegment(SegmentLookup):
 
     @property
     def descriptors(self) -> int:
-        """Returns how many its files take at most while they are open: the indexes are mapped once they don't grow."""
+        """Returns how many descriptors its open files take at most: the indexes are mapped once they don't grow."""
         return 1 + len(SPARSE_INDEXES) * self.is_sealed
 
     @property

@@ -112,7 +112,7 @@ def ensure_readable(batch: RecordBatch) -> None:
 
 
 def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
-    """Yields the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
+    """Returns the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
     """
     if is_small(batch):
@@ -179,7 +179,7 @@ def _record_sizes(batch: RecordBatch, config: LogConfig) -> Steps[None]:
 
 
 def _other_codec(batch: RecordBatch, config: LogConfig) -> CompressionType | None:
-    """Returns the codec in which the batch must be stored, if that is not its own."""
+    """Returns the codec in which the batch must be stored, or None to keep its own."""
     target = config.target_compression
     return None if target is None or target is batch.compression else target
 

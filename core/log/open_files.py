@@ -28,7 +28,7 @@ class HasFiles(Protocol):
 
     @property
     def descriptors(self) -> int:
-        """Returns how many it takes at most while it is open."""
+        """Returns how many descriptors it takes at most while it is open."""
 
     def sync(self) -> None:
         """Returns when all that is in its files is on the disk. Raises OSError if the disk refuses."""

@@ -409,7 +409,7 @@ class PartitionLog:
     ) -> ReadResult:
         """Returns batches from `offset` on that lie below `end_offset`, out of one segment.
 
-        KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) unless log start <= offset <= log end. The first batch may begin before
         `offset`, and is whole; it does not come if it is larger than `max_bytes`, unless `min_one_batch` wants it. The
         last may be cut short.
         """

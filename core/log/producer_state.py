@@ -121,7 +121,7 @@ class ProducerState:
 
     @property
     def last_written(self) -> tuple[int, int]:
-        """Returns another one with each batch, and with each epoch."""
+        """Returns a value that changes with each batch, and with each epoch."""
         return self.producer_epoch, self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def is_followed_by(self, batch: RecordBatch) -> bool:

@@ -95,7 +95,7 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def state_of(self, producer_id: int) -> ProducerState:
-        """Returns one, known or new; a new one is remembered by `update` only."""
+        """Returns a producer's state, known or new; only `update` remembers a new one."""
         return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def is_in_order(self, batch: RecordBatch) -> bool:
@@ -278,7 +278,7 @@ class ProducerStateManager:
         return [path for offset, path in snapshots[:-1] if offset in offsets]
 
     def _find_snapshots(self) -> list[tuple[int, Path]]:
-        """Returns them in order of their offsets."""
+        """Returns the snapshots in order of their offsets."""
         if self.listed_snapshots is not None:
             return list(self.listed_snapshots)
         return find_offset_files(self._directory, SNAPSHOT_SUFFIX)

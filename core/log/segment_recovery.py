@@ -161,7 +161,7 @@ class SegmentRecovery:
         return log_end_offset if following is None else following.base_offset
 
     def _known_end_of(self, segment: LogSegment, damaged: DamagedBytes | None) -> int:
-        """Returns where its offsets ended for certain: where the next one begins, unless the log is cut before."""
+        """Returns where its offsets certainly ended: where the next segment begins, unless the log is cut before."""
         if damaged is None and self._segments.higher(segment.base_offset) is not None:
             return self.end_of(segment)
         return max((gap.end_offset for gap in segment.gaps), default=0)

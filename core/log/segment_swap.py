@@ -48,7 +48,7 @@ def begin_swap(directory: Path, base_offsets: Sequence[int], filesystem: FileSys
 
 
 def swap_files(directory: Path, base_offset: int) -> list[tuple[Path, Path]]:
-    """Returns a swapped-in segment's files, and the names that they get."""
+    """Returns a swapped-in segment's `.swap` files, and their final names."""
     paths = [directory / offset_file_name(base_offset, suffix) for suffix in _LOG_LAST]
     return [(_with(path, SWAP_SUFFIX), path) for path in paths if _with(path, SWAP_SUFFIX).exists()]
 
