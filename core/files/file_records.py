@@ -142,7 +142,7 @@ class FileRecords:
         return file if file is not None and file.fd >= 0 else None
 
     def find_open(self) -> File | None:
-        """Returns the file, if it is open."""
+        """Returns the file if it is open, or None."""
         return self._file
 
     def release(self) -> None:

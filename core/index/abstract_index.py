@@ -73,7 +73,7 @@ class AbstractIndex:
 
     @property
     def room(self) -> int:
-        """Returns how many entries come before it is full."""
+        """Returns how many more entries fit."""
         return self.max_entries - self.KEPT_FREE - len(self)
 
     @property
