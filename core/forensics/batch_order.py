@@ -461,7 +461,7 @@ class _Placer:
         return weights, successors
 
     def _better(self, weights: Sequence[int], one: int | None, other: int | None) -> int | None:
-        """Returns the heavier; of equals the one that ends first, then the one that stands first."""
+        """Returns the heavier piece; of equals the one that ends first, then the one that stands first."""
         if one is None or other is None:
             return other if one is None else one
         return min(one, other, key=lambda n: (-weights[n], self._pieces[n].first_end_offset, n))

@@ -135,7 +135,7 @@ class BatchScanner:
                 yield item
 
     def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
-        """Yields the same, with the batches together that were read together."""
+        """Yields the same, with the batches of one read together."""
         self.position = position
         while self.position < self.size_bytes:
             page = self._sound_page()
@@ -359,7 +359,7 @@ class BatchScanner:
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
-        """Returns the batch of which nothing but the magic is wrong, or None if more is."""
+        """Returns the batch with nothing wrong but its magic, or None."""
         if size < HEADER_SIZE:
             return None
         batch = RecordBatch(self._bytes(size, position), 0, position)
@@ -539,7 +539,7 @@ class BatchScanner:
         return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """Returns the base offset of the apparent batch there."""
+        """Returns the base offset of the apparent batch there, or None."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
             return None
         head = self._bytes(ENTRY_HEADER_SIZE, position)

@@ -42,7 +42,7 @@ class CutOffTail(NamedTuple):
 
 
 def find_cut_off_tails(directory: Path) -> list[CutOffTail]:
-    """Returns them in order of base offsets and positions. Raises OSError if the folder can't be read."""
+    """Returns the tails in order of base offsets and positions. Raises OSError if the folder can't be read."""
     found = []
     for entry in os.scandir(directory):
         match = re.fullmatch(_NAME, entry.name) if _CUT_AT in entry.name else None
@@ -64,7 +64,7 @@ class LostEnd(NamedTuple):
 
 
 def find_lost_ends(directory: Path) -> list[LostEnd]:
-    """Returns them in order, each offset once: segments come first. Raises OSError if the folder can't be read."""
+    """Returns lost ends in order, each offset once: segments come first. Raises OSError for an unreadable folder."""
     segments = _find_lost_segments(directory)
     ends = []
     for entry in os.scandir(directory):

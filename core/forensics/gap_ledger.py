@@ -89,7 +89,7 @@ class GapLedger:
         self._read_committed = read_committed
 
     def __iter__(self) -> Iterator[Gap]:
-        """Yields them in order of offsets; neighbours with one reason and one evidence are one gap."""
+        """Yields the gaps in order of offsets; neighbours with one reason and one evidence are one gap."""
         pending: Gap | None = None
         for gap in self._gaps():
             if pending is not None and gap.start == pending.end and gap[2:] == pending[2:]:

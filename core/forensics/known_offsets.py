@@ -62,7 +62,7 @@ class KnownOffsets:
     """The partition's folder as its owner left it, of which `directory` may be a shadow."""
 
     def start_of(self, first_base_offset: int | None) -> int:
-        """Returns where a log begins whose first readable segment begins at that offset, or None."""
+        """Returns where a log begins whose first readable segment, if not None, begins at that offset."""
         known = [first_base_offset, self.known_start, *(error.offset for error in self.unreadable)]
         return max(min((offset for offset in known if offset is not None), default=0), self.log_start_offset)
 

@@ -252,7 +252,7 @@ class KnownOffsetsOfDirectory:
     def _known_start(
         self, partition: TopicPartition | None, logs: set[int], lone: set[int], epochs: list[int]
     ) -> int | None:
-        """Returns the listed start; a log whose first segments were moved to another store keeps their epochs."""
+        """Returns the listed start, or None. A log that moved its first segments elsewhere keeps their epochs."""
         first = min(logs, default=None)
         log_start = self.log_starts.get(partition) if partition is not None else None
         is_moved = log_start is not None and first is not None and log_start < first and self._may_be_tiered

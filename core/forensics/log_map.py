@@ -282,7 +282,7 @@ class LogMap:
         return (self.copies | self.misnamed) - {0}
 
     def file_of(self, offset: int) -> int:
-        """Returns the number of the file that offsets like that belong into, by the files' names."""
+        """Returns the number of the file that such an offset belongs into, by the files' names."""
         return self._used[max(bisect_right(self._used, offset, key=lambda number: self._bases[number]) - 1, 0)]
 
     @cached_property
@@ -328,7 +328,7 @@ class LogMap:
         return [item for item in self.items(self.start_offset) if isinstance(item, Hole)]
 
     def end_before(self, offset: int) -> int:
-        """Returns where the batch of the log ends that comes before the one of that offset."""
+        """Returns where the log's last batch before that offset ends."""
         at = bisect_right(self.log, offset, key=_end_offset)
         end = self.log[at - 1].end_offset if at else self.start_offset
         ends = (batch.last_offset + 1 for piece in self.log[at : at + 1] for batch in self.read(piece))
@@ -336,7 +336,7 @@ class LogMap:
         return max([end, *bases, *takewhile(lambda end: end <= offset, ends)])
 
     def _least_offset(self, piece: Piece, batch: Batch, next_offset: int) -> int:
-        """Returns where a batch may begin that does not show it: not before its file, if it stands in its own."""
+        """Returns where a batch that does not show it may begin: not before its file, if it is in its own."""
         base_offset = self._bases[piece.file]
         return max(next_offset, base_offset) if base_offset <= batch.last_offset else next_offset
 
@@ -370,8 +370,8 @@ class LogMap:
             yield from self._explain(len(self.log) - 1, next_offset, self.end_offset)
 
     def _explain(self, number: int, start: int, end: int) -> Iterator[Hole]:
-        """Yields the holes that [start, end) is, which lies after the log's piece of that number. Damage answers for
-        offsets that its file may hold, or that its header names.
+        """Yields the holes in [start, end), which lies after the log's piece of that number. Damage answers for offsets
+        that its file may hold, or that its header names.
         """
         found = _together(self._damage_after(number), self._naming(start, end))
         inner = self._edges[bisect_right(self._edges, start) : bisect_left(self._edges, end)]

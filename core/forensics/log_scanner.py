@@ -209,7 +209,7 @@ class LogScanner:
         return BatchScanner(records.path, segment.base_offset, limit, file=records.file, read_bytes=_READ_BYTES)
 
     def _limit(self, number: int) -> int | None:
-        """Returns where the next segment begins."""
+        """Returns where the next segment begins, or None."""
         return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
 
     # --- batches and holes
@@ -219,7 +219,7 @@ class LogScanner:
         return chain.from_iterable(self.pages(start_offset))
 
     def pages(self, start_offset: int) -> Iterator[list[Batch | Hole]]:
-        """Yields the same, as many together as were read together; no page is empty."""
+        """Yields the same, as many together as one read holds; no page is empty."""
         next_offset: int | None = max(start_offset, self.start_offset)
         if not self.is_mapped:
             next_offset = yield from self._read_along(max(start_offset, self.start_offset))

@@ -246,7 +246,7 @@ class ReadCommitted:
         return self._weighed(batch) if marker is None else _outcome_by(marker)
 
     def _weighed(self, batch: Batch) -> Outcome:
-        """Returns the same by all that is known of the log."""
+        """Returns the outcome of a batch by all facts about the log."""
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
@@ -310,7 +310,7 @@ def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int)
 
 
 def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
-    """Yields the marker that the batch is, if it is one."""
+    """Yields the batch's marker, if it is a marker."""
     batch.ensure_valid()
     marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
     if marker is not None:

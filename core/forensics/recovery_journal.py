@@ -291,8 +291,8 @@ def undo(directory: Path, filesystem: FileSystem) -> int:
 
 
 def _put_back(was: Path, path: Path, filesystem: FileSystem) -> None:
-    """Returns an old file its name again. If it has both names yet, a rename would leave both. A link is compared as
-    itself: it may lead nowhere, or to its own name.
+    """Renames an old file back. If it still has both names, a rename would leave both. A link is compared as itself: it
+    may lead nowhere, or to its own name.
     """
     if not os.path.lexists(was):
         return

@@ -95,7 +95,7 @@ class SegmentReader(SegmentLookup):
 
     @cached_property
     def max_timestamp(self) -> int:
-        """Returns the largest one, or -1 if it is not known. A live segment may get larger ones."""
+        """Returns the largest timestamp, or -1 if it is not known. A live segment may get larger ones."""
         try:
             return self.find_newest().timestamp
         except CorruptRecordError:

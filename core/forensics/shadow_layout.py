@@ -237,7 +237,7 @@ class _Arranger:
         self._filesystem.open_append(first.path.with_name(offset_file_name(start, LOG_SUFFIX))).close()
 
     def _places(self, layout: dict[Path, list[Stretch]]) -> dict[int, list[_Place]]:
-        """Returns by the numbers of the files that stay where the log's batches will stand in them, in order."""
+        """Returns, by the numbers of the files that stay, where the log's batches will stand in them, in order."""
         places: dict[int, list[_Place]] = {n: [] for n in range(len(self._map.files)) if n not in self._map.unused}
         for piece in self._map.log:
             number = self._map.file_of(piece.base_offset)

@@ -744,7 +744,7 @@ def _without_doubt(given_up: Iterable[MissingRange], indexes: Iterable[SegmentIn
 
 
 def _mended(hole: Hole) -> Iterator[RecordBatch]:
-    """Yields the batch that a damaged one was, if one known byte makes it sound."""
+    """Yields the original of a damaged batch, if one known byte makes it sound."""
     fix = None if hole.damage is None else hole.damage.fix
     if fix is None:
         return

@@ -128,8 +128,8 @@ def _last_entry(entry: struct.Struct, data: bytes) -> tuple[int, int]:
 
 
 def _read(records: FileRecords, suffix: str) -> bytes:
-    """Returns an index without the zeros at its end, the one that was kept if there is one. Nothing if it is not there,
-    if it ends within an entry, or if a cleaned one is about to take its place: the log may be the cleaned one already.
+    """Returns an index without the zeros at its end, the kept one if there is one. Empty if it does not exist, if it
+    ends within an entry, or if a cleaned one is about to take its place: the log may be the cleaned one already.
     """
     path, entry = records.path.with_suffix(suffix), SPARSE_INDEXES[suffix].ENTRY
     if path.with_name(path.name + SWAP_SUFFIX).exists():
