@@ -29,7 +29,7 @@ _SMALLEST_LENGTH = {
 
 
 def stated_offset(batch: Batch) -> int:
-    """Returns the first offset by the header alone, which of a compressed message of magic 0 or 1 has the last."""
+    """Returns the first offset by the header alone; a compressed message of magic 0 or 1 states its last."""
     return batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
 
 

@@ -54,7 +54,7 @@ class ByteStrings:
 
     @classmethod
     def repeat(cls, text: bytes | None, count: int) -> ByteStrings:
-        """Returns the same in each row."""
+        """Returns the same text in each row."""
         length = -1 if text is None else len(text)
         return cls(text or b"", np.zeros(count, np.int64), np.full(count, length, np.int64))
 

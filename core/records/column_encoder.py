@@ -62,7 +62,7 @@ def encode_columns(
 
 
 def _largest_width(number: int) -> int:
-    """Returns the bytes of the zig-zag varint of this number, or of one between it and its negative."""
+    """Returns the most bytes that the zig-zag varint of a number from -`number` to `number` takes."""
     return (number.bit_length() + 1 + 6) // 7
 
 

@@ -81,7 +81,7 @@ def fields_of(batches: Sequence[Batch], name: str) -> Int64s:
 
 def _sections_in_place(batches: Sequence[Batch]) -> tuple[bytes, list[int], list[int]] | None:
     """Returns the buffer that uncompressed batches were read into, and where their sections lie in it, or None if they
-    are of several, or reach its end.
+    are in several buffers, or reach its end.
     """
     if isinstance(batches, BatchHeaders):
         starts_, sizes_ = batches.starts + HEADER_SIZE, batches.sizes - HEADER_SIZE
@@ -108,7 +108,7 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
 
 
 def _plain_sections(batches: Sequence[Batch]) -> Sequence[bytes | memoryview] | None:
-    """Returns them, or None if one is compressed, or of an older magic."""
+    """Returns the records sections, or None if one is compressed, or of an older magic."""
     if not are_current(batches) or any(batch.attributes & CODEC_MASK for batch in batches):
         return None
     return [batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes] for batch in batches]

@@ -84,7 +84,7 @@ class StreamCompressor(Protocol):
     def compress(self, data: Buffer) -> bytes: ...
 
     def flush(self) -> bytes:
-        """Returns the end of it."""
+        """Returns the end of the compressed data."""
 
 
 def stream_compressor(codec: CompressionType, level: int | None = None) -> StreamCompressor:
@@ -94,7 +94,7 @@ def stream_compressor(codec: CompressionType, level: int | None = None) -> Strea
 
 def decompress(codec: CompressionType, data: Buffer, *, limit: int | None = None, magic: int = 2) -> bytes:
     """Returns the uncompressed bytes; raises CorruptRecordError if they break the codec's format or exceed `limit`
-    bytes. Without a `limit` it is the one that is set for everyone.
+    bytes, by default the process's limit.
     """
     if codec is CompressionType.NONE:
         return bytes(data)

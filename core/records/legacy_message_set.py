@@ -126,7 +126,7 @@ class LegacyRecordBatch:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
     def key_and_value(self) -> tuple[bytes | None, bytes | None]:
-        """Returns them; of a wrapper, the value is the compressed message set."""
+        """Returns key and value; of a wrapper, the value is the compressed message set."""
         start = self.start + _HEADER.size + (_INT64.size if self.magic == 1 else 0)
         end = self.start + self.size_bytes
         key, position = self._read_bytes(start, end)

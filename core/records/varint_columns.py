@@ -72,7 +72,7 @@ def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
 
 
 def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
-    """Returns the bytes that they take, 10 at most."""
+    """Returns the bytes that the varints take, 10 at most."""
     widths = np.ones(len(values), np.int64)
     limit = 1 << 7
     while limit <= int(values.max(initial=0)):
