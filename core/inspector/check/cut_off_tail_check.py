@@ -30,8 +30,8 @@ class _Extent(NamedTuple):
 
 
 def cut_off_findings(reader: PartitionReader) -> Iterator[Finding]:
-    """Yields one for each file that holds sound records which the log has not, or that can't be read; and for each
-    segment, or end of the log, that was gone when a start opened it.
+    """Yields a finding for each file that holds sound records which the log has not, or that can't be read; and for
+    each segment, or end of the log, that was gone when a start opened it.
     """
     yield from _lost_end_findings(reader)
     for cut in find_cut_off_tails(reader.directory):
@@ -70,7 +70,7 @@ def _what_became(extents: Sequence[_Extent], log: Collection[_Extent], log_start
 
 
 def _used(start: int, end: int, log: Collection[_Extent]) -> tuple[int, int] | None:
-    """Returns the range from the first to after the last of offsets [start, end) that the log holds."""
+    """Returns the range from the first to after the last of offsets [start, end) that the log holds, or None."""
     used = [(max(start, one.start), min(end, one.end)) for one in log if start < one.end and one.start < end]
     return (min(used)[0], max(used_end for _, used_end in used)) if used else None
 

@@ -60,7 +60,7 @@ _BY_NAME = {
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """Returns it; None for a file that Kafka and plog don't write."""
+    """Returns the kind of a file, or None if neither Kafka nor plog writes it."""
     return _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
 
 

@@ -287,5 +287,5 @@ _CORRUPT = {
 
 
 def corrupt_code(kind: FileKind) -> Code:
-    """Returns the code of a file, no log, that does not parse."""
+    """Returns the code for a file other than a log that does not parse."""
     return _CORRUPT.get(kind, Code.CHECKPOINT_CORRUPT)

@@ -149,7 +149,7 @@ class Section(ABC):
         return bisect_right(self._ends, at) - 1
 
     def bounds(self, number: int) -> tuple[int, int] | None:
-        """Returns where a part begins and ends, or None if there are not so many."""
+        """Returns where a part begins and ends, or None if there are fewer parts."""
         while len(self._ends) < number + 2:
             if not self._grow():
                 return None
@@ -160,7 +160,7 @@ class Section(ABC):
         return bool(self._rest) and number == len(self._ends) - 2
 
     def spans(self, number: int) -> list[Span]:
-        """Returns the fields of a part, which there must be."""
+        """Returns the fields of a part, which must exist."""
         bounds = self.bounds(number)
         assert bounds is not None, number
         if self.is_rest(number):

@@ -112,7 +112,7 @@ def _is_utf8(text: memoryview) -> bool:
 
 
 def _utf8(texts: ByteStrings) -> ByteStrings:
-    """Returns the same with U+FFFD if they are not UTF-8, as Java prints them."""
+    """Returns the texts, with U+FFFD if they are not UTF-8, as Java prints them."""
     return ByteStrings.of_list([None if text is None else _as_utf8(text) for text in texts.to_pylist()])
 
 

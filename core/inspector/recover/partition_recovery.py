@@ -85,7 +85,7 @@ def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSy
 
 
 def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
-    """Returns the last batch of some logs."""
+    """Returns the last batch of some logs, or None."""
     for path in reversed(logs):
         with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
             last = deque(records.iter_headers(0), maxlen=1)
@@ -367,7 +367,7 @@ def _left_away(plan: FolderPlan) -> set[Path]:
 
 
 def _fixes(steps: Iterable[Step]) -> list[tuple[int, int]]:
-    """Returns the right bytes and where they belong, in order."""
+    """Returns (position, right byte) of each fix, in order."""
     return sorted({step.fix.position: step.fix.expected for step in steps if step.fix is not None}.items())
 
 

@@ -217,8 +217,8 @@ class Recovery:
                 yield path
 
     def _fitting(self, name: str, end_offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int] | None:
-        """Returns a checkpoint without wrong numbers, and with no offset after the end of a log that was recovered, or
-        None if it is so already. Where a log starts is not lowered to its end.
+        """Returns a checkpoint without wrong numbers, and with no offset after the end of a recovered log, or None if
+        it fits already. A log's start is not lowered to its end.
         """
         try:
             offsets = read_offset_checkpoint(self._root / name)

@@ -217,7 +217,7 @@ class _TransactionPlanner:
         return at > 0 and offset < self._lost[at - 1][1]
 
     def _next_kept_marker(self, fate: TransactionFate) -> Marker | None:
-        """Returns the one that will end the transaction if nothing is done."""
+        """Returns the marker that will end the transaction if nothing is done, or None."""
         markers = self._markers.get(fate.producer_id, [])
         later = range(bisect_right(markers, fate.last_offset, key=_offset), len(markers))
         return next((markers[number] for number in later if not self._is_lost(markers[number].offset)), None)

@@ -63,7 +63,7 @@ class LogDiff:
     """Damage in either, which was passed over."""
 
     def __iter__(self) -> Iterator[Difference]:
-        """Yields them in order of offsets. Raises AccessError if a copy can't be read."""
+        """Yields the differences in order of offsets. Raises AccessError if a copy can't be read."""
         self.findings = []
         merged: Difference | None = None
         for difference in self._differences():

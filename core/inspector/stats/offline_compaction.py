@@ -126,8 +126,8 @@ class OfflineCompaction:
 
     @property
     def settings_error(self) -> PlogError | None:
-        """Returns the error if the metadata log is there and can't be read, so that it is not known which topics are
-        compacted, and how: each is refused unless the options say it.
+        """Returns the error if the metadata log can't be read, or None. It is then unknown which topics are compacted,
+        and how: each is refused unless the options say it.
         """
         return None if "cleanup.policy" in self._options.overrides else self._surroundings.image_error
 
@@ -220,7 +220,7 @@ class OfflineCompaction:
         )
 
     def _checkpoint(self, partition: TopicPartition) -> int | None:
-        """Returns where a cleaning ended, first one of this run: the disk's may be of another log of that name."""
+        """Returns where a cleaning, first one of this run, ended, or None: the disk's may be of another log."""
         return self._cleaned_up_to.get(partition, self._offsets(CLEANER_CHECKPOINT).get(partition))
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
