@@ -1,7 +1,7 @@
 """Checks the transaction indexes of a log against its batches, for a caller that reads these in order.
 
 An owner of a log sends `.txnindex` entries to its readers as they are, and no checksum covers them. The batches prove
-that one is wrong: an entry is ignored if its first records lie before the bytes read, or a cleaner thinned them.
+that one is wrong, but not by first records that lie before the batches read, or that a cleaner took.
 """
 
 from __future__ import annotations

@@ -279,8 +279,8 @@ class LogManager:
         return find_partitions(self.directory)
 
     def known(self, topic_ids: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, Path]:
-        """Returns the folders of those partitions whose topic ids match. With read-only settings the name alone
-        decides, as for all readers of the files: a folder's id may be damaged.
+        """Returns the folders of those partitions whose topic ids match, or are absent. With read-only settings the
+        name alone decides, as for all readers of the files: a folder's id may be damaged.
         """
         found = {tp: path for tp, path in self.find_partitions().items() if tp in topic_ids}
         ids = {tp: _topic_id_of(path) for tp, path in found.items()}

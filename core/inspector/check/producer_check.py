@@ -114,7 +114,7 @@ class ProducerCheck:
         return True
 
     def see(self, batch: RecordBatch, path: Path) -> list[Finding]:
-        """Checks a batch that has a producer id, and yields findings."""
+        """Checks a batch that has a producer id; returns the findings."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = _Producer(batch.producer_epoch)
