@@ -1,16 +1,16 @@
 """Chooses brokers for many things at once: evenly, and with as little change as that allows.
 
-A thing, which is a partition in need of replicas or of a first replica, takes `count` of the brokers that are allowed
-for it. What is wanted, the first before the second and so on:
+A thing (a partition that needs replicas, or a first replica) takes `count` of the brokers allowed for it. The aims, the
+earlier before the later:
 
 1. each thing's brokers are spread over the racks, as evenly as the racks can;
 2. each of the `loads` is even over the brokers: the sum of the squares of what they hold is as small as can be;
 3. what the things have is kept: each broker that a thing does not have yet costs the thing's `cost`;
 4. the `others`, loads that matter least, are even.
 
-This is a flow of least cost, from things over brokers to loads whose cost is convex. It begins with a choice that is
-good, and takes a cycle of moves as long as one makes it better; when there is none, no choice is better (Klein, 1967).
-A cycle is looked for among the brokers alone: from one broker to another goes the thing whose move costs least.
+This is a flow of least cost, from things over brokers to loads whose cost is convex. It begins with a good choice, and
+makes a cycle of moves as long as one makes it better; when no cycle does, the choice is optimal (Klein, 1967). The
+search for a cycle looks at brokers alone: from one broker to another goes the thing whose move costs least.
 
 Cost: memory for things x count x brokers moves, and for each cycle some looks at brokers x brokers.
 """
@@ -25,7 +25,7 @@ Load = dict[int, int]
 """Broker -> how much it holds."""
 
 _OUTSIDE = -1
-"""Stands in a cycle for what is no broker: there a load ends, or begins."""
+"""Stands in a cycle for the outside: no broker. A load ends or begins there."""
 
 Move = tuple[int, int, int]
 """The number of a thing, the broker that it leaves, and the one that it takes."""
@@ -49,8 +49,8 @@ def choose_evenly(
     loads: Sequence[Load] = (),
     others: Sequence[Load] = (),
 ) -> list[set[int]]:
-    """Gives the brokers of each thing, and adds them to all loads. Brokers without a rack are a rack of their own each.
-    Each thing needs as many brokers allowed as it takes.
+    """Returns the brokers of each thing, and adds them to all loads. Each broker without a rack is a rack of its own.
+    Each thing needs as many allowed brokers as it takes.
     """
     choice = _Choice(things, racks, loads, others)
     while (moves := choice.find_better()) is not None:
@@ -64,7 +64,7 @@ def choose_evenly(
 
 
 class _Choice:
-    """What is chosen, and the moves that could be made; owned by one task."""
+    """The current choice, and the moves that can be made; owned by one task."""
 
     def __init__(
         self, things: Sequence[Thing], racks: Mapping[int, str | None], loads: Sequence[Load], others: Sequence[Load]
@@ -86,7 +86,7 @@ class _Choice:
             heapify(heap)
 
     def _set_weights(self, loads: Sequence[Load], others: Sequence[Load]) -> None:
-        """Makes one number of all costs, in which no sum of the lesser ones outweighs a greater one."""
+        """Combines all costs into one number; the sum of lesser costs never outweighs a greater one."""
         total = sum(thing.count for thing in self._things)
         weight, self._load_terms = 1, list[tuple[int, Load]]()
         for load in reversed(others):
@@ -101,7 +101,7 @@ class _Choice:
 
     @staticmethod
     def _most(load: Load, total: int) -> int:
-        """Gives more than the squares of a load can differ by."""
+        """Returns more than the squares of a load can differ by."""
         return (sum(load.values()) + total + 1) ** 2
 
     # --- the beginning
@@ -147,7 +147,7 @@ class _Choice:
                 heappush(self._moves.setdefault((a, b), []), (cost, number, self._versions[number], a, b))
 
     def _cheapest(self, a: int, b: int) -> tuple[int, int] | None:
-        """Gives what the cheapest move costs, and the number of its thing."""
+        """Returns the cost of the cheapest move, and the number of its thing, or None."""
         heap = self._moves.get((a, b))
         while heap and heap[0][2] != self._versions[heap[0][1]]:
             heappop(heap)
@@ -163,7 +163,7 @@ class _Choice:
         self._offer(number)
 
     def _one_more(self, broker: int) -> int:
-        """Gives what it costs to put one more on the broker; negative of `_one_less` for a broker with one more."""
+        """Returns the cost of putting one more on the broker; negative of `_one_less` for a broker with one more."""
         return sum(weight * (2 * (load.get(broker, 0) + self._held[broker]) + 1) for weight, load in self._load_terms)
 
     def _one_less(self, broker: int) -> int:
@@ -172,7 +172,7 @@ class _Choice:
     # --- cycles
 
     def find_better(self) -> list[Move] | None:
-        """Finds moves that together make the choice better; None if there are none."""
+        """Returns moves that together make the choice better, or None."""
         edges = self._edges()
         moves = _as_moves(_find_cycle([_OUTSIDE, *self._brokers], edges), edges)
         if moves is None or len({number for number, _, _ in moves}) == len(moves):
@@ -180,7 +180,7 @@ class _Choice:
         return _as_moves(_find_shortest_cycle([_OUTSIDE, *self._brokers], edges), edges)
 
     def _edges(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Gives, for each two brokers, the cost and the thing of the cheapest move."""
+        """Returns, for each two brokers, the cost and the thing of the cheapest move."""
         edges = {}
         for a in self._brokers:
             edges[_OUTSIDE, a] = (self._one_less(a), _OUTSIDE)

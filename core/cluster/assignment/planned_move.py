@@ -1,9 +1,9 @@
-"""A partition whose replicas are to be on other brokers, and plans of these as kafka-reassign-partitions.sh has them.
+"""A planned move of a partition's replicas to other brokers, and plans in the format of kafka-reassign-partitions.sh.
 
     {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","any"]}]}
 
-`log_dirs` names a directory for each replica; plog writes "any", and takes nothing else: which directory of a broker
-holds a replica is asked of that broker by another request.
+`log_dirs` names a directory for each replica; plog writes "any", and accepts nothing else: another request tells a
+broker which of its directories holds a replica.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _FORM = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """`replicas` are where it is, `target` where it is to be; the first is the preferred leader. `size_bytes` is the
-    size of one replica, None if nobody reports it.
+    """`replicas` are the present ones, `target` the planned ones; the first is the preferred leader. `size_bytes` is
+    the size of one replica, or None if no broker reports it.
     """
 
     partition: TopicPartition
@@ -38,7 +38,7 @@ class PlannedMove:
 
     @property
     def moved_bytes(self) -> int:
-        """What is copied to those that are added, as far as it is known."""
+        """Returns the bytes that are copied to the added replicas, as far as they are known."""
         return (self.size_bytes or 0) * len(self.adding)
 
     @property
@@ -47,7 +47,7 @@ class PlannedMove:
 
 
 def plan_json(moves: Iterable[PlannedMove]) -> str:
-    """Writes where the partitions are to be."""
+    """Returns the plan as JSON: the target replicas of each partition."""
     return json.dumps({"version": 1, "partitions": [_entry(move.partition, move.target) for move in moves]})
 
 
@@ -63,8 +63,8 @@ def _entry(partition: TopicPartition, replicas: tuple[int, ...]) -> dict[str, An
 def read_plan(
     text: str, name: str, known: Mapping[str, Collection[int]], brokers: Collection[int]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Gives where each partition is to be; `name` is the file's, for messages. Raises UsageError for what is no plan,
-    and for partitions and brokers that are not `known`.
+    """Returns the target replicas of each partition; `name` is the file's, for messages. Raises UsageError if the text
+    is not a plan, or names partitions or brokers that are not `known`.
     """
     try:
         plan = json.loads(text)

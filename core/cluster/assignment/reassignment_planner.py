@@ -1,4 +1,4 @@
-"""Plans where the replicas of partitions are to be: on which brokers, and which of these leads by preference.
+"""Plans which brokers hold the replicas of partitions, and which of the replicas is the preferred leader.
 
 A plan spreads the replicas of a partition over the racks, and the replicas of each topic evenly over the brokers, with
 as few bytes moved as that allows (`balanced_assignment.py`). It places one topic after the other, each where the topics
@@ -31,8 +31,8 @@ def plan_spread(
     sizes: Sizes,
     factor: int | None = None,
 ) -> list[PlannedMove]:
-    """Spreads the partitions over these brokers and no others; with `factor`, as many replicas of each, else as many as
-    it has. `cluster` are all partitions: what they hold says which broker is taken if several are as good.
+    """Spreads the partitions over exactly these brokers; each gets `factor` replicas, or as many as it has if that is
+    None. `cluster` are all partitions: their replicas decide between brokers that are equally good.
 
     Raises UsageError if there are fewer brokers than replicas.
     """
@@ -90,7 +90,7 @@ def ensure_enough_brokers(
 
 
 def _outside(planned: Sequence[ReplicatedPartition], cluster: Iterable[ReplicatedPartition]) -> list[tuple[int, ...]]:
-    """Gives the replicas of the partitions that stay as they are."""
+    """Returns the replicas of the partitions that stay as they are."""
     moved = {p.partition for p in planned}
     return [p.replicas for p in cluster if p.partition not in moved]
 

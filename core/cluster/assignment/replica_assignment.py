@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 def place_replicas(
     racks: Mapping[int, str | None], partitions: Iterable[int], replication_factor: int, *, start: int, shift: int = 0
 ) -> dict[int, tuple[int, ...]]:
-    """Gives the replicas of each partition, the preferred leader first. `racks`: of each broker; they count if every
-    broker has one. `start`: the place of the broker that leads partition 0, so that not every topic begins with the
-    same one; `shift`: how far its first follower is from it.
+    """Returns the replicas of each partition, the preferred leader first. `racks`: the rack of each broker; racks count
+    only if every broker has one. `start`: the index of the broker that leads partition 0, so that topics begin with
+    different brokers; `shift`: how far its first follower is from it.
     """
     assert 0 < replication_factor <= len(racks)
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
@@ -51,7 +51,7 @@ def _replicas(
 
 
 def _alternating(racks: Mapping[int, str]) -> list[int]:
-    """Gives the brokers in an order in which the rack is another one at each step, as long as there are several."""
+    """Returns the brokers in an order in which the rack changes at each step, as long as several racks are left."""
     by_rack = defaultdict[str, list[int]](list)
     for broker in sorted(racks):
         by_rack[racks[broker]].append(broker)

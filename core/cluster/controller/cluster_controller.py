@@ -1,13 +1,13 @@
-"""The controller of a cluster with ZooKeeper: what happens goes in, what is written down and told comes out.
+"""The controller of a cluster with ZooKeeper: events go in, writes and requests to brokers come out.
 
-No sockets, no clock, no ZooKeeper: each event is a method, which gives a `Decision`. One decision is driven at a time,
-to its end, before the next one begins. What is told leaves through the `send` of the `ControllerDecisions`, after
-what it says is written down. A controller that may have been followed by another one is dropped with all it knows; who
-takes office begins with what is written down.
+No sockets, no clock, no ZooKeeper: each event is a method that returns a `Decision`. One decision is driven to its end
+before the next one begins. Requests to brokers leave through the `send` of the `ControllerDecisions`, after the state
+that they announce is in ZooKeeper. If another controller may have been elected, this one is dropped with all its state;
+a new controller starts from ZooKeeper.
 
-Source: kafka.controller.KafkaController of Kafka 3.9, with these differences. An election is one write, not two. A
-partition whose replicas in sync have all died keeps all of them, not the one that died last. A broker is let into the
-replicas in sync by the life of it that fetched, if the leader names that (KIP-903), and so never by an earlier one.
+Source: kafka.controller.KafkaController of Kafka 3.9, with these differences. An election is one write, not two. If all
+replicas of an ISR have died, the ISR keeps all of them, not only the one that died last. A broker joins the ISR only in
+the broker epoch in which it fetched, if the leader names that epoch (KIP-903).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ClusterController:
         topics: Mapping[str, ControlledTopic],
         deleted: Collection[str],
     ) -> Decision[None]:
-        """Begins with what is written down. Brokers learn of each other first: a follower that does not know its
+        """Starts from the state in ZooKeeper. Brokers learn of each other first: a follower that does not know its
         leader's address does not follow.
         """
         for broker_id, broker in brokers.items():
@@ -93,8 +93,8 @@ class ClusterController:
         yield from self._office.send_all()
 
     def on_brokers(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
-        """Takes note of the brokers that are registered now. One with another epoch has died and come back, however
-        quickly: what it held in memory is gone. One with the same may listen elsewhere now, and all are told.
+        """Notes the brokers that are registered now. A broker with another epoch has died and come back, however
+        quickly: its memory is lost. One with the same epoch may have other listeners now, and all brokers learn of it.
         """
         known = self._context.brokers
         gone = {one for one, broker in known.items() if one not in brokers or brokers[one].epoch != broker.epoch}
@@ -116,7 +116,7 @@ class ClusterController:
             yield from self._welcome({broker_id: brokers[broker_id] for broker_id in come})
 
     def _welcome(self, brokers: Mapping[int, LiveBroker]) -> Decision[None]:
-        """Takes in brokers that have come. They are told everything; others, that they live."""
+        """Adds brokers that have come. They get the whole state; the other brokers learn that they live."""
         for broker_id, broker in brokers.items():
             self._context.add_broker(broker_id, broker)
         everything = [partition for partition, _ in self._context.partitions()]
@@ -134,8 +134,8 @@ class ClusterController:
         yield from self._office.send_all()
 
     def on_topics(self, topics: Mapping[str, ControlledTopic]) -> Decision[None]:
-        """Takes up topics that were made, have more partitions than were known, or can be understood again: brokers may
-        not have been told what they lead and follow of these, and may have begun another life since.
+        """Adds topics that are new, have more partitions, or can be read again: brokers may not have heard what they
+        lead and follow of these, and may have restarted since.
         """
         found: list[TopicPartition] = []
         for name, topic in topics.items():
@@ -180,7 +180,7 @@ class ClusterController:
             self.names.pop(topic.topic_id, None)
         self._context.drop_topic(name)
 
-    # --- what is asked of a controller by operators
+    # --- what operators ask of a controller
 
     def create_topics(
         self, topics: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
@@ -203,8 +203,8 @@ class ClusterController:
         yield from self.on_topics({name: ControlledTopic(topic.topic_id, version, dict(added))})
 
     def elect_leaders(self, partitions: Iterable[TopicPartition], *, is_unclean: bool) -> Decision[Results]:
-        """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for those that have no
-        leader. Gives for each what became of it.
+        """Elects the preferred leaders of the partitions, or with `is_unclean` any replica for partitions without a
+        leader. Returns the result of each partition.
         """
         results: Results = {}
         for some in slices(dict.fromkeys(partitions)):
@@ -234,8 +234,8 @@ class ClusterController:
         return election or ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
     def _elect_unclean(self, partition: TopicPartition, state: PartitionState) -> Election | ErrorCode:
-        """An operator's word takes a replica also if its broker would not lead it: it may be all that is left. Of those
-        that have said where their logs end it takes the one that has most.
+        """Elects on an operator's request, if need be a replica whose broker would not lead it: it may be all that is
+        left. Among replicas whose log ends are known, it elects the one that has most.
         """
         if self._office.is_led(partition):
             return ErrorCode.ELECTION_NOT_NEEDED
@@ -253,8 +253,8 @@ class ClusterController:
         return election
 
     def forget(self, broker_id: int) -> Decision[None]:
-        """Takes the word that a broker is gone for good: what only it may have is waited for no more. Raises
-        KafkaError(BROKER_ID_NOT_REGISTERED) if no replica is on it, INVALID_REQUEST if it lives.
+        """Waits no longer for a broker that an operator calls gone for good, nor for records that only it may have.
+        Raises KafkaError(BROKER_ID_NOT_REGISTERED) if no replica is on it, INVALID_REQUEST if it lives.
         """
         if broker_id in self._context.brokers:
             raise KafkaError(
@@ -268,8 +268,8 @@ class ClusterController:
         yield from self._office.send_all()
 
     def balance_leaders(self, most_imbalance_percent: int) -> Decision[int]:
-        """Gives leadership back to preferred leaders, of those brokers that lead less than the given share of what
-        they should (auto.leader.rebalance.enable). Gives for how many partitions.
+        """Moves leadership back to preferred leaders, for each broker of whose preferred partitions more than the given
+        percentage are led by others (auto.leader.rebalance.enable). Returns the number of partitions that moved.
         """
         preferred: dict[int, list[TopicPartition]] = {}
         for partition, state in self._context.partitions():
@@ -297,8 +297,8 @@ class ClusterController:
         return answer
 
     def shut_down(self, broker_id: int, broker_epoch: int) -> Decision[list[TopicPartition] | ErrorCode]:
-        """Takes from a broker that is about to stop what it leads, and has it follow nothing any more. Gives what it
-        still leads, as nobody else can; or why it is not asked.
+        """Moves leadership away from a broker that is about to stop, and stops its followers. Returns the partitions
+        that it still leads because no other broker can, or an error code if the request is refused.
         """
         broker = self._context.brokers.get(broker_id)
         if broker is None:
@@ -330,7 +330,7 @@ class ClusterController:
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int, first: int, version: int, count: int
     ) -> Decision[range | ErrorCode]:
-        """Gives a broker the next block of producer ids, from `first` on; `version` is that of the block before."""
+        """Returns a broker's next block of producer ids, from `first` on; `version` is that of the block before."""
         if not self._is_present(broker_id, broker_epoch):
             return ErrorCode.STALE_BROKER_EPOCH
         ids = range(first, first + count)
@@ -342,7 +342,7 @@ class ClusterController:
     def on_roles_taken(
         self, broker_id: int, broker_epoch: int, request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse
     ) -> Decision[None]:
-        """Takes note of replicas whose disk has failed, of those that work again, and of leaders that live."""
+        """Notes replicas whose disk has failed, replicas that work again, and leaders that live."""
         if not self._is_present(broker_id, broker_epoch) or answer.error_code:
             return
         for told in request.topic_states:
@@ -371,14 +371,14 @@ class ClusterController:
         yield from self._office.send_all()
 
     def on_log_ends(self, request: ControllerRequest, answer: ListOffsetsResponse) -> Decision[None]:
-        """Takes note of where the logs of holders end; elects where all are known now."""
+        """Notes where the logs of holders end, and elects leaders for partitions whose ends are now all known."""
         yield from self._office.elect(self._office.recovery.note(request, answer))
         yield from self._office.send_all()
 
     def look_at_recovery(self, now_ms: int) -> Decision[None]:
-        """Asks again those that could not say yet where their logs end, and gives up waiting for those that are away:
-        after `recovery_wait_ms`, -1 for never; None for five minutes where `min.insync.replicas` is 1, and for ever
-        where it is more, as then an acknowledged record was promised to be on several disks.
+        """Asks again the holders that could not yet report their log ends, and stops waiting for absent ones after
+        `recovery_wait_ms`: -1 means never; None means five minutes if `min.insync.replicas` is 1, and never if it is
+        more, because an acknowledged record was then promised to be on several disks.
         """
         yield from self._office.elect(self._office.recovery.leave_witnesses(now_ms))
         for some in slices(self._office.recovery.overdue(now_ms, self._office.policy.recovery_wait_ms())):
@@ -430,7 +430,7 @@ class ClusterController:
         yield from self._office.send_all()
 
     def _is_now(self, topic: LeaderAndIsrTopicState, told: LeaderAndIsrPartitionState) -> bool:
-        """Says whether what was told of a partition is so still."""
+        """Returns whether that state of a partition is still the current one."""
         state = self._context.find(TopicPartition(topic.topic_name, told.partition_index))
         is_same = topic.topic_name not in self._context.deleted and self.names.get(topic.topic_id) == topic.topic_name
         return is_same and state is not None and state.leader_epoch == told.leader_epoch

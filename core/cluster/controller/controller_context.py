@@ -1,4 +1,4 @@
-"""What the controller of a cluster with ZooKeeper knows: brokers, topics, and how each partition stands.
+"""The state of the controller of a cluster with ZooKeeper: brokers, topics, and partitions.
 
 Source: kafka.controller.ControllerContext of Kafka 3.9.
 """
@@ -48,47 +48,47 @@ class ControlledTopic:
 
 
 def unwritten_state(replicas: Iterable[int]) -> PartitionState:
-    """Gives the state of a partition that was never led, and is not written down."""
+    """Returns the state of a partition that was never led, and is not in ZooKeeper."""
     return PartitionState(NO_LEADER, NO_EPOCH, (), tuple(replicas), NOT_WRITTEN)
 
 
 @dataclass(slots=True)
 class ControllerStats:
-    """What happened in a time in office (kafka.controller.ControllerStats)."""
+    """Counts of one term of office (kafka.controller.ControllerStats)."""
 
     unclean_elections: int = 0
     broker_changes: int = 0
-    """Times that brokers came or went, and leaders were elected for what they had led."""
+    """Times that brokers came or went, and their partitions got new leaders."""
 
 
 class ControllerContext:
     """Owned by one task.
 
-    I1 who is in sync with a partition, or leads it, is one of its replicas
-    I2 what is known of the replicas of brokers is known of brokers that live
-    I3 who is in sync with a partition that is written down holds it
-    I4 who leads is in sync
+    I1 each broker in a partition's ISR, and its leader, is one of its replicas
+    I2 state of brokers' replicas is kept only for brokers that live
+    I3 each broker in the ISR of a partition that is in ZooKeeper holds it
+    I4 the leader is in the ISR
     """
 
     def __init__(self, min_isr: Callable[[str], int] = lambda _topic: 1) -> None:
-        """`min_isr` gives the `min.insync.replicas` of a topic."""
+        """`min_isr` returns the `min.insync.replicas` of a topic."""
         self.min_isr = min_isr
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()
         """Brokers that live, and have asked for a controlled shutdown."""
         self.topics: dict[str, ControlledTopic] = {}
         self.deleted: set[str] = set()
-        """Topics that are to be deleted, and are still there."""
+        """Topics whose deletion has begun and is not complete."""
         self.stats = ControllerStats()
         self.unreadable: set[str] = set()
-        """Names of topics that are written down, and not so that anybody understands it: they are left alone."""
+        """Names of topics whose state in ZooKeeper cannot be read: they are left alone."""
         self._offline: dict[int, set[TopicPartition]] = defaultdict(set)
         self._by_broker: dict[int, dict[TopicPartition, None]] = defaultdict(dict)
 
     # --- topics
 
     def put_topic(self, name: str, topic: ControlledTopic) -> None:
-        """Takes up a topic that is new, or known otherwise until now."""
+        """Adds a topic, or replaces its state."""
         self.drop_topic(name)
         self.topics[name] = topic
         for number, state in topic.partitions.items():
@@ -105,7 +105,7 @@ class ControllerContext:
         return None if topic is None else topic.partitions.get(partition.partition)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Gives the state of a partition that there is."""
+        """Returns the state of a partition that exists."""
         return self.topics[partition.topic].partitions[partition.partition]
 
     def is_written(self, partition: TopicPartition) -> bool:
@@ -132,14 +132,14 @@ class ControllerContext:
             self._offline[replica].discard(partition)
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """Gives all partitions, but for those of topics that are to be deleted."""
+        """Yields all partitions, except those of topics that are being deleted."""
         for name, topic in self.topics.items():
             if name not in self.deleted:
                 for number, state in topic.partitions.items():
                     yield TopicPartition(name, number), state
 
     def held_by(self, broker_ids: Iterable[int]) -> list[TopicPartition]:
-        """Finds the partitions of which one of those brokers has a replica, but for those of topics that are to be
+        """Returns the partitions of which one of those brokers has a replica, except those of topics that are being
         deleted.
         """
         found = dict.fromkeys(one for broker_id in broker_ids for one in self._by_broker.get(broker_id, ()))
@@ -169,9 +169,9 @@ class ControllerContext:
     # --- who may lead
 
     def holders(self, partition: TopicPartition) -> Mapping[int, int]:
-        """Gives the replicas that had all that is committed, each with the broker epoch that it had then. If enough are
-        in sync, that is nobody else: records were committed without the others, or may be once
-        `min.insync.replicas` is lowered.
+        """Returns the replicas that had all committed records, each with the broker epoch that it had then. If the ISR
+        is large enough, these are the ISR and witnesses alone: records were committed without the others, or may be
+        once `min.insync.replicas` is lowered.
         """
         state = self.state(partition)
         has_enough = self._has_enough(partition, state)
@@ -182,7 +182,7 @@ class ControllerContext:
         }
 
     def holders_out_of_sync(self, partition: TopicPartition) -> Mapping[int, int]:
-        """Gives the holders that are not in sync; none of a partition that there is not."""
+        """Returns the holders that are not in the ISR; none if the partition does not exist."""
         state = self.find(partition)
         if state is None:
             return {}
@@ -211,10 +211,10 @@ class ControllerContext:
         return [replica for replica in online if self.is_sure(partition, replica)]
 
     def with_holders(self, partition: TopicPartition, state: PartitionState) -> PartitionState:
-        """Gives the state with its holders, as it is to be written down. Who leads, or joins those in sync, has all
-        that is committed in its present life; who leaves them has it as long as nothing more can be committed. Whom
-        the controller takes out of them is a witness until the leader is heard of: that one may be dead, too, and have
-        committed nothing since.
+        """Returns the state with the holders to write. A leader, and a broker that joins the ISR, has all committed
+        records in its present life; a broker that leaves the ISR has them as long as nothing more can be committed. A
+        broker that the controller removes from the ISR is a witness until the leader answers: the leader may be dead,
+        too, and have committed nothing since.
         """
         before, known = self.state(partition), state.holders
         holders: dict[int, int] = {}
@@ -255,7 +255,7 @@ class ControllerContext:
         self.brokers[broker_id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
-        """Forgets a life of a broker, and what was known of its disk."""
+        """Forgets a life of a broker, and the state of its disk."""
         del self.brokers[broker_id]
         self.shutting_down.discard(broker_id)
         self._offline.pop(broker_id, None)

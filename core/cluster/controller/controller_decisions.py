@@ -1,6 +1,6 @@
-"""What all decisions of a controller share: what it knows, what it has to tell, and how a partition's state is changed.
+"""Shared by all decisions of a controller: its state, its pending requests, and how it changes a partition's state.
 
-A state is written down first, then known, then told.
+The controller writes a state to ZooKeeper first, then keeps it, then sends it to brokers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class ControllerDecisions:
         self._send = send
 
     def send_all(self, *, asks: bool = True) -> Decision[None]:
-        """Sends what was gathered, and then asks holders where their logs end, as far as nobody leads without that."""
+        """Sends the gathered requests, and then asks holders where their logs end if a partition has no leader without
+        that.
+        """
         for request in self.requests.take():
             self._send(request)
             if len(request.request.topic_states):
@@ -61,7 +63,7 @@ class ControllerDecisions:
                     context.put(partition, replace(state, partition_epoch=version))
 
     def lead(self, states: Mapping[TopicPartition, PartitionState], *, is_new: bool = False) -> Decision[None]:
-        """Changes the states, and gathers what replicas and others are told of it."""
+        """Changes the states, and gathers the requests that tell replicas and other brokers of it."""
         yield from self.change(states)
         for some in slices(states):
             for partition in some:
@@ -70,9 +72,9 @@ class ControllerDecisions:
             yield GIVE_WAY
 
     def elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
-        """Elects for those of the partitions that lack a leader who is online and has all that is committed; gives
-        those for which that was possible. A partition for which it is not has no leader then, and its replicas in sync
-        stay as they are: one of them may come back. If they have, and none is sure, `recovery` asks them.
+        """Elects leaders for those of the partitions whose leader is offline or may lack committed records; returns the
+        partitions for which that was possible. Any other partition has no leader then, and keeps its ISR: one of those
+        brokers may come back. If they are back, and none surely has everything, `recovery` asks them.
         """
         elected_now: list[TopicPartition] = []
         for some in slices(partitions):
@@ -125,8 +127,8 @@ class ControllerDecisions:
         return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
 
     def elected(self, partition: TopicPartition, election: Election) -> PartitionState:
-        """Gives the state after an election for a partition that nobody led, and ends its recovery. Its epoch is above
-        that of all records of which replicas have told: what is written down may come from an old backup.
+        """Returns the state after an election for a partition without a leader, and ends its recovery. Its leader epoch
+        is above those of all records that replicas have reported: the state in ZooKeeper may come from an old backup.
         """
         after = elected(self.context.state(partition), election)
         epoch = max(after.leader_epoch, self.recovery.latest_epoch(partition) + 1)
@@ -134,7 +136,7 @@ class ControllerDecisions:
         return replace(after, leader_epoch=epoch)
 
     def give_up(self, partition: TopicPartition) -> Election | None:
-        """Gives the election of who is there and has most, and says what is given up with it."""
+        """Returns the unclean election of the online replica that has most, or None; logs what it gives up."""
         state, online = self.context.state(partition), self.context.online(partition)
         ends = self.recovery.ends(partition)
         furthest = self.recovery.furthest(partition, of_all=False)
@@ -158,9 +160,7 @@ class ControllerDecisions:
         return "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
 
     def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
-        """Takes those that are leaving, and those that lack something, out of the replicas in sync, where somebody else
-        is left who leads.
-        """
+        """Removes leaving brokers, and brokers that lack records, from the ISR, if a broker is left that can lead."""
         for some in slices(partitions):
             yield from self._shrink(some, leaving)
 
@@ -182,8 +182,8 @@ class ControllerDecisions:
             yield from self.lead({one: next_epoch(self.context.state(one)) for one in left})
 
     def forget(self, partitions: Iterable[TopicPartition], broker_id: int) -> Decision[None]:
-        """Writes down, in another epoch, that a broker which is gone for good holds nothing of the partitions any more.
-        If nobody else holds anything, the other replicas become witnesses: they may have what it had.
+        """Writes, in another leader epoch, that a broker which is gone for good holds nothing of the partitions any
+        more. If no other broker holds anything, the other replicas become witnesses: they may have what it had.
         """
         for some in slices(partitions):
             changes: dict[TopicPartition, PartitionState] = {}
@@ -204,14 +204,14 @@ class ControllerDecisions:
 
 
 def first_state(state: PartitionState, online: list[int]) -> PartitionState:
-    """Gives the first state of a partition that was never led: all replicas that are online are in sync."""
+    """Returns the first state of a partition that was never led: all replicas that are online are in the ISR."""
     return replace(state, leader=online[0], leader_epoch=0, isr=tuple(online))
 
 
 def next_epoch(
     state: PartitionState, *, leader: int | None = None, isr: tuple[int, ...] | None = None
 ) -> PartitionState:
-    """Gives the state in another leader epoch."""
+    """Returns the state in another leader epoch."""
     return replace(
         state,
         leader=state.leader if leader is None else leader,
@@ -221,8 +221,8 @@ def next_epoch(
 
 
 def elected(state: PartitionState, election: Election) -> PartitionState:
-    """Gives the state after an election. Whoever was elected uncleanly has to say that it has recovered (KIP-704), and
-    what others hold is given up.
+    """Returns the state after an election. A leader that was elected uncleanly must report that it has recovered
+    (KIP-704), and other holders are given up.
     """
     after = next_epoch(state, leader=election.leader, isr=election.isr)
     if election.is_unclean:

@@ -1,7 +1,7 @@
-"""What there is to watch of a controller: how its cluster stands, and what it did since it took office.
+"""The metrics of a controller: the state of its cluster, and what it did since it took office.
 
-How the cluster stands is counted when somebody asks, partition by partition: events cost nothing more for it. The
-meanings are Kafka's (kafka.controller.KafkaController.updateMetrics, ControllerStats of Kafka 3.9).
+The state is counted partition by partition when the metrics are read: events cost nothing more for it. The meanings are
+Kafka's (kafka.controller.KafkaController.updateMetrics, ControllerStats of Kafka 3.9).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ControllerMetrics:
 
     topics: int = 0
     partitions: int = 0
-    """Those that were ever led."""
+    """Partitions that were ever led."""
     offline_partitions: int = 0
-    """Those of them that nobody leads who is online. Topics that are to be deleted do not count here, nor below."""
+    """Partitions whose leader is not online. Topics that are being deleted do not count here, nor below."""
     not_led_by_preferred: int = 0
     topics_to_delete: int = 0
     replicas_to_delete: int = 0

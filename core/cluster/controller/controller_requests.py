@@ -1,8 +1,8 @@
-"""The requests by which a controller tells its brokers what it has decided: LeaderAndIsr, UpdateMetadata, StopReplica.
+"""The requests by which a controller tells brokers its decisions: LeaderAndIsr, UpdateMetadata, StopReplica.
 
-All that one event comes to is gathered, and sent as few requests. Each broker gets them in this order: what it leads
-and follows, what others lead, what it holds no more. Who gets a request is named with the epoch of that life of it, so
-that a later life does not obey.
+The requests of one event are gathered, and sent as few requests. Each broker gets them in this order: LeaderAndIsr,
+UpdateMetadata, StopReplica. A request names its receiver with its broker epoch, so that a later life of the broker does
+not obey it.
 
 Source: kafka.controller.AbstractControllerBrokerRequestBatch of Kafka 3.9.
 """
@@ -46,7 +46,7 @@ _UPDATE_METADATA_VERSION = 8
 _STOP_REPLICA_VERSION = 4
 
 _MOST_PARTITIONS = 1000
-"""Of one request: whoever encodes or obeys it does nothing else meanwhile."""
+"""Limit of one request: a broker that encodes or obeys it does nothing else meanwhile."""
 
 
 class ControllerRequest(NamedTuple):
@@ -60,10 +60,10 @@ class ControllerRequest(NamedTuple):
 
 
 class ControllerRequests:
-    """Gathers, and gives what was gathered by `take`. Owned by the controller's task."""
+    """Gathers requests; `take` yields them. Owned by the controller's task."""
 
     def __init__(self, context: ControllerContext, node_id: int, epoch: int) -> None:
-        """`epoch` is the controller's."""
+        """`epoch` is the controller epoch."""
         self._context = context
         self._node_id = node_id
         self._epoch = epoch
@@ -76,7 +76,7 @@ class ControllerRequests:
     def tell_roles(
         self, partition: TopicPartition, brokers: Iterable[int] | None = None, *, is_new: bool = False
     ) -> None:
-        """Tells those brokers, by default all that have a replica, who leads the partition now, and all others, too."""
+        """Tells those brokers, by default all replicas, their role in the partition, and all brokers its metadata."""
         replicas = self._context.state(partition).replicas if brokers is None else brokers
         for broker_id in replicas:
             if broker_id in self._context.brokers:
@@ -91,15 +91,15 @@ class ControllerRequests:
                 self._told.setdefault(broker_id, {}).update(added)
 
     def stop(self, partition: TopicPartition, broker_id: int, *, deletes: bool) -> None:
-        """Has a broker hold a replica no more, and perhaps delete it."""
+        """Tells a broker to stop its replica, and to delete it if `deletes`."""
         if broker_id in self._context.brokers:
             self._stopped[broker_id][partition] = deletes or self._stopped[broker_id].get(partition, False)
 
     # --- what comes of it
 
     def take(self) -> Iterator[ControllerRequest]:
-        """Gives all that was gathered since the last call, in the order in which each broker is to get it. Nothing may
-        change before the last one was taken.
+        """Yields all requests gathered since the last call, in the order in which each broker must get them. Nothing
+        may change before the last one was taken.
         """
         led, told, stopped = self._led, self._told, self._stopped
         self._led, self._told, self._stopped = defaultdict(dict), {}, defaultdict(dict)
@@ -144,7 +144,7 @@ class ControllerRequests:
     def _tell(
         self, broker_id: int, partitions: Iterable[TopicPartition], made: dict[TopicPartition, Any]
     ) -> Iterator[ControllerRequest]:
-        """Gives one request, also if no partition is in it: it says which brokers live."""
+        """Yields at least one request, even without partitions: it says which brokers live."""
         live = [broker.registration for broker in self._context.brokers.values()]
         is_alone = True
         for some in _by_topic(self._known_metadata(partitions, made)):
@@ -210,7 +210,7 @@ class ControllerRequests:
 
 
 def _by_topic(states: Iterable[tuple[TopicPartition, Any]]) -> Iterator[dict[str, list[Any]]]:
-    """Gives the states by topic, no more at once than one request is to have."""
+    """Yields the states by topic, at most as many at once as one request may have."""
     some: dict[str, list[Any]] = defaultdict(list)
     count = 0
     for partition, state in states:

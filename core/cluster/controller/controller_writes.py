@@ -1,10 +1,10 @@
-"""What a controller has written down before it tells anybody: values, of which a store makes its transactions.
+"""The writes that a controller makes before it tells any broker: values that a store turns into transactions.
 
-A decision of `ClusterController` is a generator: it gives the writes that must be kept together next, and gets for each
-the version that is kept now. Whoever drives it keeps them only while the controller is in office. If one can't be kept,
-the controller is in office no more, and the decision is not driven any further: what it knew was not how things are.
-A decision about many partitions gives GIVE_WAY now and then. A write that ZooKeeper does not take, as it is too large,
-raises KafkaError in the decision, and nothing of that yield is written.
+A decision of `ClusterController` is a generator: it yields the writes that must be made together next, and is sent the
+new version of each. Its driver writes them only while the controller is in office. If a write fails, the controller is
+out of office, and the decision is not driven any further: its state was stale. A decision about many partitions yields
+GIVE_WAY now and then. A write that is too large for ZooKeeper raises KafkaError in the decision, and nothing of that
+yield is written.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from core.cluster.partition.partition_state import PartitionState
 from core.common.topic_partition import TopicPartition
 
 NOT_WRITTEN = -1
-"""The version of what is not written down yet."""
+"""The version of a state that is not written yet."""
 
 
 class StateWrite(NamedTuple):
-    """Who leads a partition, and who is in sync. `state.partition_epoch` is the version that is kept until now."""
+    """The leader and ISR of a partition. `state.partition_epoch` is the version that is replaced."""
 
     partition: TopicPartition
     state: PartitionState
 
 
 class AssignmentWrite(NamedTuple):
-    """Which replicas the partitions of a topic have, of which some are added or removed just now. `version` is that of
-    the topic's assignment until now; NOT_WRITTEN for a topic that is made, with `configs`.
+    """The replicas of a topic's partitions, with those being added or removed. `version` is that of the assignment that
+    is replaced; NOT_WRITTEN for a new topic, with `configs`.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class AssignmentWrite(NamedTuple):
 
 
 class DeletionWrite(NamedTuple):
-    """A topic is to be deleted, whoever is the controller until that is done."""
+    """Asks for the deletion of a topic, which any later controller completes."""
 
     topic: str
 
@@ -77,8 +77,8 @@ T = TypeVar("T")
 
 
 def slices(items: Iterable[T], weight: Callable[[T], int] = lambda _item: 1) -> Iterator[list[T]]:
-    """Gives the items, no more at once than may be worked on in one turn; `weight` says how many partitions one has.
-    An item that has more than that is alone.
+    """Yields the items, as many at once as may be worked on in one turn; `weight` returns the number of partitions of
+    an item. An item above that limit is alone.
     """
     some: list[T] = []
     total = 0

@@ -1,8 +1,8 @@
-"""Who leads a partition next: the rules of Kafka's controller, as functions.
+"""The rules by which Kafka's controller elects the next leader of a partition, as functions.
 
-The replicas of a partition are asked in the order of its assignment, whose first one is the preferred leader. What
-makes one eligible depends on why there is an election. An election that is not unclean takes replicas alone of which
-the controller is sure that they have all that is committed (`ControllerContext.sure`).
+The replicas of a partition are candidates in the order of its assignment, which begins with the preferred leader. Which
+are eligible depends on the reason for the election. A clean election takes only replicas of which the controller is
+sure that they have all committed records (`ControllerContext.sure`).
 
 (kafka.controller.PartitionLeaderElectionAlgorithms, kafka.controller.Election, of Kafka 3.9)
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class ElectionPolicy(NamedTuple):
-    """What the settings of a topic, and of this broker, say of elections.
+    """The settings of a topic, and of this broker, for elections.
 
     may_be_unclean    unclean.leader.election.enable of a topic
     min_isr           min.insync.replicas of a topic
@@ -30,7 +30,7 @@ DEFAULT_POLICY = ElectionPolicy()
 
 
 class Election(NamedTuple):
-    """Who leads from now on, and who is in sync then. An unclean leader may lack what was committed before."""
+    """The next leader and its ISR. An unclean leader may lack records that were committed before."""
 
     leader: int
     isr: tuple[int, ...]
@@ -38,7 +38,9 @@ class Election(NamedTuple):
 
 
 def elect_offline(replicas: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
-    """Elects for a partition that lost its leader; those in sync come first. Who is not sure leaves them."""
+    """Elects for a partition that lost its leader; brokers in the ISR come first. Replicas that are not sure leave the
+    ISR.
+    """
     candidates = [replica for replica in replicas if replica in sure]
     staying = tuple(replica for replica in isr if replica in candidates)
     leader = next((replica for replica in candidates if replica in staying or not staying), None)
@@ -55,7 +57,7 @@ def elect_unclean(replicas: Iterable[int], isr: Collection[int], online: Collect
 
 
 def elect_preferred(replicas: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
-    """Gives leadership to the first replica of the assignment, if it can lead."""
+    """Returns the election of the first replica of the assignment, or None if it can't lead."""
     preferred = next(iter(replicas), None)
     if preferred is None or preferred not in isr or preferred not in sure:
         return None

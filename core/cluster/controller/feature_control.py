@@ -1,7 +1,7 @@
 """Finalizes levels of features, as the controller, and says which brokers can work at them (KIP-584).
 
-A level is finalized if all brokers that are registered support it. A broker that comes later and does not is passed
-over, as if it were not there: it is told nothing, leads nothing and gets no replicas.
+A level is finalized if all registered brokers support it. The controller passes over a later broker that does not, as
+if it were not there: that broker gets no requests, leads nothing and gets no replicas.
 
 Source: kafka.controller.KafkaController of Kafka 3.9 (setupFeatureVersioning, partitionOnFeatureCompatibility,
 processFeatureUpdates), with one difference: the updates of a request are done together, or none of them, as Kafka 4
@@ -34,8 +34,8 @@ class FeatureControl:
         """Brokers of which the log said that they are passed over, with their epochs."""
 
     def begin(self, finalized: Mapping[str, int] | None, version: int) -> Decision[None]:
-        """Begins with what is written down, in that version. `finalized` is None if nothing is, or if features are
-        disabled: they are enabled then, and none is finalized.
+        """Starts from the levels in ZooKeeper, in that version. `finalized` is None if ZooKeeper has no levels, or
+        features are disabled: then the controller enables features, with none finalized.
         """
         self._version = version
         if finalized is None:
@@ -44,11 +44,11 @@ class FeatureControl:
             self.finalized = finalized
 
     def leave_alone(self, problem: str) -> None:
-        """Nothing counts as finalized, and nothing is written: what is written down can't be understood."""
+        """Treats nothing as finalized, and writes nothing: the levels in ZooKeeper cannot be read."""
         self._problem = problem
 
     def compatible(self, brokers: Mapping[int, LiveBroker]) -> dict[int, LiveBroker]:
-        """Gives those of the brokers that can work at what is finalized; the log names the others."""
+        """Returns the brokers that can work at all finalized levels; logs the others."""
         found: dict[int, LiveBroker] = {}
         passed_over = set()
         for broker_id, broker in brokers.items():
@@ -68,8 +68,8 @@ class FeatureControl:
         return found
 
     def ensure_may_be(self, updates: Sequence[FeatureUpdate], brokers: Mapping[int, LiveBroker]) -> None:
-        """Raises KafkaError(INVALID_UPDATE_VERSION) unless all can be finalized, with these brokers registered;
-        FEATURE_UPDATE_FAILED if nobody knows what is.
+        """Raises KafkaError(INVALID_UPDATE_VERSION) unless all can be finalized with these brokers registered, or
+        FEATURE_UPDATE_FAILED if the finalized levels are unknown.
         """
         if self._problem:
             raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, self._problem)

@@ -1,7 +1,7 @@
-"""Lets leaders change their replicas in sync, by a controller (AlterPartition, KIP-497).
+"""Changes ISRs, in the controller, when leaders ask for it (AlterPartition, KIP-497).
 
-A request may name very many partitions. They are checked in slices, and each slice is written down before the next is
-checked, so that what was checked is still so when it is written, and others have a turn in between.
+A request may name very many partitions. They are checked in slices, and each slice is written before the next is
+checked, so that its checks still hold when it is written, and others have a turn in between.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class IsrAlterations:
     def alter(
         self, request: AlterPartitionRequest, names: Mapping[bytes, str]
     ) -> Decision[tuple[AlterPartitionResponse, list[TopicPartition]]]:
-        """Gives the answer, and which partitions have changed. What is so already is confirmed: the answer to the
-        request before may have been lost.
+        """Returns the response, and the changed partitions. A change that is already made is confirmed: the response to
+        the request before may have been lost.
         """
         changed: list[TopicPartition] = []
         topics = [AlteredTopicResult(topic_id=topic.topic_id) for topic in request.topics]
@@ -124,8 +124,8 @@ class IsrAlterations:
         return is_recovered_so and sorted(_isr_of(proposed)) == sorted(state.isr)
 
     def _may_join(self, broker_id: int, epoch: int) -> bool:
-        """Says whether a broker lives and stays, in the life that is meant, if one is (KIP-841, KIP-903). Not asked of
-        who is in sync already: a leader that is about to stop has to take in who can lead after it.
+        """Returns whether a broker may join an ISR: it lives, is not shutting down, and has that epoch, if one is named
+        (KIP-841, KIP-903). Not called for brokers in the ISR: a leader that is about to stop must keep a successor.
         """
         broker = self._context.brokers.get(broker_id)
         if broker is None or broker_id in self._context.shutting_down:

@@ -12,9 +12,9 @@ from core.common.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LeaderlessPartition:
-    """`candidates` may have what others have lost: as plog's controller says, its holders, of which it waits for all
-    (`needs_all`); as for Kafka's, those in sync, the first of which leads when it is back. `ends`: where the logs of
-    the replicas end that have said so, a replica on a failed disk not among them.
+    """`candidates` may have records that others lost. For plog's controller they are the holders, and it waits for all
+    (`needs_all`); for Kafka's, they are the ISR, and the first that is back leads. `ends`: the log ends of the replicas
+    that reported one; a replica on a failed disk reports none.
     """
 
     partition: TopicPartition
@@ -25,19 +25,20 @@ class LeaderlessPartition:
 
     @property
     def absent(self) -> list[int]:
-        """Gives the candidates that have not said where their logs end."""
+        """Returns the candidates whose log ends are unknown."""
         return [one for one in self.candidates if one not in self.ends]
 
     def without(self, broker_id: int) -> LeaderlessPartition:
-        """Gives it as it is once that broker is not waited for any more: see `ControllerDecisions.forget`."""
+        """Returns the partition as it will be once that broker is given up: see `ControllerDecisions.forget`."""
         others = tuple(one for one in self.candidates if one != broker_id)
         others = others or tuple(one for one in self.replicas if one != broker_id)
         return LeaderlessPartition(self.partition, self.replicas, others, self.ends, self.needs_all)
 
     @property
     def next_leader(self) -> int | None:
-        """Finds who would lead after an unclean election now: with plog's controller the candidate that has most, or if
-        none has said what it has, any replica; with Kafka's the first replica. None if nobody lives.
+        """Returns the replica that an unclean election would elect now, or None if none lives. With plog's controller
+        it is the candidate that has most, or if no candidate has reported, any replica; with Kafka's, the first
+        replica.
         """
         living = [one for one in self.replicas if one in self.ends]
         if not self.needs_all:

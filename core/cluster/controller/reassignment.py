@@ -4,8 +4,8 @@
     replicas    4,5,6,1,2,3      adding 4,5,6, removing 1,2,3: the new ones follow, and nobody is taken away
     replicas    4,5,6            once they are all in sync: one of them leads, and the old ones are deleted
 
-The assignment is written down before anybody is told of it, so whoever becomes the controller goes on. A reassignment
-that is cancelled, or followed by another one, takes away what was being added and is not in the next target.
+The controller writes the assignment before it tells any broker, so the next controller goes on with it. A reassignment
+that is cancelled or replaced removes the adding replicas that are not in the next target.
 
 Source: kafka.controller.KafkaController.onPartitionReassignment, kafka.controller.ReplicaAssignment of Kafka 3.9.
 """
@@ -28,12 +28,12 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 
 
 def origin_of(state: PartitionState) -> tuple[int, ...]:
-    """Gives the replicas that a partition had before its reassignment began."""
+    """Returns the replicas that a partition had before its reassignment began."""
     return tuple(one for one in state.replicas if one not in state.adding_replicas)
 
 
 def target_of(state: PartitionState) -> tuple[int, ...]:
-    """Gives the replicas that a partition is to have in the end."""
+    """Returns the replicas that a partition will have in the end."""
     return tuple(one for one in state.replicas if one not in state.removing_replicas)
 
 
@@ -42,7 +42,7 @@ def is_moving(state: PartitionState) -> bool:
 
 
 def on_the_way(state: PartitionState, target: Sequence[int]) -> PartitionState:
-    """Gives the state with the replicas of both, the target's first."""
+    """Returns the state with the replicas of both, the target's first."""
     origin = origin_of(state)
     return replace(
         state,
@@ -68,7 +68,7 @@ class Reassignments:
         self._office = office
 
     def listed(self, wanted: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, PartitionState]:
-        """Lists those that are under way, of the partitions that are wanted."""
+        """Returns the partitions under reassignment, of all or of `wanted`."""
         context = self._office.context
         if wanted is None:
             return {partition: state for partition, state in context.partitions() if is_moving(state)}
@@ -76,8 +76,8 @@ class Reassignments:
         return {one: state for one, state in found.items() if state is not None and is_moving(state)}
 
     def alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Decision[Outcomes]:
-        """Begins to move partitions to their targets; None cancels what is under way. Gives what is wrong with those
-        for which it did not.
+        """Begins to move partitions to their targets; None cancels a reassignment. Returns, for each partition, None or
+        the error.
         """
         outcomes: Outcomes = {}
         begun: dict[TopicPartition, PartitionState] = {}
@@ -96,7 +96,7 @@ class Reassignments:
         return outcomes
 
     def _altered(self, partition: TopicPartition, target: Sequence[int] | None) -> PartitionState:
-        """Gives the state in which it begins. Raises KafkaError if it may not."""
+        """Returns the state in which the reassignment begins. Raises KafkaError if it may not."""
         context = self._office.context
         state = context.find(partition)
         if state is None or partition.topic in context.deleted:
@@ -123,8 +123,8 @@ class Reassignments:
         return self._ensured(partition, state, on_the_way(state, target))
 
     def _ensured(self, partition: TopicPartition, before: PartitionState, state: PartitionState) -> PartitionState:
-        """Gives the state back. Raises KafkaError if all replicas in sync would be given up, and so what only they have
-        (org.apache.kafka.controller.ReplicationControlManager.cancelPartitionReassignment).
+        """Returns `state`. Raises KafkaError if it would drop the whole ISR, and with it the records that only the ISR
+        has (org.apache.kafka.controller.ReplicationControlManager.cancelPartitionReassignment).
         """
         if before.isr and not set(before.isr) & set(state.replicas):
             raise KafkaError(
@@ -154,10 +154,10 @@ class Reassignments:
             context.put(partition, state)
 
     def _begin(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
-        """Has the new replicas follow; those that an earlier target wanted, and this one does not, are deleted.
+        """Has the new replicas follow; deletes those of an earlier target that are not in this one.
 
-        The leader epoch rises first, and nobody is told of that yet: a leader takes other replicas up with a higher
-        epoch alone. Whoever becomes the controller in between, or after the assignment is written, tells the leader.
+        The leader epoch rises first, before any broker is told: a leader accepts other replicas only with a higher
+        epoch. If another controller takes over in between, or after the assignment is written, it tells the leader.
         """
         context = self._office.context
         given_up = {
@@ -185,7 +185,9 @@ class Reassignments:
                 self._office.requests.stop(partition, broker_id, deletes=True)
 
     def _led_on_the_way(self, partition: TopicPartition, state: PartitionState, given_up: set[int]) -> PartitionState:
-        """Gives the state in another epoch, without those that are given up; one of them may have been the leader."""
+        """Returns the state in another leader epoch, without the replicas that are given up; one of them may have been
+        the leader.
+        """
         isr = tuple(one for one in state.isr if one not in given_up)
         if state.leader not in given_up:
             return next_epoch(state, isr=isr)

@@ -1,9 +1,9 @@
-"""Deletes topics, as the controller: brokers forget them and delete their replicas, and then nothing is left of them.
+"""Deletes topics, as the controller: brokers forget them and delete their replicas, and then ZooKeeper forgets them.
 
-    asked for -> brokers are told that the topic is gone -> each replica is deleted -> what is written down is removed
+    asked for -> brokers learn that the topic is gone -> each replica is deleted -> the topic's nodes are removed
 
-A broker that does not live holds its replicas until it is back, and the deletion waits for it: its folders would come
-back as another topic's. Who becomes the controller meanwhile goes on, as the wish is written down.
+The deletion waits for brokers that are down: otherwise their folders would come back as another topic's. The next
+controller goes on with it, because the request for it is in ZooKeeper.
 
 Source: kafka.controller.TopicDeletionManager of Kafka 3.9.
 """
@@ -30,11 +30,11 @@ class TopicDeletions:
     def __init__(self, office: ControllerDecisions) -> None:
         self._office = office
         self._left: dict[str, set[tuple[TopicPartition, int]]] = {}
-        """By topic, the replicas that are to be deleted still, with their brokers."""
+        """By topic, the replicas that must still be deleted, with their brokers."""
 
     @property
     def replicas_left(self) -> int:
-        """How many replicas are to be deleted still, of all topics."""
+        """Returns how many replicas must still be deleted, of all topics."""
         return sum(map(len, self._left.values()))
 
     def find_left(self, name: str) -> dict[int, list[int]]:
@@ -45,8 +45,8 @@ class TopicDeletions:
         return left
 
     def begin(self, names: Iterable[str]) -> Decision[None]:
-        """Begins with those that are topics and are not being deleted; what is already gone is removed. One that can't
-        be understood is left as it is: nobody would delete its replicas.
+        """Begins the deletion of known topics that are not being deleted yet; removes the nodes of those that are gone
+        already. Leaves a topic alone that can't be read: nobody would delete its replicas.
         """
         context = self._office.context
         new = [name for name in names if name not in context.deleted and name not in context.unreadable]
@@ -66,7 +66,7 @@ class TopicDeletions:
                 self._office.requests.stop(partition, broker_id, deletes=True)
 
     def forget(self, name: str) -> None:
-        """Gives up the deletion of a topic of which somebody else has left nothing: another one may have its name."""
+        """Gives up the deletion of a topic that somebody else has removed: another topic may have its name."""
         self._left.pop(name, None)
         self._office.context.deleted.discard(name)
 
@@ -74,7 +74,7 @@ class TopicDeletions:
         return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
 
     def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Takes note of what a broker has deleted."""
+        """Notes the replicas that a broker has deleted."""
         for partition, error in errors.items():
             left = self._left.get(partition.topic)
             if left is None or (partition, broker_id) not in left:
@@ -88,7 +88,7 @@ class TopicDeletions:
                 )
 
     def remove_some(self) -> Decision[list[str]]:
-        """Removes topics of which no replica is left, no more than may be worked on in one turn; gives them."""
+        """Removes topics without replicas, as many as may be worked on in one turn; returns their names."""
         done = (name for name, left in self._left.items() if not left)
         some = next(self._slices(done), [])
         yield from self._remove(some)

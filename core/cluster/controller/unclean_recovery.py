@@ -40,14 +40,14 @@ _MOST_NAMES = 10
 
 
 class LogEnd(NamedTuple):
-    """Where a replica's log ends, and the leader epoch of its last record: -1 if it has none, None if it can't say."""
+    """The end of a replica's log, and the leader epoch of its last record: -1 if it has none, None if it can't say."""
 
     epoch: int | None
     offset: int
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The greater, the more of what was committed it has. An empty log is that of a new directory."""
+        """Sorts higher the more of the committed records the replica has. An empty log is that of a new directory."""
         if not self.offset:
             return 0, 0, 0
         return (1, 0, self.offset) if self.epoch is None else (2, self.epoch, self.offset)
@@ -64,7 +64,7 @@ class UncleanRecovery:
         self.waiting: dict[TopicPartition, None] = {}
         """Partitions without a leader until their holders have answered."""
         self._without_witnesses: set[TopicPartition] = set()
-        """Of these, those that have waited for their witnesses long enough."""
+        """Partitions that have waited for their witnesses long enough."""
         self._ends: dict[TopicPartition, dict[int, tuple[int, LogEnd]]] = {}
         """For each partition, by broker: the answer, and the broker epoch of the life that gave it."""
         self._asked: dict[tuple[int, int], dict[TopicPartition, ControllerRequest | None]] = defaultdict(dict)
@@ -170,8 +170,8 @@ class UncleanRecovery:
         return ControllerRequest(broker_id, self._context.brokers[broker_id].epoch, LIST_OFFSETS, _VERSION, request)
 
     def note(self, request: ControllerRequest, answer: ListOffsetsResponse) -> list[TopicPartition]:
-        """Takes note of a broker's answer, an empty one if the broker could not be asked. Returns the partitions that
-        have all answers now. Only the last question's answer counts: a replica may have led since an earlier one.
+        """Notes a broker's answer, an empty one if the broker could not be asked. Returns the partitions whose answers
+        are now complete. Only the last question's answer counts: a replica may have led since an earlier one.
         """
         broker_id, epoch = request.broker_id, request.broker_epoch
         broker = self._context.brokers.get(broker_id)

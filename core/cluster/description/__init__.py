@@ -1,4 +1,4 @@
-"""A cluster and its topics as people look at them, whoever reports it: a broker, or the files of a directory.
+"""A cluster and its topics as people look at them, reported by brokers or by the files of a directory.
 
 In: answers of brokers (`core.client`), or a data directory. Out: values for tables, what is wrong with the cluster
 (`cluster_health`), and levels of features as people name them. Nothing here changes anything.

@@ -1,4 +1,4 @@
-"""What is known of a cluster and of its topics, whoever reports it: brokers, or the files of a directory."""
+"""The description of a cluster and of its topics, reported by brokers or by the files of a directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from core.common.topic_partition import TopicPartition
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """`size_bytes`: None if no broker reports it. `damaged`: FIRST-LAST of offsets that can't be read, and why files
-    can't be opened."""
+    can't be opened.
+    """
 
     partition: int
     leader: int
@@ -37,8 +38,8 @@ class TopicDescription:
 
     @property
     def placed(self) -> list[ReplicatedPartition]:
-        """Where the replicas are, and who leads. Of `min_isr` the topic's own override counts, as nobody is asked for
-        defaults.
+        """Returns the partitions with their replicas and leaders. `min_isr` is the topic's own override alone: the
+        defaults are not read.
         """
         min_isr = self.configs.get("min.insync.replicas")
         return [
@@ -66,7 +67,8 @@ class BrokerDescription:
 
     `versions` is None if the broker was not asked, or could not be, which `failure` explains. So is `features`, the
     levels that it supports, unless the files tell them. `zookeeper_silence_ms`: for how long ZooKeeper has been away,
-    as the broker says; 0 while it is there, None of a broker that does not say it, as Kafka's and those of KRaft.
+    as the broker reports; 0 while it is there, None if the broker does not report it (Kafka's brokers, and those of
+    KRaft).
     """
 
     broker_id: int
@@ -80,7 +82,7 @@ class BrokerDescription:
 
     @property
     def release(self) -> str | None:
-        """Of Kafka, which it is or is like; None if that is not known."""
+        """Returns the Kafka release that the broker has or equals, or None if that is not known."""
         return find_release(self.features or {})
 
 

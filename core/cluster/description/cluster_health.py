@@ -1,4 +1,4 @@
-"""What is wrong with a cluster: brokers that are gone, partitions that miss a leader or replicas."""
+"""The faults of a cluster: missing brokers, and partitions without a leader or with missing replicas."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Partitions = list[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """Partitions by what is wrong with them; one may be in several lists. That the leader is not the preferred one is
-    no fault: its broker was away, and leadership has not gone back yet.
+    """Partitions by fault; one may be in several lists. A leader that is not the preferred one is no fault: its broker
+    was away, and leadership has not gone back yet.
     """
 
     leaderless: Partitions
     under_replicated: Partitions
     under_min_isr: Partitions
     offline_replicas: Partitions
-    """Those with a replica on a broker, or on a disk, that is gone."""
+    """Partitions with a replica on a broker or a disk that is gone."""
     not_preferred: Partitions
 
     @property
@@ -35,7 +35,7 @@ class PartitionHealth:
 
     @property
     def first_at_fault(self) -> TopicPartition | None:
-        """A partition that is worth a closer look; None if nothing is wrong with any."""
+        """Returns a partition that is worth a closer look, or None if all are healthy."""
         return next(iter([*self.leaderless, *self.under_min_isr, *self.under_replicated, *self.offline_replicas]), None)
 
 
@@ -50,7 +50,7 @@ def partition_health(partitions: Sequence[ReplicatedPartition]) -> PartitionHeal
 
 
 def led_by_unreachable(cluster: ClusterDescription, partitions: Iterable[ReplicatedPartition]) -> dict[int, Partitions]:
-    """Gives the partitions that are led, as the metadata still says, by brokers that did not answer."""
+    """Returns the partitions that are led, according to the metadata, by brokers that did not answer."""
     led: dict[int, Partitions] = {}
     silent = {broker.broker_id for broker in cluster.brokers if broker.failure is not None}
     for placed in partitions:
@@ -68,8 +68,8 @@ def with_missing_brokers(cluster: ClusterDescription, partitions: Sequence[Repli
 
 
 def find_problems(cluster: ClusterDescription, partitions: Sequence[ReplicatedPartition]) -> list[str]:
-    """Says in a line each what is wrong; brokers that only can't be reached from here are not meant. `cluster` is what
-    `with_missing_brokers` gives.
+    """Returns one line for each fault, but none for brokers that only can't be reached from here. `cluster` is the
+    result of `with_missing_brokers`.
     """
     health = partition_health(partitions)
     found = []
@@ -107,7 +107,9 @@ def cut_off_text(brokers: Sequence[BrokerDescription]) -> str:
 
 
 def is_gone(broker: BrokerDescription) -> bool:
-    """Whether it can't serve clients as far as can be told: it is fenced, not registered, or does not answer."""
+    """Returns whether the broker can't serve clients, as far as is known: it is fenced, not registered, or does not
+    answer.
+    """
     return broker.is_fenced or broker.failure is not None or not broker.listeners
 
 

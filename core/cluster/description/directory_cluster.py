@@ -33,9 +33,9 @@ class ControllerTerm(NamedTuple):
 
 
 def read_controller_history(directory: Path) -> list[ControllerTerm] | None:
-    """Gives the times of office that the metadata log of a data directory still has, the first one first; None if there
-    is no such log. What snapshots stand for is gone. Raises CorruptRecordError if the log is damaged,
-    UnreadableFileError if the system does not give all of it.
+    """Returns the terms of office that the metadata log of a data directory still has, the first one first, or None if
+    there is no such log. Terms before its first record are gone. Raises CorruptRecordError if the log is damaged,
+    UnreadableFileError if the system can't read all of it.
     """
     folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
     if not folder.is_dir():

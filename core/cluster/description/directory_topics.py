@@ -20,7 +20,7 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 
 class DirectoryTopics:
-    """Gives the topics from its metadata log if it has one, and from its folders; writes nothing.
+    """Returns the topics of a directory from its metadata log, if it has one, and from its folders; writes nothing.
 
     They are described as `plog serve --read-only` would describe them: it leads all that it has.
     """
@@ -96,5 +96,5 @@ def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
 
 
 def _leader_epoch(known: PartitionRecord, latest_epoch: int) -> int:
-    """Gives the epoch in which a broker will lead it: a new one if the log knows later epochs than the metadata."""
+    """Returns the leader epoch for serving: a new one if the log has later epochs than the metadata."""
     return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch

@@ -1,4 +1,4 @@
-"""Levels of features as people name them: `FEATURE=LEVEL`, `FEATURE`, or a word for several; and what they mean for a
+"""Feature levels as people write them (`FEATURE=LEVEL`, `FEATURE`, or a word for several), and their meaning for a
 cluster.
 """
 
@@ -23,7 +23,7 @@ _HIGHEST_LEVEL = (1 << 15) - 1
 
 
 class PlannedUpdate(NamedTuple):
-    """A level that is to be finalized in place of another. 0 is the level of a feature that is not finalized."""
+    """A level to finalize in place of another. 0 is the level of a feature that is not finalized."""
 
     update: FeatureUpdate
     before: int
@@ -42,8 +42,8 @@ class FeatureArg(NamedTuple):
 
 
 def parse_wanted(upgrades: Iterable[str], downgrades: Iterable[str], *, is_unsafe: bool) -> list[FeatureArg]:
-    """Reads what is to be raised and what is to be lowered. Raises UsageError for what is neither, a level that is
-    missing or none, and a feature that is named twice.
+    """Parses the levels to raise and to lower. Raises UsageError for text that is neither, a level that is missing or
+    not a number, and a feature that is named twice.
     """
     down = UpgradeType.UNSAFE_DOWNGRADE if is_unsafe else UpgradeType.SAFE_DOWNGRADE
     wanted = [FeatureArg(*_parse(text, "--upgrade"), UpgradeType.UPGRADE) for text in upgrades]
@@ -76,14 +76,14 @@ def _parse(text: str, option: str) -> tuple[str, int | None]:
 
 
 def features_of(cluster: ClusterDescription) -> list[str]:
-    """Gives the names of all features that its brokers know, or that are finalized."""
+    """Returns the names of all features that brokers support, or that are finalized."""
     known = [broker.features for broker in cluster.brokers if broker.features is not None]
     return sorted({name for levels in (*known, cluster.features) for name in levels})
 
 
 def common_levels(cluster: ClusterDescription) -> Levels:
-    """Gives what all of those brokers support that say what they do. Who does not know a feature works at its level 0
-    alone. The lowest level is above the highest if there is none that all support.
+    """Returns the levels that all brokers support that report any. A broker that does not know a feature supports only
+    level 0. The lowest level is above the highest if no level is supported by all.
     """
     known = [broker.features for broker in cluster.brokers if broker.features is not None]
     found = {}
@@ -94,8 +94,8 @@ def common_levels(cluster: ClusterDescription) -> Levels:
 
 
 def plan_updates(wanted: Sequence[FeatureArg], cluster: ClusterDescription) -> list[PlannedUpdate]:
-    """Gives what is to be done, in the order of the names. That one is so already is not left out, unless nobody named
-    it. Raises UsageError for a feature that no broker knows, if its level is left to the brokers.
+    """Returns the updates to make, in the order of the names. A feature that already has its level stays in, unless it
+    came with `all`. Raises UsageError for a feature that no broker knows, if its level is left to the brokers.
     """
     common = common_levels(cluster)
     planned = []
@@ -129,9 +129,9 @@ def _before(name: str, cluster: ClusterDescription) -> int:
 
 
 def levels_of_new_cluster(wanted: Iterable[str], option: str = "--feature") -> Mapping[str, int]:
-    """Gives the levels that a new cluster of plogs finalizes: the highest that they support, but for those that are
-    named as FEATURE=LEVEL; none but those after the word `none`. Raises UsageError for what plog does not support:
-    its message says that the `option` has it.
+    """Returns the levels that a new cluster of plogs finalizes: the highest that they support, except those named as
+    FEATURE=LEVEL; only those after the word `none`. Raises UsageError for levels that plog does not support: its
+    message names the `option`.
     """
     levels = {name: highest for name, (_, highest) in MEMBERS_FEATURES.items()}
     named = [_parse(text, option) for text in wanted]

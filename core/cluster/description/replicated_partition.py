@@ -9,8 +9,8 @@ from core.common.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedPartition:
-    """`leader` is -1 if there is none. `offline` are the replicas on brokers or disks that are gone; `min_isr` is its
-    topic's min.insync.replicas, None if nobody says. `adding` are those of the replicas that a reassignment adds.
+    """`leader` is -1 without a leader. `offline` are the replicas on brokers or disks that are gone; `min_isr` is the
+    topic's min.insync.replicas, or None if it is unknown. `adding` are the replicas that a reassignment adds.
     """
 
     partition: TopicPartition
@@ -51,8 +51,8 @@ class ReplicatedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """One replica of a partition; None for what is not known. `lag`: so many records fewer than the leader has, and
-    `lag_bytes` as much smaller a log; `why_out_of_sync`: why it is not in the ISR, None if it is.
+    """One replica of a partition; unknown values are None. `lag`: how many records fewer it has than the leader, and
+    `lag_bytes` how many bytes fewer; `why_out_of_sync`: why it is not in the ISR, None if it is.
     """
 
     broker_id: int
@@ -69,8 +69,8 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """`elr`: replicas that are not in the ISR and may lead all the same, because they have all that is confirmed
-    (KIP-966); None if the server has no such thing.
+    """`elr`: replicas outside the ISR that may lead all the same, because they have all committed records (KIP-966);
+    None if the server has no ELR.
     """
 
     placed: ReplicatedPartition

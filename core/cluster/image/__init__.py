@@ -2,5 +2,5 @@
 
 In: records and deltas, from the metadata log of a lone broker (`SingleNodeController`) or from the controller of a
 cluster (`ClusterMemberMetadata`). Out: a `MetadataImage`, which never changes, and the `MetadataDelta` between two of
-them. Whoever has a `BrokerMetadata` owns the newest image; everybody else gets it as it was at one moment.
+them. The owner of a `BrokerMetadata` owns the newest image; everybody else gets a fixed one.
 """

@@ -1,7 +1,7 @@
-"""Who decides on the metadata, as a broker meets it: a change is submitted, and its effect arrives as a delta.
+"""The metadata as a broker changes and reads it: a change is submitted, and its effect arrives as a delta.
 
-Checks and their words are Kafka's (org.apache.kafka.controller.ReplicationControlManager, ConfigurationControlManager,
-ProducerIdControlManager).
+Checks and their messages are Kafka's (org.apache.kafka.controller.ReplicationControlManager,
+ConfigurationControlManager, ProducerIdControlManager).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from core.common.pending import Pending
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What CreateTopics asks for; -1 partitions or replicas take the broker's default, as does an empty assignment."""
+    """The topic that CreateTopics asks for; -1 partitions or replicas take the broker's default, as does an empty
+    assignment.
+    """
 
     name: str
     num_partitions: int = -1
@@ -43,18 +45,18 @@ class BrokerMetadata(Protocol):
     directory_id: bytes
     broker_epoch: int
     is_informed: bool
-    """Whether the image has all topics that there are, so that it may be said of others that they do not exist."""
+    """Whether the image has all topics: only then may the broker answer that others do not exist."""
 
     @property
     def image(self) -> MetadataImage: ...
 
     @property
     def end_offset(self) -> int:
-        """Gives the end of the metadata log: another one whenever the image is another."""
+        """Returns the end of the metadata log, which changes whenever the image does."""
 
     @property
     def epoch(self) -> int:
-        """Gives the epoch in which the metadata log is written now."""
+        """Returns the epoch in which the metadata log is written now."""
 
     def count_partitions(self, topic: str) -> int:
         """Counts the partitions of the topic, also those that the image does not have, as no leader is known yet; 0 if
@@ -77,10 +79,10 @@ class BrokerMetadata(Protocol):
         default_replication: int,
         validate_only: bool = False,
     ) -> dict[str, TopicImage | KafkaError]:
-        """Gives, by name, each new topic, or with `validate_only` what it would be; or what is wrong with it.
+        """Returns, by name, each new topic, or with `validate_only` what it would be, or its error.
 
         However many there are, they are one change. Raises KafkaError(POLICY_VIOLATION) for more partitions than may be
-        made at once, and what keeping the change raises; no topic is made then.
+        created at once, and what writing the change raises; no topic is created then.
         """
 
     def ensure_few_are_added(self, counts: Mapping[str, int]) -> None:
@@ -89,18 +91,18 @@ class BrokerMetadata(Protocol):
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
     ) -> list[int]:
-        """Grows a topic to `count` partitions; gives the numbers of the new ones. Raises KafkaError if it can't."""
+        """Grows a topic to `count` partitions; returns the numbers of the new ones. Raises KafkaError if it can't."""
 
     def delete_topics(self, names: Iterable[str]) -> list[TopicImage]:
-        """Deletes the topics, and gives what they were. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if one of them
-        does not exist; none is deleted then.
+        """Deletes the topics, and returns them as they were. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if one of
+        them does not exist; none is deleted then.
         """
 
     def set_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
-        """Sets keys of a resource, or with None removes them; checked by the caller. Gives what is to be waited for,
-        and comes to an error if that could not be done; None if it is done.
+        """Sets keys of a resource, or removes keys whose value is None; the caller has checked them. Returns None if
+        that is done, or a future that resolves to an error, or to None.
         """
 
     def ensure_feature_may_be(self, update: FeatureUpdate) -> None:
@@ -110,7 +112,7 @@ class BrokerMetadata(Protocol):
         """Finalizes those that change; checked by `ensure_feature_may_be`."""
 
     def allocate_producer_ids(self, at_least: int) -> range:
-        """Gives a block of ids that were never given before, none below `at_least`."""
+        """Returns a block of ids that were never returned before, none below `at_least`."""
 
     def close(self) -> None:
         """Stops cleanly: the broker, and what keeps the metadata."""

@@ -1,7 +1,7 @@
-"""The metadata of a broker that is a member of a cluster: others decide, and their news make the image.
+"""The metadata of a member of a cluster: the controller decides, and its requests make the image.
 
-UpdateMetadata tells of brokers, topics and partitions, ZooKeeper of settings. Whoever asks this broker for a change of
-topics is told to ask the controller: Kafka 3.9 forwards nothing, either.
+Brokers, topics and partitions come from UpdateMetadata, settings from ZooKeeper. A client that asks this broker to
+change topics gets NOT_CONTROLLER: Kafka 3.9 does not forward either.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClusterMemberMetadata:
         """Set by `UnannouncedTopics`, after each registration again."""
         self.broker_epoch = -1
         self.controller_id = NO_CONTROLLER
-        """Who decides now, as far as is known."""
+        """The present controller, as far as is known."""
         self.epoch = 0
         """The epoch in which it does: `/controller_epoch`."""
         self.features_epoch = 0
@@ -52,15 +52,15 @@ class ClusterMemberMetadata:
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
         self.allocate: Callable[[], range] = self._refuse
-        """Gives a block of producer ids that the controller has given to this broker, or raises KafkaError."""
+        """Returns a block of producer ids that the controller has allocated to this broker, or raises KafkaError."""
         self.write_configs: WriteConfigs = _refuse_configs
         """Writes settings where all brokers of the cluster read them: any broker may."""
         self._counts: dict[str, int] = {}
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
 
     def note_count(self, topic: str, partitions: int) -> None:
-        """Takes note of how many partitions a topic has: the controller tells a broker that starts of those alone that
-        have a leader, and a group's place among some of them would be another one.
+        """Notes how many partitions a topic has: the controller tells a starting broker only of those that have a
+        leader, and a group's place among only some of them would differ.
         """
         self._counts[topic] = partitions
 
@@ -83,22 +83,22 @@ class ClusterMemberMetadata:
     # --- news
 
     def note_controller(self, controller_id: int, epoch: int) -> None:
-        """Takes note of who sent a control request that passed the fence."""
+        """Notes the sender of a control request that passed the fence."""
         self.controller_id, self.epoch = controller_id, epoch
 
     def take_update(self, request: UpdateMetadataRequest) -> None:
-        """Takes up what the controller tells of brokers and topics."""
+        """Applies the brokers and topics of an UpdateMetadata request."""
         self._submit(records_of_update(request, self.image))
 
     def take_configs(self, resource_type: int, name: str, settings: Mapping[str, str]) -> None:
-        """Takes up all settings that a resource has now; none if it has none any more."""
+        """Replaces all settings of a resource; an empty mapping removes them."""
         known = self.image.configs.get((resource_type, name), {})
         changes: dict[str, str | None] = {key: None for key in known if key not in settings}
         changes |= {key: value for key, value in settings.items() if known.get(key) != value}
         self._submit([ConfigRecord(resource_type, name, key, value) for key, value in changes.items()])
 
     def take_features(self, finalized: Mapping[str, int], epoch: int) -> None:
-        """Takes up the features that the cluster has finalized, all of them."""
+        """Replaces all features that the cluster has finalized."""
         self.features_epoch = epoch
         known = self.image.features
         gone = [FeatureLevelRecord(name, 0) for name in known if name not in finalized]

@@ -1,8 +1,8 @@
-"""What the controller of a cluster with ZooKeeper tells its brokers, as the metadata records that a quorum would write.
+"""Turns UpdateMetadata of a cluster with ZooKeeper into the metadata records that a KRaft quorum would write.
 
-UpdateMetadata says in each request which brokers live, and how some partitions stand; the records made of it bring an
-image to that state, so that whoever reads the image need not know who decides. Roles are not taken of it: a replica
-leads or follows when LeaderAndIsr says so. All three kinds of control requests pass one fence.
+Each UpdateMetadata names the live brokers and the state of some partitions; its records bring an image to that state,
+so that readers of the image need not know who decides. It sets no roles: a replica leads or follows when LeaderAndIsr
+says so. All three kinds of control requests pass one fence.
 
 (kafka.server.metadata.ZkMetadataCache.updateMetadata, kafka.server.ReplicaManager, kafka.server.KafkaApis of Kafka 3.9)
 """
@@ -44,12 +44,12 @@ _NO_INCARNATION = bytes(16)
 
 
 class ControlFence:
-    """Lets those control requests through that are the newest controller's, and meant for this life of the broker.
-    Owned by the broker's task.
+    """Passes only control requests of the newest controller that are meant for this life of the broker. Owned by the
+    broker's task.
 
-    A request that was sent to an earlier life of the broker could delete what it has now (KIP-380); one of an earlier
-    controller could undo what the present one decided. A broker epoch above the own one is let through: the controller
-    may know of a registration before its broker does (KAFKA-9839).
+    A request that was sent to an earlier life of the broker could delete its present replicas (KIP-380); one of an
+    earlier controller could undo what the present one decided. A broker epoch above the broker's own passes: the
+    controller may know of a registration before the broker does (KAFKA-9839).
 
     I1 `controller_epoch` never falls
     """
@@ -74,11 +74,11 @@ class ControlFence:
 
 
 def records_of_update(request: UpdateMetadataRequest, image: MetadataImage) -> list[MetadataRecord]:
-    """Gives the records that bring the image to what the request says; none for what it knows already.
+    """Returns the records that bring the image to the state of the request; none for state that it has already.
 
-    `request`: of version 7 or later, the first with topic ids (KIP-516). What it does not say of a partition (replicas
-    that are being added or removed, whether the leader recovers) is not in the records. Raises MalformedMessageError
-    for a topic that has another one's id: no two ever have the same.
+    `request`: of version 7 or later, the first with topic ids (KIP-516). The records lack what it does not carry
+    (adding and removing replicas, whether the leader recovers). Raises MalformedMessageError for a topic with another
+    topic's id.
     """
     records = list(_brokers(request, image))
     for topic in request.topic_states:
@@ -109,8 +109,8 @@ def _registration(broker: UpdateMetadataBroker) -> RegisterBrokerRecord:
 
 
 def _topic(topic: UpdateMetadataTopicState, image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Gives the records of a topic. It is gone if one of its partitions is: partitions are deleted with their topic
-    alone. A topic of that name with another id went without a word, and is gone first.
+    """Yields the records of a topic. It is gone if one of its partitions is: partitions are deleted only with their
+    topic. If the name is known under another id, that topic was deleted without our being told: remove it first.
     """
     namesake = image.find_name(topic.topic_id)
     if namesake not in (None, topic.topic_name):

@@ -20,7 +20,7 @@ Feature = tuple[str, int]
 """A feature, and the lowest level of it that brings something."""
 
 GROUPS_OF_CONSUMERS: Feature = (GROUP_VERSION, 1)
-"""What brings groups of the consumer protocol (KIP-848)."""
+"""The feature that brings groups of the consumer protocol (KIP-848)."""
 
 METADATA_VERSION = 33
 """`metadata.version` of the records that a lone broker writes: Kafka 4.4's."""
@@ -33,10 +33,10 @@ SUPPORTED_FEATURES: Levels = {
     GROUP_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
 }
-"""Those of a lone broker; a feature is added when plog has it."""
+"""Features of a lone broker; a feature is added when plog has it."""
 
 MEMBERS_FEATURES: Levels = {name: SUPPORTED_FEATURES[name] for name in (GROUP_VERSION, TRANSACTION_VERSION)}
-"""Those of a member of a cluster that ZooKeeper keeps: its metadata are no records that a level could be of."""
+"""Features of a member of a cluster with ZooKeeper: its metadata has no records, and so no metadata.version."""
 
 
 def is_finalized(finalized: Mapping[str, int], feature: Feature) -> bool:
@@ -50,7 +50,7 @@ class UpgradeType(IntEnum):
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
-    """Takes into account that something which the higher level brought is lost."""
+    """Accepts the loss of things that the higher level brought."""
 
 
 class FeatureUpdate(NamedTuple):
@@ -79,12 +79,12 @@ def ensure_may_be(update: FeatureUpdate, current: int, supported: Levels) -> Non
 
 
 def refusal(update: FeatureUpdate, problem: str) -> KafkaError:
-    """Gives what refuses the update, for that reason."""
+    """Returns the error that refuses the update, for that reason."""
     return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.name} can't be set to {update.level}: {problem}")
 
 
 def unsupported(finalized: Mapping[str, int], supported: Levels) -> dict[str, int]:
-    """Gives the finalized levels at which a broker that supports those can't work."""
+    """Returns the finalized levels at which a broker with those levels can't work."""
     found = {}
     for name, level in finalized.items():
         lowest, highest = supported.get(name, (0, 0))
@@ -104,7 +104,7 @@ _FIRST_LEVELS = (
 
 
 def find_release(supported_features: Levels) -> str | None:
-    """Finds the release of the highest level of metadata.version that the broker supports; None if it says none, as
+    """Returns the release of the highest metadata.version that the broker supports, or None if it supports none, as
     with ZooKeeper, or one that is newer than all those known here.
     """
     _, level = supported_features.get(METADATA_VERSION_FEATURE, (0, 0))

@@ -1,8 +1,8 @@
-"""What a lone broker makes of the metadata of a data directory when it starts: it leads all that it has a replica of,
-and takes up folders that came without metadata.
+"""Changes the metadata of a data directory when a lone broker starts: it leads all partitions of which it has a
+replica, and adopts folders without metadata.
 
-A broker writes these records to its metadata log (`Controller`); who describes a directory that nobody serves applies
-them to what it has read, so that both say the same.
+A broker writes these records to its metadata log (`SingleNodeController`); a command that describes a directory without
+a broker applies them to the metadata it has read, so that both say the same.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def election_records(
 def adoption_records(
     topics: Mapping[FoundTopic, Mapping[int, int]], node_id: int, directory_id: bytes
 ) -> list[MetadataRecord]:
-    """Takes up the topics that `find_topics` finds in folders. Partitions that are missing between them are others'."""
+    """Returns records that adopt the topics that `find_topics` finds in folders. Partitions that are missing between
+    them are others'.
+    """
     records: list[MetadataRecord] = []
     for topic, leader_epochs in topics.items():
         records.append(TopicRecord(topic.name, topic.topic_id))

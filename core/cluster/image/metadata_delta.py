@@ -1,4 +1,4 @@
-"""A change of the metadata: some records, and what they make of the image before them.
+"""A change of the metadata: some records, and the image that they make of the image before them.
 
 Records are applied one after the other, as Kafka's MetadataDelta does; a batch of them, or a whole log at the start, is
 one delta. A change costs what it touches, however many topics there are (`persistent_map.py`).
@@ -59,24 +59,24 @@ class MetadataDelta:
 
     @classmethod
     def of_everything(cls, image: MetadataImage) -> MetadataDelta:
-        """Gives the change from nothing to the image: what a broker that starts takes up."""
+        """Returns the change from nothing to the image: what a starting broker applies."""
         delta = cls(MetadataImage())
         delta.topics.changed.update(image.topics_by_id)
         delta.partitions = {topic_id: dict(topic.partitions) for topic_id, topic in image.topics_by_id.items()}
         delta._after = image
         return delta
 
-    # --- what it changes
+    # --- its changes
 
     def deleted_topics(self) -> list[TopicImage]:
-        """Gives the topics that there were before and are no more."""
+        """Returns the topics that this change deletes."""
         known = self.before.topics_by_id
         return [
             known[topic_id] for topic_id, topic in self.topics.changed.items() if topic is None and topic_id in known
         ]
 
     def changed_topics(self) -> Iterator[tuple[TopicImage, dict[int, PartitionRecord]]]:
-        """Gives the topics of which partitions were made or changed, as they are now, with those partitions."""
+        """Returns the topics whose partitions were created or changed, as they are now, with those partitions."""
         topics = self.apply().topics_by_id
         return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
 
@@ -84,10 +84,10 @@ class MetadataDelta:
         """Says whether a setting of a broker's, or of all brokers, is another one now."""
         return any(resource_type == ConfigResourceType.BROKER for resource_type, _ in self.configs.changed)
 
-    # --- what it is made of
+    # --- its records
 
     def replay(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
-        """Takes up the records, and gives itself. Raises KeyError for a record about a topic that is not there."""
+        """Applies the records, and returns the delta itself. Raises KeyError for a record about an unknown topic."""
         assert self._after is None
         for record in records:
             self._replay(record)
@@ -168,10 +168,10 @@ class MetadataDelta:
             case _ if not self.security.replay(record):
                 self.unused[type(record)] = record
 
-    # --- what it makes
+    # --- its result
 
     def apply(self) -> MetadataImage:
-        """Gives the image with the changes, the same each time."""
+        """Returns the image with the changes, the same one each time."""
         if self._after is None:
             topics, topics_by_id = self._apply_to_topics()
             self._after = MetadataImage(

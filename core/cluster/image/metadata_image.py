@@ -1,7 +1,7 @@
-"""What the metadata records add up to: topics, partitions, configurations, brokers, features, producer ids.
+"""The state that the metadata records add up to: topics, partitions, configurations, brokers, features, producer ids.
 
-Records are kept whole, those too that plog makes no use of, so that a snapshot can't forget a field. An image never
-changes, nor do the records in it: `MetadataDelta` makes the next one.
+Records are kept whole, even those that plog does not use, so that a snapshot can't forget a field. An image and its
+records never change: `MetadataDelta` makes the next one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Immutable; two images share what is the same in both.
+    """Immutable; two images share their equal parts.
 
     I1 `topics` and `topics_by_id` hold the same topics
     I2 a partition's record names its topic and its number
@@ -70,15 +70,15 @@ class MetadataImage:
         return None if topic is None else topic.partitions.get(partition.partition)
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
-        """Gives the topic's own overrides."""
+        """Returns the topic's own overrides."""
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def broker_configs(self, node_id: int | None = None) -> Mapping[str, str]:
-        """Gives what was set of that broker while it ran; of all brokers if none is named."""
+        """Returns the dynamic settings of that broker, or those of all brokers if `node_id` is None."""
         return self.configs.get((ConfigResourceType.BROKER, "" if node_id is None else str(node_id)), {})
 
     def to_records(self) -> Iterator[MetadataRecord]:
-        """Gives records that make this image again, in an order in which they can be applied: what a snapshot holds."""
+        """Yields the records of a snapshot: they make this image again, in an order in which they can be applied."""
         for name, level in self.features.items():
             yield FeatureLevelRecord(name, level)
         yield from self.brokers.values()

@@ -132,13 +132,13 @@ class MetadataLog:
     # --- appending
 
     def append(self, records: Sequence[MetadataRecord]) -> MetadataDelta:
-        """Appends the records as one batch (more if it would be too large), syncs them, applies them to the image and
-        gives the change.
+        """Appends the records as one batch (more if it would be too large), syncs them, applies them to the image, and
+        returns the change.
 
-        Raises KafkaError if the disk refuses, nothing applied then. If it refused in the middle, nobody knows what it
-        holds: what was written is cut off again, as the next start must not find what the image does not have, and
-        nothing more is appended until then. KAFKA_STORAGE_ERROR says that the next start does not find it, PERHAPS_KEPT
-        that it may, as the disk refused the cut too.
+        Raises KafkaError if the disk refuses; nothing is applied then. If it refused in the middle, the contents of the
+        file are unknown: the written part is cut off again, as the next start must not find records that the image
+        lacks, and appends fail until then. KAFKA_STORAGE_ERROR means that the next start does not find the records,
+        PERHAPS_KEPT that it may, because the disk refused the cut too.
         """
         if self._failure is not None:
             raise self._failure.with_traceback(None)  # which would grow, and hold each request that was refused
@@ -159,7 +159,7 @@ class MetadataLog:
         return delta
 
     def _cut_back(self, end_offset: int) -> bool:
-        """Takes away what was written from that offset on; says whether a power cut can't bring it back."""
+        """Cuts off what was written from that offset on; returns whether the cut survives a power cut."""
         try:
             self._log.truncate_to(end_offset)
             self._filesystem.sync_file(self._log.segments.active.records.path)
@@ -221,7 +221,7 @@ class MetadataLog:
             _log.error("%s", access_error(error, error.filename or self.directory, "write to"))
 
     def _write_snapshot(self) -> None:
-        """Writes the image as a checkpoint at the log's end; what it covers leaves the log."""
+        """Writes the image as a checkpoint at the log's end, and deletes the part of the log that it covers."""
         end_offset = self._log.log_end_offset
         path = self.directory / f"{end_offset:020d}-{self._log.leader_epochs.latest_epoch:010d}{CHECKPOINT_SUFFIX}"
         now_ms = self._clock.now_ms()
@@ -306,9 +306,9 @@ def _decode(record: Record, path: Path) -> MetadataRecord:
 
 
 def read_metadata_image(directory: Path, *, is_locked: bool = False) -> MetadataImage | None:
-    """Gives what the metadata log of a data directory adds up to, read from outside: no lock, no write; None if there
-    is no such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
-    UnreadableFileError if the system does not give all of it.
+    """Returns the image of a data directory's metadata log, read from outside: no lock, no write; None if there is no
+    such log. `is_locked`: the caller holds the directory's lock. Raises CorruptRecordError if the log is damaged,
+    UnreadableFileError if the system can't read all of it.
     """
     folder = directory / f"{CLUSTER_METADATA_TOPIC}-0"
     if not folder.is_dir():
@@ -329,7 +329,7 @@ def read_metadata_image(directory: Path, *, is_locked: bool = False) -> Metadata
 
 
 def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
-    """Gives the image that the newest snapshot makes, and its end offset; an empty one, and 0, if there is none."""
+    """Returns the image and end offset of the newest snapshot, or an empty image and 0."""
     found = [
         (int(match[1]), path)
         for path in directory.glob(f"*{CHECKPOINT_SUFFIX}")

@@ -45,7 +45,7 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord:
 
 
 def decode_versioned_metadata_record(value: bytes | None) -> tuple[MetadataRecord, int]:
-    """Gives the record and the version that it was written in; raises what `decode_metadata_record` raises."""
+    """Returns the record and the version in which it was written; raises what `decode_metadata_record` raises."""
     if value is None:
         raise MalformedMessageError("metadata record without a value")
     try:

@@ -1,8 +1,8 @@
 """A large mapping with a few keys changed, without a copy of it.
 
 To copy a dict of 10,000 topics takes a millisecond or more, as each key and value is counted once more, wherever in
-memory it lies. So what changes lies in a layer above the mapping. When the layer is larger than the square root of what
-is below it, they become one dict; then a change costs about as much as the layer, however many keys there are.
+memory it lies. So changes lie in a layer above the mapping. When the layer is larger than the square root of the
+mapping, they become one dict; so a change costs about as much as the layer, however many keys there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _COPIED = 1000
 
 
 def with_changes(before: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V]:
-    """Gives the mapping with those values, None for a key that is gone; itself if nothing is changed."""
+    """Returns the mapping with those values, without keys whose value is None; the mapping itself if `changed` is
+    empty.
+    """
     if not changed:
         return before
     below, layer = (before.below, before.layer) if isinstance(before, PersistentMap) else (before, {})
@@ -97,7 +99,7 @@ class MapChanges(Generic[K, V]):
         """The new values, None for a key that is gone."""
 
     def get(self, key: K) -> V | None:
-        """Gives the value as the changes have it."""
+        """Returns the value, with the changes, or None."""
         return self.changed[key] if key in self.changed else self._before.get(key)
 
     def __setitem__(self, key: K, value: V | None) -> None:
@@ -105,5 +107,5 @@ class MapChanges(Generic[K, V]):
         self.changed[key] = value
 
     def apply(self) -> Mapping[K, V]:
-        """Gives the mapping with its changes."""
+        """Returns the mapping with its changes."""
         return with_changes(self._before, self.changed)

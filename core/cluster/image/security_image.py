@@ -1,7 +1,8 @@
-"""What the metadata log says about security: ACLs, SCRAM credentials, delegation tokens, quotas.
+"""The security records of the metadata log: ACLs, SCRAM credentials, delegation tokens, quotas.
 
-plog obeys none of them. They are kept by what they are about, as Kafka keeps them (AclsImage, ScramImage,
-DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can say what it does not obey.
+plog enforces none of them. They are kept by their subject, as Kafka keeps them (AclsImage, ScramImage,
+DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can say what it does not
+enforce.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SecurityImage:
     client_quotas: Mapping[_QuotaKey, ClientQuotaRecord] = field(default_factory=dict)
 
     def to_records(self) -> Iterator[MetadataRecord]:
-        """Gives records that make this image again; they are the image's own, not to be changed."""
+        """Yields records that make this image again; they are the image's own, and the caller must not change them."""
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
         yield from self.client_quotas.values()
@@ -58,7 +59,7 @@ def counts_text(counts: Sequence[tuple[int, str]]) -> str:
 
 
 class SecurityDelta:
-    """What records make of the image before them; owned by the delta of the metadata."""
+    """A change of a security image by records; owned by the delta of the metadata."""
 
     def __init__(self, before: SecurityImage) -> None:
         self.acls = MapChanges(before.acls)
@@ -89,7 +90,7 @@ class SecurityDelta:
         return True
 
     def apply(self) -> SecurityImage:
-        """Gives the image with the changes."""
+        """Returns the image with the changes."""
         return SecurityImage(
             self.acls.apply(),
             self.scram_credentials.apply(),

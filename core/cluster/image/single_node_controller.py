@@ -108,8 +108,8 @@ class SingleNodeController:
     # --- the broker itself
 
     def register_broker(self, endpoints: Sequence[BrokerEndpoint], rack: str | None) -> None:
-        """Takes office: the features of a new directory, this broker's registration, and the lead of every partition
-        that it has a replica of: this controller knows of no other broker that is there.
+        """Writes the features of a new directory, registers this broker, and makes it the leader of every partition of
+        which it has a replica: this controller knows no other live broker.
         """
         if not self.image.features:
             self.set_features({name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()})
@@ -159,8 +159,8 @@ class SingleNodeController:
     # --- topics
 
     def adopt_topics(self, topics: Mapping[FoundTopic, Mapping[int, int]]) -> None:
-        """Takes up topics whose partitions' folders are here and whose metadata are not, all at once: for each, by
-        partition, the epoch in which it is to be led.
+        """Adopts topics that have partition folders but no metadata, all at once: the values are the leader epochs to
+        begin with, by partition.
         """
         self._submit(adoption_records(topics, self._node_id, self.directory_id))
 
@@ -195,7 +195,7 @@ class SingleNodeController:
         return refused | {name: self.image.topics[name] for name in accepted}
 
     def _names_in_metrics(self) -> dict[str, str]:
-        """The names of all topics, by what they are called in metrics; made again after one was deleted."""
+        """The names of all topics, by their names in metrics; computed again after a deletion."""
         if self._names is None:
             self._names = {name_in_metrics(name): name for name in self.image.topics}
         return self._names

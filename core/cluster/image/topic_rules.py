@@ -1,6 +1,6 @@
-"""What may be asked of a controller about topics: names, numbers and assignments, whoever keeps the metadata.
+"""Checks requests to a controller about topics (names, counts and assignments), with ZooKeeper and without.
 
-Checks and their words are Kafka's (org.apache.kafka.controller.ReplicationControlManager).
+Checks and their messages are Kafka's (org.apache.kafka.controller.ReplicationControlManager).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def too_many(partitions: int) -> str:
 def ensure_may_be_made(
     topic: NewTopic, topics: Collection[str], names: Mapping[str, str], *, is_kafka_3: bool = False
 ) -> None:
-    """Raises KafkaError if the topic may not be made beside `topics`; `names` are theirs, by name in metrics. With
-    `is_kafka_3` its settings may be what they might before Kafka 4.
+    """Raises KafkaError if the topic may not be created beside `topics`; `names` are theirs, by name in metrics. With
+    `is_kafka_3` its settings may have values that Kafka 3 still allowed.
     """
     ensure_valid_topic_name(topic.name)
     if topic.name == CLUSTER_METADATA_TOPIC:
@@ -49,8 +49,8 @@ def ensure_may_be_made(
 def wanted_replicas(
     topic: NewTopic, default_partitions: int, default_replication: int, brokers: Collection[int]
 ) -> tuple[int, int] | Assignments:
-    """Gives how many partitions and replicas a topic is to have, or if its request assigns them, what it assigns.
-    Raises KafkaError if that can't be.
+    """Returns the number of partitions and of replicas for a topic, or the assignments of its request. Raises
+    KafkaError if they are not possible.
     """
     if topic.assignments:
         if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -85,8 +85,8 @@ def wanted_replicas(
 def checked_assignments(
     assignments: Mapping[int, Sequence[int]], *, first: int, brokers: Collection[int]
 ) -> Assignments:
-    """Gives the assignments back, of partitions from `first` on. Raises KafkaError if they can't be: partitions are
-    missing, replicas are twice in one or differ in number, or are on brokers that there are not.
+    """Returns the assignments, of partitions from `first` on. Raises KafkaError if partitions are missing, if replicas
+    are repeated, differ in number, or are on unknown brokers.
     """
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise KafkaError(

@@ -27,12 +27,12 @@ class FoundTopic(NamedTuple):
 def find_topics(
     folders: Mapping[TopicPartition, Path], *, goes_by_name: bool = False
 ) -> dict[FoundTopic, dict[int, int]]:
-    """Gives for each topic the epoch, by partition, in which it is to be led: one above all that its log knows.
+    """Returns, for each topic, the leader epoch for each partition: above all epochs in its log.
 
-    If folders of one name say different ids, most of them are right; the others belong to a topic that was deleted.
-    What no topic can be is left out, with a warning. With `goes_by_name` no folder is left out for its id, which may be
-    damaged, or a copy's: a topic whose id another has, or that has none, gets one that is made of its name, the same
-    each time.
+    If folders of one name have different ids, the most frequent id is right; the other folders belong to a deleted
+    topic. Folders whose name no topic can have are left out, with a warning. With `goes_by_name` no folder is left out
+    for its id, which may be damaged, or a copy's: a topic without an id, or with another topic's, gets one that is
+    derived from its name.
     """
     names: dict[str, dict[int, Path]] = {}
     for partition, path in sorted(folders.items()):

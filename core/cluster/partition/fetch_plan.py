@@ -1,13 +1,13 @@
-"""What a follower fetches from one other broker, and what is to be done with the answers: a fetcher without I/O.
+"""Plans what a follower fetches from one other broker, and what it does with the answers: a fetcher without I/O.
 
-Whoever has the connection goes round in a loop, one request after the other:
+The owner of the connection runs a loop, one request after the other:
 
     request(now_ms)             a Fetch, or None if there is nothing to ask for before `next_due_ms`
     on_answer(response, now_ms) what to do, for each partition of which there is news; `on_lost` if no answer came
     move, delay or remove       for each partition that something had to be done with, when that is done
 
-A request that got no answer is given up with its connection: an answer that came later would be taken for that of a
-later request, of a log that ends at the same offset and has other records by then.
+A request without an answer is given up with its connection: a late answer would be taken for that of a later request,
+of a log that ends at the same offset and has other records by then.
 
 Each partition is in one of three states:
 
@@ -15,9 +15,9 @@ Each partition is in one of three states:
     BUSY       its log is being appended to, cut or begun again; nobody asks for it meanwhile
     WAITING    something was wrong, or it is throttled; it is asked for again after `backoff_ms`
 
-The leader remembers what is asked for (a fetch session, KIP-227): the first request names all partitions, later ones
-only those that changed or are asked for no more. If the leader forgot, or has no room for a session (id 0), all are
-named. A session counts partitions by topic id, so that a topic that was made again is another one.
+The leader keeps a fetch session (KIP-227): the first request names all partitions, later ones only changed and
+forgotten ones. If the leader lost the session, or has no room for one (id 0), all are named. A session identifies
+partitions by topic id, so that a recreated topic is another one.
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; Fetch of version 17.
 """
@@ -69,10 +69,10 @@ class FetchLimits(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a follower's log ends, which leader epoch it notes as the latest (-1 if none), and where it begins.
+    """The end of a follower's log, its latest leader epoch (-1 without one), and the log's start.
 
-    That epoch may have no record: a leader notes where its epoch begins before it writes. Whoever named the epoch of
-    its last record would keep such a note for ever, and take records of other epochs for those of that one.
+    That epoch may have no record: a leader notes where its epoch begins before it writes. A follower that named the
+    epoch of its last record would keep such a note for ever, and take records of other epochs for those of that one.
     """
 
     fetch_offset: int
@@ -108,7 +108,7 @@ class Reset(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Nothing is to be done but to tell; the partition, or everything if it is None, is asked for again later."""
+    """Only report the error; the partition, or everything if it is None, is fetched again later."""
 
     partition: TopicPartition | None
     error: ErrorCode
@@ -145,7 +145,7 @@ class _Wanted:
 
     @property
     def lag(self) -> int | None:
-        """How many committed records it lacks; None if that is not known."""
+        """Returns how many committed records the replica lacks, or None if that is not known."""
         return None if self.high_watermark < 0 else max(self.high_watermark - self.fetch.fetch_offset, 0)
 
     def enter(self, state: _State) -> None:
@@ -157,7 +157,7 @@ class FetchPlan:
     """Owned by one task.
 
     I1 at most one request is without an answer
-    I2 `_session` is what the leader answers for: what was asked for last, of each partition
+    I2 `_session` is the leader's fetch session: the last `fetch` sent for each partition
     I3 a partition whose `fetch`, if it is FETCHING, is not that of the session is in `_changed`
     """
 
@@ -180,10 +180,12 @@ class FetchPlan:
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._keys
 
-    # --- what is wanted
+    # --- the partitions to fetch
 
     def add(self, partition: TopicPartition, topic_id: bytes, leader_epoch: int, position: Position) -> None:
-        """Fetches a partition from now on, or in another leader epoch than before: what was asked in that is over."""
+        """Fetches a partition from now on, or in another leader epoch than before: answers for the earlier epoch are
+        ignored.
+        """
         key = topic_id, partition.partition
         if self._keys.get(partition, key) != key:
             self.remove(partition)
@@ -193,14 +195,16 @@ class FetchPlan:
         self._changed[key] = None
 
     def remove(self, partition: TopicPartition) -> None:
-        """Fetches it no more, if it was."""
+        """Stops fetching the partition, if it was fetched."""
         key = self._keys.pop(partition, None)
         if key is not None:
             del self._wanted[key]
             self._changed[key] = None
 
     def move(self, partition: TopicPartition, position: Position) -> None:
-        """Goes on there, after the log was appended to, cut or begun again; a no-op if it is not wanted any more."""
+        """Fetches from there, after the log was appended to, truncated or begun again; a no-op if the partition was
+        removed.
+        """
         key = self._keys.get(partition)
         if key is not None:
             wanted = self._wanted[key]
@@ -209,7 +213,7 @@ class FetchPlan:
             self._changed[key] = None
 
     def delay(self, partition: TopicPartition, now_ms: int) -> None:
-        """Asks again later, at the same offset, as what was to be done failed; a no-op if it is not wanted any more."""
+        """Fetches again later, at the same offset, because the action failed; a no-op if the partition was removed."""
         key = self._keys.get(partition)
         if key is not None:
             self._wait(key, self._wanted[key], now_ms)
@@ -234,9 +238,7 @@ class FetchPlan:
 
     @property
     def next_due_ms(self) -> int | None:
-        """Gives when there is something to ask for, if `request` gave nothing; None if only `add` and `move` change
-        that.
-        """
+        """Returns when to ask again, if `request` returned None; None if only `add` and `move` change that."""
         due_ms = [first_ms for first_ms, _ in self._waiting[:1]]
         if any(wanted.state is _State.FETCHING for wanted in self._wanted.values()):
             due_ms.append(self._due_ms)
@@ -249,8 +251,8 @@ class FetchPlan:
         replica_epoch: int = -1,
         must_wait: Callable[[TopicPartition], bool] | None = None,
     ) -> FetchRequest | None:
-        """Gives what to send now, in the life of this broker that has that epoch; None if there is nothing to ask for,
-        or it is too early. `must_wait` says of partitions that are not caught up which are not to be asked for now.
+        """Returns the next request, for the life of this broker with that epoch, or None if nothing must be fetched
+        yet. `must_wait` says of a partition that is not caught up whether it must wait.
         """
         assert not self._is_asking, "the last request has no answer yet"
         if self._waiting:
@@ -306,20 +308,20 @@ class FetchPlan:
 
     @property
     def max_lag(self) -> int:
-        """How many committed records the one lacks that lacks most, of those of which that is known."""
+        """Returns how many committed records the replica furthest behind lacks, as far as that is known."""
         return max((wanted.lag or 0 for wanted in self._wanted.values()), default=0)
 
     # --- answers
 
     def on_lost(self, now_ms: int) -> None:
-        """Takes note that no answer comes to the last request; asks again later, for everything."""
+        """Notes that no answer comes to the last request; asks again later, for everything."""
         self._is_asking = False
         self._begin_again()
         self._due_ms = now_ms + self._limits.backoff_ms
 
     def on_answer(self, response: FetchResponse, now_ms: int) -> list[Action]:
-        """Says what to do, for each partition of which there is news. Nothing of what is wanted no more, or elsewhere,
-        or in another leader epoch than it was asked for.
+        """Returns the next actions, one for each partition with news. Ignores partitions that were removed, moved, or
+        asked for in another leader epoch.
         """
         assert self._is_asking, "nothing was asked"
         self._is_asking = False
@@ -398,12 +400,12 @@ class FetchPlan:
 
 
 def _place(fetch: FetchPartition) -> tuple[int, int, int]:
-    """What an answer must have been asked for to count."""
+    """Returns the position that an answer must have been asked for to count."""
     return fetch.current_leader_epoch, fetch.fetch_offset, fetch.last_fetched_epoch
 
 
 def _topics(asked: dict[_Key, FetchPartition]) -> list[FetchTopic]:
-    """Gives them in their order, which is that in which the leader fills its answer."""
+    """Groups the partitions by topic, in their order, in which the leader fills its answer."""
     topics: list[FetchTopic] = []
     for (topic_id, _), fetch in asked.items():
         if not topics or topics[-1].topic_id != topic_id:

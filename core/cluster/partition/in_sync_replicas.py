@@ -38,7 +38,8 @@ ALLOWED_TRANSITIONS = {
 
 NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """Refusals by which the controller says that the partition epoch was right and that it has changed nothing: no other
-controller can have applied the proposal, so what is committed is known again (KIP-841)."""
+controller can have applied the proposal, so the committed ISR is known again (KIP-841).
+"""
 
 SUPERSEDED = frozenset(
     {
@@ -56,8 +57,8 @@ it may have been applied, until the new state comes."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrProposal:
-    """What the leader wants to be written down, if the partition is still in both epochs. Immutable; each is another
-    one than those before it, even if it says the same.
+    """The ISR that the leader proposes, valid while the partition is in both epochs. Immutable; each differs from all
+    before it, even with equal values.
     """
 
     isr: tuple[int, ...]
@@ -72,8 +73,8 @@ class IsrProposal:
 
 @dataclass(frozen=True, slots=True)
 class IsrAnswer:
-    """The controller's answer to a proposal: why it is refused, or what is written down by now. `error` may also be the
-    error of the whole request, or of a connection on which no answer came.
+    """The controller's answer to a proposal: the error, or the state that is written now. `error` may also be the error
+    of the whole request, or of a connection on which no answer came.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -100,25 +101,27 @@ class InSyncReplicas:
         self.partition_epoch = state.partition_epoch
 
     def on_new_state(self, state: PartitionState) -> None:
-        """Takes up what the controller has decided. A proposal of before is forgotten: what it asked for is in the new
-        state, or will be refused for its epochs (KAFKA-12686).
+        """Applies a state from the controller. Forgets an earlier proposal: the new state contains its ISR, or the
+        controller will refuse it for its epochs (KAFKA-12686).
 
-        The state of the same epochs changes nothing. It comes after the answer that told of it, when the next proposal
-        may be under way, and that one counts.
+        The state of the same epochs changes nothing. It comes after the answer with the same content, when the next
+        proposal may be under way, and that proposal counts.
         """
         if (state.leader_epoch, state.partition_epoch) == (self.leader_epoch, self.partition_epoch):
             return
         self._commit(state.isr, state.leader_epoch, state.partition_epoch)
 
     def expand(self, replica: int, broker_epochs: Mapping[int, int]) -> IsrProposal | None:
-        """Proposes that the replica joins; gives None if it is in, or a proposal is in flight."""
+        """Returns a proposal that the replica joins, or None if it is in, or a proposal is in flight."""
         if self.proposal is not None or replica in self.committed:
             return None
         self.maximal = self.committed | {replica}
         return self._propose(IsrState.EXPANDING, self.maximal, broker_epochs)
 
     def shrink(self, replicas: Iterable[int], broker_epochs: Mapping[int, int]) -> IsrProposal | None:
-        """Proposes that the replicas leave; gives None if none of them is in, or a proposal is in flight."""
+        """Returns a proposal that the replicas leave, or None if none of the replicas is in, or a proposal is in
+        flight.
+        """
         remaining = self.committed.difference(replicas)
         if self.proposal is not None or remaining == self.committed:
             return None
@@ -132,8 +135,8 @@ class InSyncReplicas:
         return self.proposal
 
     def on_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> bool:
-        """Takes up the controller's answer, and says whether the proposal must be sent again. The answer to a proposal
-        that was forgotten says nothing any more.
+        """Applies the controller's answer, and returns whether the proposal must be sent again. Ignores the answer to a
+        forgotten proposal.
         """
         if proposal is not self.proposal:
             return False

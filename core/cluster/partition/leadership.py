@@ -32,8 +32,8 @@ class RemoteReplica:
         self.begin_epoch(0, is_in_sync=False)
 
     def begin_epoch(self, now_ms: int, *, is_in_sync: bool) -> None:
-        """Forgets what it said, as another leader epoch begins: it may have been cut, or have lost records in a crash,
-        and says again where it is. One in sync has the whole time to do so.
+        """Resets the replica's state for a new leader epoch: it may have been truncated, or have lost records in a
+        crash, and reports its position again. A replica in sync has the whole lag time to do so.
         """
         self.end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
@@ -78,18 +78,18 @@ class Peers(Protocol):
     """How long a replica may be behind the leader's end and count as in sync: replica.lag.time.max.ms."""
 
     def find_broker_epoch(self, node_id: int) -> int | None:
-        """Gives the epoch of the broker's present life, -1 if that is not known. None if the broker may not join the
-        replicas in sync: it is not there, is fenced, or shuts down (KIP-841).
+        """Returns the broker epoch of a live broker, -1 if it is not known. Returns None if the broker may not join the
+        ISR: it is not registered, is fenced, or shuts down (KIP-841).
         """
 
 
 class Leadership:
-    """Owned by the task of the partition that is led. It begins with a leader epoch that is led here, and goes on
+    """Owned by the task of the led partition. It begins with a leader epoch in which this node leads, and goes on
     through later ones without a break.
 
     I1 the remote replicas are the partition's replicas without this node
     I2 this node is in sync
-    I3 what is replicated is at every replica of the maximal in-sync ones that has fetched in this epoch
+    I3 every replica of the maximal ISR that has fetched in this epoch has all replicated records
     """
 
     def __init__(self, node_id: int, peers: Peers, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
@@ -101,7 +101,7 @@ class Leadership:
         self._begin_epoch(state, log_end_offset, now_ms)
 
     def take_up(self, state: PartitionState, log_end_offset: int, now_ms: int) -> None:
-        """Takes up a later state, in which this node leads still: in another leader epoch, or with other replicas."""
+        """Applies a later state in which this node still leads: another leader epoch, or other replicas."""
         is_new_epoch = state.leader_epoch > self.in_sync.leader_epoch
         self.in_sync.on_new_state(state)
         if is_new_epoch:
@@ -166,9 +166,9 @@ class Leadership:
         return proposal
 
     def _expand(self, remote: RemoteReplica, high_watermark: int) -> IsrProposal | None:
-        """Proposes that it joins if it has all that is committed. That may be more than the high watermark says:
-        whoever led before may have committed all that is in this log, and told nobody. So it must have what there was
-        when the epoch began, too.
+        """Proposes that the replica joins if it has all committed records. These may reach beyond the high watermark:
+        an earlier leader may have committed all that is in this log, and told nobody. So the replica must also have
+        everything up to the start of this epoch.
         """
         if remote.node_id in self.in_sync.committed or remote.end_offset < max(high_watermark, self.epoch_start_offset):
             return None
@@ -208,8 +208,8 @@ class Leadership:
         return {remote.node_id: remote.broker_epoch for remote in self.remotes.values()}
 
     def in_sync_with(self, offset: int) -> list[int]:
-        """Gives the followers that the controller has in sync and that have the records at `offset`; those first that
-        have come furthest, and were caught up last.
+        """Returns the followers that are in the controller's ISR and have the records at `offset`; first those that
+        have most, and were caught up last.
         """
         held = [
             remote
@@ -220,18 +220,18 @@ class Leadership:
         return [remote.node_id for remote in held]
 
     def log_start_of(self, node_id: int) -> int:
-        """Gives where that broker's log begins at least, as far as it has said."""
+        """Returns the least offset at which that broker's log can start, as far as it has reported."""
         remote = self.remotes.get(node_id)
         return 0 if remote is None else max(remote.log_start_offset, 0)
 
     def low_watermark(self, log_start_offset: int) -> int:
-        """Gives the offset below which no replica on a broker that lives has records, as far as they have said. The
+        """Returns the offset below which no replica on a live broker has records, as far as replicas have reported. The
         leader's log begins at `log_start_offset`.
         """
         lives = self._peers.find_broker_epoch
         return min([log_start_offset, *(self.log_start_of(one) for one in self.remotes if lives(one) is not None)])
 
-    # --- what is replicated
+    # --- replicated records
 
     def _find_who_counts(self, log_end_offset: int, now_ms: int) -> None:
         """Finds whose end offsets count: those of the maximal in-sync replicas, and of those that are caught up and may
@@ -246,7 +246,9 @@ class Leadership:
         ]
 
     def replicated_offset(self, log_end_offset: int) -> int:
-        """Gives the offset below which all replicas that count have everything; -1 while one of them has not said."""
+        """Returns the offset below which all counted replicas have everything; -1 while one of them has not
+        reported.
+        """
         for remote in self._counting:
             if remote.end_offset < log_end_offset:
                 log_end_offset = remote.end_offset

@@ -22,7 +22,7 @@ ALL_IN_SYNC = -1
 NOTHING = 0
 FLUSHED = 1
 REPLICATED = 2
-"""What records may have to wait for before they are acknowledged: `FLUSHED | REPLICATED` is both."""
+"""Bits of what records wait for before they are acknowledged: `FLUSHED | REPLICATED` is both."""
 
 
 class Waiting(Protocol):
@@ -31,12 +31,10 @@ class Waiting(Protocol):
 
 
 class Role(Enum):
-    """What a broker does with its replica. Any role may follow any other, as the controller decides.
+    """The role of a broker for its replica. Any role may follow any other, as the controller decides.
 
-    ALONE      leads, and no other replica counts: what is appended is replicated
-    LEADING    leads others, who fetch: what all in sync have is replicated
-    FOLLOWING  fetches from the leader
-    OFFLINE    waits: nobody leads the partition
+    ALONE leads, and no other replica counts: appended records are replicated at once LEADING leads followers: records
+    that the whole ISR has are replicated FOLLOWING fetches from the leader OFFLINE waits: the partition has no leader
     """
 
     ALONE = "alone"
@@ -50,7 +48,7 @@ class Partition:
 
     I1 it leads exactly in the roles ALONE and LEADING
     I2 followers are known exactly in the role LEADING
-    I3 high_watermark <= what is replicated, of what was appended in the role LEADING
+    I3 high_watermark <= the replicated offset, for records appended in the role LEADING
     I4 its log notes no leader epoch above the partition's while it leads
     """
 
@@ -64,7 +62,7 @@ class Partition:
         now_ms: int = 0,
         peers: Peers | None = None,
     ) -> None:
-        """Takes up the role that the state gives it. Without `peers` there are no other brokers, and a leader is alone
+        """Enters the role that the state gives it. Without `peers` there are no other brokers, and a leader is alone
         whatever other replicas the state names. Raises the disk's OSError.
         """
         self.log = log
@@ -74,8 +72,9 @@ class Partition:
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
-        """Called whenever more of the partition may be committed, or deleted by its followers too, when it is led no
-        more, and when it is served no more."""
+        """Called whenever more may be committed, or deleted by followers too, and when the partition stops being led or
+        served.
+        """
         self.role = Role.OFFLINE
         self.is_leading = False
         self.leader_epoch = self.partition_epoch = -1
@@ -90,10 +89,10 @@ class Partition:
     # --- its role
 
     def take_up(self, state: PartitionState, now_ms: int) -> bool:
-        """Takes up what the controller has decided, unless something later is known; says whether it did. Raises the
-        disk's OSError.
+        """Applies a state from the controller, unless a later one is known; returns whether it did. Raises the disk's
+        OSError.
 
-        Whoever waits for records to be committed is called: if another node leads now, they never may be here.
+        Calls all waits for committed records: if another node leads now, they may never be committed here.
         """
         if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
             return False
@@ -186,7 +185,7 @@ class Partition:
 
     @property
     def _min_isr(self) -> int:
-        """The replicas that must be in sync: of followers no more can be asked for than there are replicas
+        """Returns how many replicas must be in sync: at most as many as there are replicas
         (Partition.effectiveMinIsr).
         """
         min_isr = self.log.config.min_insync_replicas
@@ -250,7 +249,7 @@ class Partition:
 
     @property
     def is_at_min_isr(self) -> bool:
-        """Whether it is led here and has as many replicas in sync as acks=all asks for, and no more."""
+        """Returns whether this node leads and the ISR has exactly as many replicas as acks=all needs."""
         return self.is_leading and self._isr_size == self._min_isr
 
     @property
@@ -309,9 +308,9 @@ class Partition:
     def note_fetch(
         self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int, now_ms: int
     ) -> IsrProposal | None:
-        """Notes that a replica fetches from `offset` on, and so has all below it; gives what is to be proposed to the
-        controller, if that lets it join those in sync. Comes after `ensure_leader_epoch` and after it was made sure
-        that the logs do not part ways below `offset`, and before anything else is appended.
+        """Notes that a replica fetches from `offset` on, and so has all records below it; returns a proposal for the
+        controller if the replica may join the ISR now. Call it after `ensure_leader_epoch` and after the check that the
+        logs do not diverge below `offset`, and before the next append.
 
         Raises what `ensure_leading` and `Leadership.note_fetch` raise, and KafkaError(OFFSET_OUT_OF_RANGE).
         """
@@ -336,7 +335,7 @@ class Partition:
         return proposal
 
     def look_at_followers(self, now_ms: int) -> IsrProposal | None:
-        """Gives what is to be proposed to the controller if followers are late. To be called now and then: who is late
+        """Returns a proposal for the controller if followers are late, or None. Call it now and then: a late follower
         holds up the high watermark until then.
         """
         if self._leadership is None:
@@ -347,7 +346,7 @@ class Partition:
         return proposal
 
     def on_isr_answer(self, proposal: IsrProposal, answer: IsrAnswer, now_ms: int) -> bool:
-        """Takes up the controller's answer to a proposal, and says whether that must be sent again."""
+        """Applies the controller's answer to a proposal, and returns whether the proposal must be sent again."""
         leadership = self._leadership
         if leadership is None:
             return False
@@ -380,13 +379,13 @@ class Partition:
         return self._leadership is not None and node_id in self._leadership.in_sync.committed
 
     def followers_in_sync_with(self, offset: int) -> list[int]:
-        """Gives what `Leadership.in_sync_with` gives; nobody if this broker does not lead others."""
+        """Returns what `Leadership.in_sync_with` returns; [] if this broker does not lead others."""
         return [] if self._leadership is None else self._leadership.in_sync_with(offset)
 
     # --- readers
 
     def end_offset(self, isolation_level: int, *, is_for_replica: bool = False) -> int:
-        """Gives the offset below which consumers of that isolation read; replicas read everything."""
+        """Returns the offset below which consumers of that isolation level read; replicas read everything."""
         if is_for_replica:
             return self.log.log_end_offset
         return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark

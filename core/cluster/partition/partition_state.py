@@ -1,7 +1,7 @@
-"""What the controller has decided about a partition: who leads it in which epoch, and who is in sync.
+"""The controller's state of a partition: its leader and leader epoch, its replicas, and its ISR.
 
-All sources of metadata say the same facts: a registration of a metadata log (KRaft's PartitionRecord), LeaderAndIsr and
-the znode of a ZooKeeper cluster. What replicates knows these facts alone.
+All sources of metadata carry it: PartitionRecord of a metadata log (KRaft), LeaderAndIsr, and the znode of a ZooKeeper
+cluster. Replication knows only this state.
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ class PartitionState:
         return self.leader != NO_LEADER
 
     def others(self, node_id: int) -> Iterable[int]:
-        """Gives the replicas that other nodes hold."""
+        """Returns the replicas on other nodes."""
         return (replica for replica in self.replicas if replica != node_id)
