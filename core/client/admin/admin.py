@@ -1,4 +1,4 @@
-"""What the command line does with a cluster besides records: topics, and configurations."""
+"""Requests of the command line about topics and configurations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AlterOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """What to do with one key; DELETE has no value."""
+    """A change of one key; DELETE has no value."""
 
     key: str
     operation: AlterOperation
@@ -91,11 +91,11 @@ _UNEXPECTED_HINT = (
 
 
 class Admin:
-    """Owned by one task. Every method raises KafkaError with the broker's code and words if it is refused, and those of
-    settings BrokerAwayError for a broker that is not there.
+    """Owned by one task. If a broker refuses a request, the method raises KafkaError with the broker's code and
+    message; the methods for settings raise BrokerAwayError for a broker that is not there.
 
-    The controller says that a topic is made, deleted or grown, and other brokers hear of it a moment later: each method
-    that does this returns when the broker that is asked next knows of it; if that answers, after 5 s at the latest.
+    The controller confirms that a topic was created, deleted or grown a moment before other brokers know of it: each
+    method that does this waits, for 5 s at most, until the broker that answers the next request knows of it.
     """
 
     def __init__(self, client: KafkaClient) -> None:
@@ -161,8 +161,8 @@ class Admin:
             self._wait_until([name], lambda topic: topic is not None and len(topic.partitions) >= count)
 
     def _wait_until(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> None:
-        """Returns when it is so of what a broker knows of each of the topics, or when none tells: the change is made by
-        then. What the client knew of them is out of date.
+        """Waits until `is_so` holds for a broker's state of each topic, or gives up in silence: the change is made by
+        then. Forgets the client's state of the topics.
         """
         deadline_s, pause_s = time.monotonic() + METADATA_SECONDS, _FIRST_PAUSE_SECONDS
         while not self._is_known(names, is_so) and time.monotonic() < deadline_s:
@@ -200,7 +200,7 @@ class Admin:
     def describe_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
     ) -> list[ConfigValue]:
-        """Gives every key of the resource, by name."""
+        """Returns every key of the resource, by name."""
         resource = DescribeConfigsResource(resource_type, name, None)
         request = DescribeConfigsRequest([resource], include_documentation=with_docs)
         values: list[ConfigValue] = []
@@ -215,7 +215,7 @@ class Admin:
     def find_configs(
         self, resource_type: ConfigResourceType, name: str, *, with_docs: bool = False
     ) -> list[ConfigValue]:
-        """Does as `describe_configs`; gives none if the server is too old for it, or this client may not ask."""
+        """As `describe_configs`, but returns [] if the server is too old for it, or this client may not ask."""
         try:
             return self.describe_configs(resource_type, name, with_docs=with_docs)
         except KafkaError as error:
@@ -235,15 +235,15 @@ class Admin:
         }
 
     def list_config_resources(self, types: Sequence[ConfigResourceType] = ()) -> list[tuple[ConfigResourceType, str]]:
-        """Gives what has settings, by type and name: of those types, or of all."""
+        """Returns the resources with settings, by type and name: of those types, or of all."""
         answer = self._client.any_connection().call(LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(list(types)))
         ensure_success(answer.error_code, "configurations")
         found = [(ConfigResourceType(r.resource_type), r.resource_name) for r in answer.config_resources]
         return sorted(found)
 
     def _connection_for(self, resource_type: ConfigResourceType, name: str) -> ClientConnection:
-        """Gives one to the broker that a resource is about, else to any. Raises BrokerAwayError if there is no such
-        broker: no other one takes or gives its settings.
+        """Returns a connection to the broker that a resource is about, else to any. Raises BrokerAwayError if that
+        broker is not there: no other broker reads or changes its settings.
         """
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name.isdecimal():
             if int(name) not in self._client.node_ids:
@@ -256,8 +256,8 @@ class Admin:
     # --- records and offsets
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Moves the start of each log to that offset, or to the end with -1; gives where they start now. Raises
-        KafkaError for the first that was refused; it names those that were moved all the same.
+        """Moves the start of each log to that offset, or to the end with -1; returns the new starts. Raises KafkaError
+        for the first refusal; it names the partitions that were moved all the same.
         """
         by_leader: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
         for partition, offset in offsets.items():
@@ -282,8 +282,8 @@ class Admin:
         return starts
 
     def log_sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Gives the bytes of each partition's log: of the largest replica that brokers report. One that can't be
-        reached reports none.
+        """Returns the bytes of each partition's log: the size of the largest replica that brokers report. A broker that
+        can't be reached reports none.
         """
         partitions = [DescribableLogDirTopic(name, sorted(self._client.topic(name).partitions)) for name in topics]
         sizes: dict[TopicPartition, int] = {}
@@ -301,7 +301,7 @@ class Admin:
         return sizes
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Gives partitions with their offsets and sizes, and the topic's overrides."""
+        """Returns partitions with their offsets and sizes, and the topic's overrides."""
         topic = self._client.topic(name)
         led = [TopicPartition(name, number) for number, info in topic.partitions.items() if info.leader >= 0]
         starts = self.list_offsets(dict.fromkeys(led, EARLIEST))
@@ -334,7 +334,7 @@ class Admin:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
     ) -> dict[TopicPartition, int]:
-        """Gives the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
+        """Returns the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
         timestamp lies beyond every record. Leaders may change meanwhile (`retry_while_leader_moves`).
         """
         return retry_while_leader_moves(self._client, lambda: self._ask_for_offsets(timestamps, isolation_level))

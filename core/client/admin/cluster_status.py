@@ -1,7 +1,7 @@
-"""What a cluster says of itself: who it is, who leads it, and what each of its brokers speaks.
+"""The status of a cluster: its id, its controller, and the versions that each of its brokers supports.
 
-In KRaft a broker that is asked for the controller names any broker; the leader of the metadata's quorum is the one that
-is meant. If that may not be asked, or is not known, what the broker says is taken.
+In KRaft, Metadata names any broker as the controller; the leader of the metadata quorum is the true one. If the quorum
+may not be asked, or is not known, the broker's answer counts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescripti
 
 
 def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]) -> list[BrokerDescription]:
-    """Takes what the cluster says of those that did not answer, after it had that time to notice that they are dead."""
+    """Replaces brokers that did not answer by their present state in the cluster, which had time to notice that they
+    are dead.
+    """
     by_id = {broker.broker_id: broker for broker in now}
     living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
     return [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]
@@ -114,7 +116,7 @@ def _ask(client: KafkaClient, broker: BrokerDescription, timeout_s: float, *, ha
 
 
 def _zookeeper_silence(connection: ClientConnection, broker_id: int) -> int | None:
-    """Asks a broker for how long ZooKeeper has been away; None if it does not say."""
+    """Asks a broker for how long ZooKeeper has been away; returns None if it does not say."""
     asked = DescribeConfigsResource(ConfigResourceType.BROKER, str(broker_id), [ZOOKEEPER_SILENCE])
     try:
         answer = connection.call(DESCRIBE_CONFIGS, DescribeConfigsRequest([asked]))

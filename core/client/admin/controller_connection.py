@@ -1,7 +1,7 @@
-"""Work that changes a cluster's metadata, which is the controller's.
+"""Changes of a cluster's metadata, which only the controller makes.
 
-While ZooKeeper is away no controller decides anything, and nobody knows when one could: what is asked of it then fails
-at once, and says so. Brokers of plog say for how long they have been without it.
+While ZooKeeper is away no controller decides anything, and nobody knows when one will: requests to it then fail at
+once, with an error that says so. Brokers of plog report for how long they have been without ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
 
 _NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE})
-"""Errors of a broker that is the controller no more, or that knows of none."""
+"""Errors of a broker that is not the controller any more, or does not know it."""
 
 _LOOK_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 1.0
@@ -29,8 +29,9 @@ Result = TypeVar("Result")
 
 
 def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
-    """Gives what `work` gives at any broker. Brokers of KRaft forward it; if this one does not, it is done at the
-    controller. Waits a while if there is none, or it is none any more. Raises KafkaError at once if ZooKeeper is away.
+    """Returns what `work` returns at any broker. Brokers of KRaft forward it; if this one does not, calls it with the
+    controller. Waits a while if there is no controller, or it has changed. Raises KafkaError at once if ZooKeeper is
+    away.
     """
     try:
         return work(client.any_connection())
@@ -41,7 +42,7 @@ def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result
 
 
 def at_controller_itself(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
-    """As `at_controller`, for what no broker forwards: the controller is asked alone."""
+    """As `at_controller`, for requests that no broker forwards: only the controller is asked."""
     look_at = time.monotonic()
 
     def look(error: KafkaError) -> None:

@@ -1,4 +1,4 @@
-"""What the command line asks a cluster about groups: who is in them, and how far they have read."""
+"""Requests of the command line about groups: their members, and their offsets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`partitions` is None if the assignment is not a consumer's."""
+    """`partitions` is None if the assignment is not one of the consumer protocol type."""
 
     member_id: str
     group_instance_id: str | None
@@ -87,8 +87,8 @@ class GroupDescription:
 
 
 _OF_CLASSIC_GROUPS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
-"""What ConsumerGroupDescribe answers of a classic group; the latter if Kafka 3.9 runs with ZooKeeper, where it
-advertises the API all the same.
+"""Errors of ConsumerGroupDescribe for a classic group; the latter if Kafka 3.9 runs with ZooKeeper, where it advertises
+the API all the same.
 """
 
 
@@ -108,7 +108,7 @@ class GroupAdmin:
         self._coordinator_id = -1  # the one that was asked last
 
     def list_groups(self) -> list[ListedGroup]:
-        """Gives those of every broker, by id."""
+        """Returns the groups of every broker, by id."""
         self._client.refresh([])
         groups = []
         for node_id in self._client.node_ids:
@@ -121,7 +121,7 @@ class GroupAdmin:
         return sorted(groups, key=lambda group: group.group_id)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
         try:
             return self.at_coordinator(group_id, lambda connection: self._describe(connection, group_id))
         except KafkaError as error:
@@ -191,16 +191,17 @@ class GroupAdmin:
         )
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
-        """Gives all that the group committed; nothing if there is no such group. What a transaction committed may not
-        be there yet when its producer has the answer: `stable_offsets` waits for it.
+        """Returns all offsets that the group committed; {} if the group does not exist. Offsets committed in a
+        transaction may be missing just after the producer got its answer: `stable_offsets` waits for them.
         """
         return self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, None))
 
     def stable_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], *, seconds: float = STABLE_SECONDS
     ) -> dict[TopicPartition, GroupOffset]:
-        """Gives what the group committed of these partitions, when no transaction is about to move it any more. Whoever
-        goes on from there does nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) if one still is after so long.
+        """Returns the committed offsets of these partitions once no open transaction can move them. A reader that
+        continues from there processes nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) if they are not stable
+        after `seconds`.
         """
         return patiently(
             lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),
@@ -291,7 +292,7 @@ class GroupAdmin:
 def _fetch_offsets(
     connection: ClientConnection, group_id: str, partitions: Collection[TopicPartition] | None
 ) -> dict[TopicPartition, GroupOffset]:
-    """Gives what the group committed: all of it as it is, or of these partitions what is stable (KIP-447)."""
+    """Returns the group's committed offsets: all as they are, or of these partitions the stable ones (KIP-447)."""
     version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
     has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
     is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE

@@ -42,10 +42,10 @@ class MetadataQuorum:
 
 
 def find_quorum(client: KafkaClient, *, timeout_s: float) -> MetadataQuorum | ErrorCode:
-    """Asks for the quorum; gives why it is not known if it is not: UNSUPPORTED_VERSION without a quorum.
+    """Asks for the quorum; returns an error code if it is not known: UNSUPPORTED_VERSION without a quorum.
 
-    A broker passes the question on to the controller; so it has a connection of its own, and ConnectionFailedError is
-    raised if there is no controller that answers.
+    A broker forwards the request to the controller; so it has a connection of its own. Raises ConnectionFailedError if
+    no controller answers.
     """
     if not client.any_connection().speaks(DESCRIBE_QUORUM):
         return ErrorCode.UNSUPPORTED_VERSION

@@ -1,4 +1,4 @@
-"""What the command line has a cluster's controller do: elect leaders, move replicas, and finalize features."""
+"""Requests of the command line to a cluster's controller: elect leaders, move replicas, and finalize features."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class OngoingReassignment:
 
 @dataclass(frozen=True, slots=True)
 class TopicBeingDeleted:
-    """What is left of a topic: how many replicas, and on which brokers. It waits for those that are not alive."""
+    """The rest of a topic under deletion: how many replicas, and on which brokers. Its deletion waits for brokers that
+    are not alive.
+    """
 
     replicas: int
     brokers: list[int]
@@ -123,11 +125,11 @@ class ClusterAdmin:
     def elect_leaders(
         self, kind: ElectionType, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Has leaders elected; gives why each partition has got none, None for those that have. That no election was
-        needed is such a reason (ELECTION_NOT_NEEDED).
+        """Elects leaders; returns the error of each partition, or None. An election that was not needed is an error,
+        too (ELECTION_NOT_NEEDED).
 
-        Kafka's controller with ZooKeeper elects at once and may answer late. So it is asked again about those for which
-        it says that the time is over.
+        Kafka's controller with ZooKeeper elects at once and may answer late: the request is repeated for partitions
+        that timed out.
         """
         found: dict[TopicPartition, KafkaError | None] = {}
         left = list(partitions)
@@ -159,8 +161,8 @@ class ClusterAdmin:
         return self._at_controller(ELECT_LEADERS, elect)
 
     def forget_broker(self, broker_id: int) -> None:
-        """Has the controller wait for that broker's replicas no more: it is gone for good. Raises
-        KafkaError(UNSUPPORTED_VERSION) if that is none of plog's in a cluster with ZooKeeper, and what
+        """Tells the controller not to wait for that broker's replicas: it is gone for good. Raises
+        KafkaError(UNSUPPORTED_VERSION) if the controller is not plog's in a cluster with ZooKeeper, and what
         `ClusterController.forget` raises.
         """
 
@@ -173,8 +175,8 @@ class ClusterAdmin:
     # --- reassignments
 
     def alter_reassignments(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> Refusals:
-        """Has each partition moved to those brokers, the preferred leader first; None cancels what is under way. Gives
-        those that are refused. Returns when it is noted, and not when it is done.
+        """Begins to move each partition to those brokers, the preferred leader first; None cancels a reassignment.
+        Returns the refusals. It does not wait for the end of the moves.
         """
         topics = [
             ReassignableTopic(
@@ -200,7 +202,7 @@ class ClusterAdmin:
         return self._at_controller(ALTER_PARTITION_REASSIGNMENTS, alter)
 
     def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
-        """Gives what is being moved in the whole cluster, whoever began it."""
+        """Returns all reassignments of the cluster, whoever began them."""
 
         def list_(connection: ClientConnection) -> dict[TopicPartition, OngoingReassignment]:
             request = ListPartitionReassignmentsRequest(_TIMEOUT_MS, None)
@@ -221,8 +223,8 @@ class ClusterAdmin:
     def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, KafkaError]:
-        """Finalizes these levels; gives the features that are refused. Kafka 4 and plog do all or none, and raise what
-        refuses one. `validate_only` changes nothing.
+        """Finalizes these levels; returns the refused features. Kafka 4 and plog do all or none, and raise the error of
+        one. `validate_only` changes nothing.
         """
 
         def update(connection: ClientConnection) -> dict[str, KafkaError]:

@@ -57,12 +57,12 @@ def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: li
 def read_leaders_when_heard(
     client: KafkaClient, before: Sequence[ReplicatedPartition], elected: Container[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Gives who leads each of the partitions, -1 for nobody, once the broker that is asked has heard of new leaders of
-    those that are `elected`: the controller tells each broker by itself. Those are missing of which it has not heard
-    after some seconds, and those that were deleted.
+    """Returns the leader of each of the partitions, -1 without a leader, once the answering broker knows of new leaders
+    of the `elected` ones: the controller tells each broker by itself. Partitions of which it does not know after some
+    seconds are missing, and so are deleted ones.
 
-    It asks on connections of its own, on which an answer may not take long. Raises ConnectionFailedError if no broker
-    answers in these seconds.
+    Asks on connections of its own, with a short timeout. Raises ConnectionFailedError if no broker answers in these
+    seconds.
     """
     topics = sorted({p.partition.topic for p in before})
     deadline = time.monotonic() + _HEARD_SECONDS
@@ -124,8 +124,8 @@ def report_partitions(
 def report_leaderless(
     client: KafkaClient, cluster: ClusterDescription, placed: Sequence[ReplicatedPartition], notes: list[str]
 ) -> list[LeaderlessPartition]:
-    """Finds for each of the partitions without a leader what it waits for: asks the controller, and the brokers that
-    have replicas of them. Adds to `notes` what could not be known, and why.
+    """Finds for each partition without a leader what it waits for: asks the controller, and the brokers that have
+    replicas. Adds to `notes` what could not be found out, and why.
     """
     leaderless = [p for p in placed if not p.has_leader]
     if not leaderless:
@@ -168,8 +168,8 @@ def survey_notes(surveys: Mapping[int, LogDirsQuery]) -> list[str]:
 def _read_elrs(
     client: KafkaClient, cluster: ClusterDescription, topics: Sequence[str], notes: list[str]
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Gives the replicas that are not in sync, and have, or may have, what is committed. Only such can be eligible:
-    nobody is asked about others. With ZooKeeper the controller alone knows them.
+    """Returns the replicas that are not in the ISR, and have, or may have, all committed records. Asks about `topics`
+    alone, as only these have such replicas. With ZooKeeper only the controller knows them.
     """
     found = dict[TopicPartition, tuple[int, ...]]()
     if not topics:
@@ -238,7 +238,7 @@ def _known(offsets: Offsets, partition: TopicPartition) -> int | None:
 def _why_out_of_sync(
     cluster: ClusterDescription, placed: ReplicatedPartition, replica: int, survey: LogDirsQuery, lag: int | None
 ) -> str:
-    """Says why, as far as that can be known from outside: only the leader knows what it waits for."""
+    """Returns the reason, as far as it is known from outside: only the leader knows what it waits for."""
     broker = next((broker for broker in cluster.brokers if broker.broker_id == replica), None)
     if broker is None:
         return "its broker is not registered: it is stopped, or cut off from the cluster"

@@ -39,34 +39,34 @@ Offsets = dict[TopicPartition, int | ErrorCode]
 
 @dataclass(slots=True)
 class LogDirsQuery:
-    """What one broker said; what it could not say is None, or missing, and `notes` says why."""
+    """The answers of one broker; missing facts are None, or left out, and `notes` says why."""
 
     sizes: dict[TopicPartition, int] | None = None
     """The bytes of each log."""
     failed_dirs: list[str] = field(default_factory=list)
     """Data directories whose disks have failed."""
     starts: Offsets = field(default_factory=dict)
-    """The first offset of each log that was asked for, or why there is none."""
+    """The first offset of each requested log, or the error."""
     ends: Offsets = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
-    """The leader epoch that the broker named with each end. Of plog's it is that of the log's last record, -1 if there
-    is none; Kafka's name the one that they know of.
+    """The leader epoch that the broker returned with each end. plog's brokers return that of the log's last record, -1
+    for an empty log; Kafka's the latest that they know.
     """
     high_watermarks: Offsets = field(default_factory=dict)
-    """Of the partitions that this broker leads."""
+    """High watermarks of the partitions that this broker leads."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int | None:
-        """What all its logs take."""
+        """Returns the bytes of all its logs, or None if that is not known."""
         return None if self.sizes is None else sum(self.sizes.values())
 
 
 def survey_brokers(
     client: KafkaClient, brokers: Iterable[BrokerDescription], offsets_of: Sequence[TopicPartition] = ()
 ) -> dict[int, LogDirsQuery]:
-    """Asks those that can be reached, all at once, each on a connection of its own; `offsets_of`: also for the offsets
-    of these logs. Gives what each said, by broker.
+    """Queries all reachable brokers at once, each on a connection of its own; `offsets_of`: also for the offsets of
+    these logs. Returns the answers by broker.
     """
     asked = [broker for broker in brokers if not broker.is_fenced and broker.failure is None]
 
@@ -117,8 +117,8 @@ def _ask_offsets(connection: ClientConnection, survey: LogDirsQuery, partitions:
 def read_offsets(
     connection: ClientConnection, partitions: Sequence[TopicPartition], timestamp: int, replica_id: int
 ) -> Offsets:
-    """Gives the offset that a broker answers for each partition, or its error. Who leads is asked by consumers; any
-    replica answers a debugging one.
+    """Returns the offset that a broker answers for each partition, or its error. Only the leader answers a consumer's
+    replica id; any replica answers the debugging one.
     """
     found = _list_offsets(connection, partitions, timestamp, replica_id)
     return {partition: _offset(one) for partition, one in found.items()}

@@ -1,7 +1,7 @@
-"""Moves replicas of partitions from broker to broker, from the request until all are there, and cancels it.
+"""Moves replicas of partitions from broker to broker, from the request to its end, and cancels moves.
 
-A reassignment is the cluster's: it goes on when nobody watches, and whoever comes later can watch or cancel it, Kafka's
-own tool as well. Only the throttle has to be taken back by somebody.
+A reassignment is the cluster's: it goes on when nobody watches, and a later process can watch or cancel it, Kafka's own
+tool as well. Only the throttle does not go away by itself.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Reassigner:
         self._say = say
 
     def start(self, moves: Sequence[PlannedMove], bytes_per_second: int | None) -> Refusals:
-        """Begins the moves, with a throttle if one is given; gives those that are refused. Says if that throttle is
-        another one for moves that were begun before.
+        """Begins the moves, with a throttle if one is given; returns the refusals. Tells the user if that throttle
+        replaces the one of earlier moves.
         """
         if bytes_per_second is not None:
             self._say_replaced(self.change_throttle(moves, bytes_per_second), bytes_per_second)
@@ -48,20 +48,20 @@ class Reassigner:
             raise
 
     def watch(self, moves: Sequence[PlannedMove]) -> Iterator[MovedSoFar]:
-        """Gives how far they are, until all are done; then the throttle is taken back."""
+        """Yields the progress until all moves are done; then removes the throttle."""
         watch = ReassignmentWatch(self._client, moves, note=self._say, is_throttled=self.has_throttle)
         yield from watch.watch()
         self.remove_throttle()
 
     def look(self, moves: Sequence[PlannedMove], *, is_quiet: bool) -> MovedSoFar:
-        """Gives how far they are now. If it `is_quiet`, `watch` follows, and says what is wrong."""
+        """Returns the present progress. If it `is_quiet`, `watch` follows, and reports problems."""
         note: Callable[[str], None] = (lambda _text: None) if is_quiet else self._say
         return ReassignmentWatch(self._client, moves, note=note).look()
 
     def find_missed(self, moves: Iterable[PlannedMove]) -> list[PlannedMove]:
-        """Gives those that are not where they were to be: somebody cancelled or changed them. A partition that was
-        deleted meanwhile is none of these. The controller says first that a move is over, and the broker that is asked
-        where the replicas are hears of it a moment later, so it is asked again for some seconds.
+        """Returns moves whose partitions did not arrive: somebody cancelled or changed them. Deleted partitions are
+        left out. The controller confirms the end of a move a moment before other brokers know of it, so this asks again
+        for some seconds.
         """
         deadline_s = time.monotonic() + METADATA_SECONDS
         missed = self._elsewhere(moves)
@@ -86,8 +86,8 @@ class Reassigner:
         return self._throttle.is_set
 
     def find_ongoing(self, topics: Iterable[str] | None = None) -> list[PlannedMove]:
-        """Gives what is being moved now, whoever began it: of these topics, or of all. The size of each is what those
-        say that had it before: new replicas have a part of it.
+        """Returns the ongoing moves, whoever began them: of these topics, or of all. The size of each is that of the
+        old replicas: new replicas have a part of it.
         """
         names = None if topics is None else set(topics)
         found = {p: one for p, one in self._admin.list_reassignments().items() if names is None or p.topic in names}
@@ -96,7 +96,7 @@ class Reassigner:
         return [_as_move(partition, one, sizes[partition]) for partition, one in sorted(found.items())]
 
     def change_throttle(self, moves: Sequence[PlannedMove], bytes_per_second: int) -> dict[int, int]:
-        """Gives moves that are under way another rate, or their first one; gives brokers and the rates they had."""
+        """Sets the rate of moves that are under way; returns brokers and the rates they had."""
         self._client.refresh([])
         return self._throttle.set(moves, bytes_per_second, self._client.node_ids)
 
@@ -109,22 +109,22 @@ class Reassigner:
             )
 
     def cancel(self, moves: Iterable[PlannedMove]) -> Refusals:
-        """Ends the moves: the partitions are where they were again. Gives those that are refused; one that is done
-        meanwhile is none of these.
+        """Cancels the moves: the partitions get their old replicas again. Returns the refusals, without moves that
+        ended meanwhile.
         """
         refused = self._admin.alter_reassignments({move.partition: None for move in moves})
         self.remove_throttle()
         return {partition: error for partition, error in refused.items() if error.code is not _NO_REASSIGNMENT}
 
     def remove_throttle(self) -> None:
-        """Takes back what this machine has set, if nothing that it was set for is under way any more."""
+        """Removes the throttle that this machine has set, if all its moves have ended."""
         if self._throttle.is_set and self._throttle.remove(self._admin.list_reassignments()):
             self._say("the throttle is removed")
 
 
 def ensure_free(client: KafkaClient, partitions: Iterable[TopicPartition]) -> None:
-    """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if some of these are being moved already: what is to be planned for
-    them depends on how that ends.
+    """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if one of these is being moved already: a plan depends on how that
+    move ends.
     """
     ongoing = ClusterAdmin(client).list_reassignments()
     busy = [partition for partition in partitions if partition in ongoing]

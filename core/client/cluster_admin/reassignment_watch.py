@@ -1,8 +1,8 @@
-"""Looks how far a reassignment has come, until all its partitions are where they are to be.
+"""Watches a reassignment until all its partitions are at their targets.
 
-What is left is what the new replicas lack of the size of the others, as DescribeLogDirs tells them. Of a broker that
-is away the size counts that it told last. Segments that are deleted or compacted meanwhile make sizes differ a little;
-whether a partition is done, the controller says.
+The bytes left are those that the new replicas lack of the size of the others, as DescribeLogDirs reports them. For a
+broker that is away, its last reported size counts. Segments that are deleted or compacted meanwhile make sizes differ a
+little; whether a partition is done, the controller says.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from core.common.topic_partition import TopicPartition
 
 LOOK_SECONDS = 1.0
 STALL_SECONDS = 30.0
-"""After so long without progress the user hears of it."""
+"""Time without progress after which the user is told."""
 
 
 class CopiedBytes(NamedTuple):
-    """What the new replicas of a partition have, and what they lack, together."""
+    """Bytes that the new replicas of a partition have, and bytes that they lack, together."""
 
     copied: int
     left: int
@@ -33,8 +33,8 @@ class CopiedBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MovedSoFar:
-    """`left` are the partitions that are still under way, `copies` has those of them whose sizes somebody told;
-    `bytes_left` is None if nobody tells any.
+    """`left` are the partitions that are still under way, `copies` has those with known sizes; `bytes_left` is None if
+    no size is known.
     """
 
     partitions: int
@@ -77,12 +77,12 @@ class ReassignmentWatch:
         self._sent = dict[TopicPartition, int]()
 
     def look(self) -> MovedSoFar:
-        """Gives how far it has come."""
+        """Returns the present progress."""
         with ReplicaSizes(self._client) as sizes:
             return retry_while_leader_moves(self._client, lambda: self._look(sizes))
 
     def watch(self) -> Iterator[MovedSoFar]:
-        """Gives how far it has come, once in a while; ends after the state in which nothing is left."""
+        """Yields the progress once in a while; ends after the state in which nothing is left."""
         with ReplicaSizes(self._client) as sizes:
             while True:
                 state = retry_while_leader_moves(self._client, lambda: self._look(sizes))
@@ -108,7 +108,7 @@ class ReassignmentWatch:
         return MovedSoFar(len(self._moves), left, sum(self._sent.values()), bytes_left if is_known else None, copies)
 
     def _copies(self, partition: TopicPartition, adding: Collection[int]) -> CopiedBytes | None:
-        """Gives None if nobody has told how large it is, or how large any replica of it is now."""
+        """Returns the bytes, or None if the partition's size, or the size of each replica, is unknown."""
         sizes = self._sizes[partition]
         planned = self._moves[partition].size_bytes
         whole = max((size for broker, size in sizes.items() if broker not in adding), default=planned)

@@ -3,12 +3,12 @@
 Each replica is read from its own broker, from the offset where the last of them begins up to the lowest high watermark:
 below it everything is committed, and no replica may differ. Only some megabytes of each are in memory.
 
-Replicas of a compacted log differ without fault, because each broker compacts by itself. Of those the records are
-compared that all replicas have; how many records only some of them have is counted.
+Replicas of a compacted log differ without fault, because each broker compacts by itself. Only records that all replicas
+have are compared; records that only some of them have are counted.
 
 `ReplicaReader` reads one replica from the broker that has it, whether it leads or follows. Followers serve consumers
-since Kafka 2.4 (KIP-392), up to the high watermark that they know. What is read is kept as `Entry`s, a few numbers
-each: of batches, or, for logs that are compacted, of the records in them.
+since Kafka 2.4 (KIP-392), up to the high watermark that they know. It keeps `Entry`s, a few numbers each, of batches,
+or of records if the log is compacted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FIRST_VERSION_FROM_FOLLOWERS = 11  # KIP-392
 class Entry(NamedTuple):
     """A batch, or a record of a compacted log: its first and last offset, and a number made of all its bytes.
 
-    `damage` says why a batch is not sound, None if it is. The epoch and the crc of a record are 0.
+    `damage` says why a batch is not sound, or is None. The epoch and the crc of a record are 0.
     """
 
     first: int
@@ -65,11 +65,11 @@ class ReplicaReader:
     def __init__(self, client: KafkaClient, broker: int, partition: TopicPartition, *, is_compacted: bool) -> None:
         self.broker = broker
         self.entries: deque[Entry] = deque()
-        """What was read and not compared yet."""
+        """Entries that were read and not compared yet."""
         self.position = 0
         """The offset to read from."""
         self.high_watermark = -1
-        """What the broker said last; -1 before it said something."""
+        """The last high watermark of the broker; -1 before its first answer."""
         self.read_bytes = 0
         self._stuck = 0
         self._client = client
@@ -86,7 +86,7 @@ class ReplicaReader:
         return start
 
     def seek(self, offset: int) -> None:
-        """Goes on from there: what is before is forgotten."""
+        """Continues at that offset, and forgets everything before it."""
         while self.entries and self.entries[0].last < offset:
             self.entries.popleft()
         self.position = max(self.position, offset)
@@ -114,7 +114,7 @@ class ReplicaReader:
         connection.send(FETCH, request)
 
     def receive(self) -> None:
-        """Takes the answer to what was sent. Raises KafkaError(OFFSET_OUT_OF_RANGE) if the replica does not have the
+        """Receives the answer to the request. Raises KafkaError(OFFSET_OUT_OF_RANGE) if the replica does not have the
         position any more.
         """
         answer: FetchResponse = self._client.connection_to(self.broker).receive()
@@ -172,7 +172,7 @@ def _as_entry(batch: Batch) -> Entry:
 
 
 def _records(batch: Batch, start: int) -> Iterator[Entry]:
-    """Gives the records of a batch from that offset on; the batch itself, as damaged, if it can't be read."""
+    """Yields the records of a batch from that offset on; the batch itself, as damaged, if it can't be read."""
     try:
         batch.ensure_valid()
         records = batch.records()
@@ -201,14 +201,14 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplicaComparison:
-    """What came of a partition: `start` and `end` are the offsets that were compared, the end not with them. They mean
-    nothing unless it `has_range`: there were two replicas, and these said where they end.
+    """The result for a partition: offsets from `start` up to `end`, without it, were compared. They are meaningless
+    unless it `has_range`: there were two replicas, and both reported their ends.
     """
 
     partition: TopicPartition
     is_compacted: bool
     brokers: list[int] = field(default_factory=list)
-    """Those whose replicas were compared to the end."""
+    """Brokers whose replicas were compared to the end."""
     start: int = 0
     end: int = 0
     has_range: bool = False
@@ -267,7 +267,7 @@ class ReplicaCheck:
         found.end = max(min((reader.high_watermark for reader in reading.readers), default=0), found.start)
 
     def _skip(self, reading: _Reading, floor: int) -> None:
-        """Forgets what is before that offset, which retention has taken from one of them."""
+        """Forgets everything before that offset, which retention has deleted from one of the replicas."""
         reading.floor = max(reading.floor, floor)
         for reader in reading.readers:
             reader.seek(reading.floor)
@@ -332,7 +332,7 @@ class _Reading:
         """The first offset that all can have."""
         self.noted_bytes = 0
         self._run: Difference | None = None
-        """What differs just now: it is one difference until the replicas are equal again."""
+        """The present difference: it is one difference until the replicas are equal again."""
 
     def drop(self, reader: ReplicaReader, error: PlogError) -> None:
         self.found.not_compared[reader.broker] = error
@@ -358,7 +358,7 @@ class _Reading:
                     reader.entries.popleft()
 
     def _compare_heads(self, first: int, heads: Sequence[Entry | None]) -> None:
-        """Compares what the replicas have at an offset, which is the least of what they have."""
+        """Compares the replicas' entries at an offset, the least of those that they have next."""
         here = [head if head is not None and head.first == first else None for head in heads]
         present = [entry for entry in here if entry is not None]
         is_same = all(entry == present[0] for entry in present) and present[0].damage is None
@@ -406,7 +406,7 @@ def _names(brokers: Iterable[int]) -> str:
 
 
 def _text(entry: Entry | None, usual: Entry | None) -> str:
-    """Says what there is; only what is not usual, if something is."""
+    """Describes an entry; only its unusual facts, if `usual` is given."""
     if entry is None:
         return "nothing"
     if entry.damage is not None:

@@ -30,7 +30,7 @@ class ReplicaSizes:
         self._client = client.another(timeout_s=_TIMEOUT_SECONDS)
 
     def find(self, partitions: Iterable[TopicPartition]) -> Sizes:
-        """Gives what is known of these: brokers that can't be reached, or may not say it, are missing."""
+        """Returns the known sizes: brokers that can't be reached, or may not answer, are missing."""
         wanted = sorted(partitions)
         sizes: Sizes = {partition: {} for partition in wanted}
         self._refresh()
@@ -75,6 +75,6 @@ class ReplicaSizes:
 
 
 def largest_sizes(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Gives the bytes of each partition's largest replica; those of which nobody says it are missing."""
+    """Returns the bytes of each partition's largest replica; partitions without a known size are missing."""
     with closing(ReplicaSizes(client)) as sizes:
         return {partition: max(found.values()) for partition, found in sizes.find(partitions).items() if found}

@@ -1,11 +1,10 @@
 """Limits how fast replicas are copied, as kafka-reassign-partitions.sh does.
 
-A broker has two rates in bytes per second, as leader and as follower, which count for the replicas that a topic lists,
-PARTITION:BROKER each: those that are copied from, and those that are copied to. Replicas that are not listed, which
-follow as ever, are not slowed down.
+A broker has two rates in bytes per second, as leader and as follower, which apply to the replicas that a topic lists,
+PARTITION:BROKER each: sources and targets of copies. Other replicas are not slowed down.
 
-What is set is noted in a file, so that just this is taken back afterwards, also by another run: a rate that a broker
-has already, and replicas that a topic lists already, are somebody else's, and stay.
+A file notes the settings, so that exactly these are removed afterwards, also by another run: a rate that a broker has
+already, and replicas that a topic lists already, are somebody else's, and stay.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _OWN_SOURCES = {
 
 @dataclass(slots=True)
 class _Note:
-    """What was set: `topics` key by key the entries that were added, `brokers` key by key the value."""
+    """The settings made: `topics` key by key the added entries, `brokers` key by key the value."""
 
     topics: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -59,17 +58,17 @@ class ReplicationThrottle:
     """Owned by one task."""
 
     def __init__(self, admin: Admin, file: Path, say: Callable[[str], None]) -> None:
-        """`file` is where it is noted, in a folder that may have to be made; `say` is called with what is left as it
-        is, in words.
+        """`file` holds the note, in a folder that may have to be created; `say` is called with a message about each
+        setting that is left as it is.
         """
         self._admin = admin
         self._file = file
         self._say = say
 
     def set(self, moves: Iterable[PlannedMove], bytes_per_second: int, living: Collection[int]) -> dict[int, int]:
-        """Sets the rate for the copies that the moves need, on the brokers that are `living`: others take no settings.
-        Gives those of the brokers that had another rate from here, with that rate: what was begun with it has the new
-        one, too. Raises KafkaError if it may not, AccessError if it can't be noted.
+        """Sets the rate for the copies that the moves need, on the brokers that are `living`: others accept no
+        settings. Returns the brokers that had another rate from here, with that rate: earlier moves get the new rate,
+        too. Raises KafkaError if it may not, AccessError if the note can't be written.
         """
         copying = [move for move in moves if move.adding]
         note = self._read()
@@ -130,8 +129,8 @@ class ReplicationThrottle:
         return not self._read().is_empty
 
     def remove(self, in_flight: Collection[TopicPartition]) -> bool:
-        """Takes back what was set, if none of its partitions is `in_flight` any more. Says whether it is all gone; what
-        could not be taken back stays noted.
+        """Removes the settings, if none of their partitions is `in_flight` any more. Returns whether all are gone; the
+        others stay noted.
         """
         note = self._read()
         if note.is_empty or note.partitions & set(in_flight):
@@ -191,7 +190,7 @@ class ReplicationThrottle:
             self._admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
 
     def _own_values(self, type_: ConfigResourceType, name: str) -> dict[str, str | None]:
-        """Gives what is set for that very resource; None for a value that the broker does not tell."""
+        """Returns the settings of that very resource; None for a value that the broker hides."""
         keys = (*_RATES, _LEADERS, _FOLLOWERS)
         values = self._admin.describe_configs(type_, name)
         return {v.name: v.value for v in values if v.name in keys and v.source == _OWN_SOURCES[type_]}

@@ -31,8 +31,8 @@ _EARLIEST, _LATEST = 0.85, 0.95
 """Shares of the session's lifetime between which it is time to authenticate again; Java's client has the same."""
 
 _LEAST_SECONDS = 1.0
-"""The least between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to who comes back sooner. Only a token
-that is about to expire makes a session so short.
+"""The least time between two logins on a connection: Kafka answers ILLEGAL_SASL_STATE to a client that authenticates
+again sooner. Only a token that is about to expire makes a session so short.
 """
 
 _HANDSHAKE_VERSION = 1  # KIP-152
@@ -44,7 +44,7 @@ class Exchange(Protocol):
     """A connection to be authenticated."""
 
     def exchange(self, api: Api[Req, Any], request: Req, *, at_most: int = ...) -> Any:
-        """Sends a request at once, and gives its answer: a response message of the API."""
+        """Sends a request at once, and returns its answer: a response message of the API."""
 
 
 class Authenticator:
@@ -129,8 +129,8 @@ class Authenticator:
             raise KafkaError(code)
 
     def _advise(self, offered: Sequence[str]) -> str | None:
-        """Names the strongest mechanism that both speak. Without TLS it is none that sends the secret itself: somebody
-        who stands on the way could offer it alone, to be told the password.
+        """Names the strongest mechanism that both support. Without TLS it never suggests one that sends the secret
+        itself: a man in the middle could offer only that one to get the password.
         """
         spoken = [name for name in STRONGEST_FIRST if name in offered]
         if not spoken:

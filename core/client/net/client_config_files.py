@@ -35,8 +35,8 @@ _RPK_TOKEN = "token:"  # noqa: S105 - what stands before one
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Reads the settings, with references replaced, and warnings. Raises UsageError if it can't be read, and for a name
-    that is none; it never shows a value.
+    """Reads the settings, with references replaced, and warnings. Raises UsageError if it can't be read, or has an
+    unknown name; the error never shows a value.
     """
     text = _read(path)
     if path.suffix in _RPK_SUFFIXES or _RPK_LINE.search(text):
@@ -174,8 +174,8 @@ _PROVIDERS = {
 
 
 def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:
-    """Warns of files with secrets that others can read; and of a login module, in which a reference is replaced before
-    it is read, as Kafka does it.
+    """Warns of files with secrets that others can read, and of login modules, whose references are replaced before they
+    are parsed, as Kafka does it.
     """
     name = "sasl.jaas.config"
     files = [
@@ -213,7 +213,7 @@ def _found(provider: str, path: str, key: str | None) -> str:
 
 
 def _of_rpk(text: str, path: Path) -> dict[str, str]:
-    """Reads a profile (`rpk profile print`), or a whole rpk.yaml, of which the current profile is taken."""
+    """Reads a profile (`rpk profile print`), or the current profile of a whole rpk.yaml."""
     try:
         import yaml
     except ImportError as error:

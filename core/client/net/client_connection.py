@@ -1,6 +1,6 @@
 """One connection to one broker: requests out, answers in, in the same order.
 
-`Transport` is all that is needed of the wire, so that an embedded broker can be behind it as well as a socket.
+`Transport` is the whole interface to the wire, so that an embedded broker can be behind it as well as a socket.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WAIT_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
 
 _CHANGES = ("AddP", "AddO", "Alter", "Create", "Delete", "Elect", "EndTxn", "IncrementalAlter", "OffsetCommit",
     "OffsetDelete", "Produce", "TxnOffsetCommit", "Update", "WriteTxnMarkers")  # fmt: skip
-"""What the names of requests begin with that change something."""
+"""Prefixes of the names of requests that change something."""
 
 _MAY_BE_DONE_HINT = (
     "it may still be done, even minutes later: look before you try it again. The broker's log says what it waits for, "
@@ -70,8 +70,9 @@ class Transport(Protocol):
     def send(self, frame: bytearray) -> None: ...
 
     def await_answer(self, on_silence: Callable[[str], None]) -> None:
-        """Returns when an answer begins to come, or the end. While none does, `on_silence` is called every few seconds,
-        with the broker's address; what it raises ends the wait. Raises UnansweredError when the time for it is over.
+        """Waits until an answer begins to arrive, or the connection ends. Meanwhile `on_silence` is called every few
+        seconds, with the broker's address; an exception from it ends the wait. Raises UnansweredError after the
+        timeout.
         """
 
     def receive(self) -> memoryview: ...
@@ -108,8 +109,8 @@ class SocketTransport:
         self._where = f"{host}:{port}"
         self._first_answer = first_answer or ConnectNotice()
         self.is_trusted = is_trusted
-        """Of a peer of which nothing is known yet, no large answer is believed, and each must be whole within the
-        timeout; else each _PIECE_BYTES of it must come within the timeout.
+        """An untrusted peer may not send a large answer, and each answer must be whole within the timeout; from a
+        trusted peer each _PIECE_BYTES must come within the timeout.
         """
         self._has_answered = False
         self._is_hasty = is_hasty
@@ -216,8 +217,8 @@ class SocketTransport:
             )
 
     def _read(self, size: int, deadline_s: float | None) -> memoryview:
-        """Reads so many bytes, into memory that grows as they come: that an answer claims to be large costs nothing.
-        Raises what `_failure` gives if they do not come in time.
+        """Reads so many bytes, into memory that grows as they come: an answer that only claims to be large costs
+        nothing. Raises what `_failure` returns if they do not come in time.
         """
         buffer = memoryview(bytearray(min(size, _FIRST_ANSWER_BYTES)))
         received = 0
@@ -231,7 +232,9 @@ class SocketTransport:
                 buffer = larger
 
     def _fill(self, buffer: memoryview, received: int, deadline_s: float | None) -> int:
-        """Reads on until the buffer is full, or another _PIECE_BYTES have come; gives how much is in it then."""
+        """Reads on until the buffer is full, or another _PIECE_BYTES have come; returns the number of bytes in it
+        then.
+        """
         end = min(received + _PIECE_BYTES, len(buffer))
         if self._peer is not None:
             self._socket.deadline_s = deadline_s or time.monotonic() + (self._socket.gettimeout() or 0.0)  # type: ignore[union-attr]
@@ -257,7 +260,7 @@ class SocketTransport:
 
 
 class ClientConnection:
-    """Knows what the broker speaks, and picks the newest version that both know; owned by one task."""
+    """Picks the newest version of each API that both sides support; owned by one task."""
 
     def __init__(self, transport: Transport, authenticator: Authenticator | None = None) -> None:
         """Raises what `Authenticator.authenticate` raises."""
@@ -266,11 +269,11 @@ class ClientConnection:
         self._correlation_id = 0
         self._expected: deque[tuple[Api[Any, Any], int, int]] = deque()
         self._arrived: deque[memoryview] = deque()
-        """Answers to the first of what is expected, which had to be out of the way."""
+        """Answers to the first expected requests, received early to free the connection."""
         self._answers = 0
         self._has_said = False  # that an answer is long in coming
         self.features: dict[str, int] = {}
-        """What the cluster has finalized, by level."""
+        """The finalized level of each feature of the cluster."""
         self.features_epoch = -1
         """Grows when another level is finalized, in KRaft with all metadata; -1 if the broker does not say it."""
         self.supported_features: Levels = {}
@@ -306,7 +309,7 @@ class ClientConnection:
         return self._versions
 
     def version_of(self, api: Api[Any, Any], *, at_most: int = MAX_VERSION) -> int:
-        """Gives the newest version that both speak; raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
+        """Returns the newest version that both support. Raises KafkaError(UNSUPPORTED_VERSION) without one."""
         low, high = self._versions.get(api.key, (1, 0))
         version = min(high, api.versions.last, at_most)
         if version < max(low, api.versions.first):
@@ -334,8 +337,9 @@ class ClientConnection:
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
-        """Sends without waiting; `receive` gives the answers in the same order. If the session is about to end, it
-        waits for the answers under way, and authenticates again; then it raises what `Authenticator.authenticate` does.
+        """Sends without waiting; `receive` returns the answers in the same order. If the session is about to end, it
+        first waits for the answers under way, and authenticates again, which raises what `Authenticator.authenticate`
+        raises.
         """
         if self._authenticator is not None and self._authenticator.is_due:
             while len(self._arrived) < len(self._expected):
@@ -344,7 +348,7 @@ class ClientConnection:
         self._send(api, self.version_of(api, at_most=at_most), request)
 
     def exchange(self, api: Api[Req, Res], request: Req, *, at_most: int = MAX_VERSION) -> Res:
-        """Sends and gives the answer; all that was sent before must have been answered, if not received."""
+        """Sends and returns the answer; all earlier requests must have been answered, if not received."""
         assert len(self._arrived) == len(self._expected)
         self._send(api, self.version_of(api, at_most=at_most), request)
         response: Res = self._decode(*self._expected.pop(), self._transport.receive())
@@ -361,8 +365,8 @@ class ClientConnection:
         self._expected.pop()
 
     def receive(self, *, on_silence: Callable[[], None] = lambda: None) -> Any:
-        """Gives the response of the oldest request under way. While it does not come, `on_silence` is called every few
-        seconds; what it raises ends the wait, and the connection has to be forgotten then.
+        """Returns the response of the oldest request under way. While it does not come, `on_silence` is called every
+        few seconds; an exception from it ends the wait, and the connection must be forgotten then.
         """
 
         def silence(where: str, api: Api[Any, Any]) -> None:

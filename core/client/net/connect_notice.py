@@ -1,4 +1,4 @@
-"""The beginning of a connection: while a port keeps silent, the user is to hear whom we wait for."""
+"""The beginning of a connection: while a port keeps silent, the user is told which one we wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.client.net.readable_socket import is_readable
 from core.common.endpoint import Endpoint, address_error
 
 SILENCE_SECONDS = 3.0
-"""How long a port may be silent before the user hears of it."""
+"""Silence of a port after which the user is told."""
 
 _ACCEPT_SECONDS = 7.0
 """How long a connection may take to be accepted: nobody has dropped the first packet three times by chance."""
@@ -25,8 +25,8 @@ _Address = tuple[str, int]
 
 
 def open_socket(address: _Address, timeout_s: float) -> socket.socket:
-    """Makes a connection, with that timeout. Raises OSError if there is none, also for an address that can be none: a
-    server may have advertised it.
+    """Connects, with that timeout. Raises OSError if it can't, also for an impossible address: a server may have
+    advertised it.
     """
     if not 0 < address[1] < 1 << 16:
         raise OSError(errno.EINVAL, "there is no such port")  # the system would take another one
@@ -53,9 +53,7 @@ class ConnectNotice:
         """The addresses that were silent for so long when they were asked last."""
 
     def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
-        """Makes a connection, with that timeout. Raises OSError if there is none; if it `is_hasty`, after some seconds
-        already.
-        """
+        """Connects, with that timeout. Raises OSError if it can't; if it `is_hasty`, after a few seconds already."""
         if timeout_s <= SILENCE_SECONDS:
             return open_socket(address, timeout_s)
         try:

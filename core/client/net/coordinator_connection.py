@@ -27,8 +27,8 @@ class CoordinatorType(IntEnum):
 
 
 def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> int:
-    """Gives the node id of the broker that looks after it, to which there may be connections then. Raises KafkaError if
-    there is none yet.
+    """Returns the node id of the key's coordinator, which the client can connect to afterwards. Raises KafkaError if
+    there is no coordinator yet.
     """
     connection = client.any_connection()
     if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:
@@ -47,8 +47,8 @@ def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> i
 def at_coordinator(
     client: KafkaClient, type_: CoordinatorType, key: str, work: Callable[[ClientConnection], Result]
 ) -> Result:
-    """Gives what `work` gives at the coordinator; again, for a while, if that moves, loads or is being made, or dies
-    and another broker takes over (`retry_while_leader_moves`).
+    """Returns what `work` returns at the coordinator; repeats it, for a while, if the coordinator moves, loads or is
+    being created, or dies and another broker takes over (`retry_while_leader_moves`).
     """
     return retry_while_leader_moves(client, lambda: work(client.connection_to(find_coordinator(client, type_, key))))
 

@@ -1,6 +1,6 @@
 """Certificates to develop and test with: a CA, a server's and a client's, and settings that use them, in a folder.
 
-ca.pem ca.key                    the CA: what others trust, and what it signs with
+ca.pem ca.key                    the CA: the certificate that others trust, and its key
 server.pem server.key server.p12 a server's: certificate, key, both with the CA's certificate
 client.pem client.key client.p12 a client's
 client.properties                for plog, Kafka's tools and Java clients, Spark
@@ -40,10 +40,10 @@ class _File:
 def make_development_certificates(
     folder: Path, names: Sequence[str], now: datetime.datetime, *, replaces: bool = False
 ) -> datetime.datetime:
-    """Writes the files; gives when the certificates expire. `names` are the server's beside those of this machine.
+    """Writes the files; returns when the certificates expire. `names` are the server's beside those of this machine.
 
-    Raises FilesExistError if one of the files is there, unless `replaces`; UsageError for a name that is none;
-    raises AccessError if they can't be written.
+    Raises FilesExistError if one of the files exists, unless `replaces`; UsageError for an invalid name; AccessError if
+    the files can't be written.
     """
     folder = folder.resolve()
     validity = Validity.of_days(now, *_DAYS)

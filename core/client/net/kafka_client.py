@@ -1,4 +1,4 @@
-"""A cluster as a client sees it: its topics, who leads their partitions, and connections to the brokers.
+"""A cluster as a client sees it: its topics, the leaders of their partitions, and connections to the brokers.
 
 `Connector` makes the connections: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says.
 """
@@ -34,8 +34,8 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Connector:
-    """May be used by several clients, each of its own thread: the TLS context and the token are read once. What a
-    plaintext connection does not need is not imported for it.
+    """Several clients may share one, each in its own thread: the TLS context and the token are read once. Modules that
+    a plaintext connection does not need are not imported for it.
     """
 
     def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
@@ -144,7 +144,7 @@ Address = tuple[str, int]
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 FindMetadata = Callable[[Sequence[str]], MetadataResponse]
-"""Gives what a broker would answer of these topics."""
+"""Returns the answer that a broker would give about these topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,9 @@ class KafkaClient:
         place: str | None = None,
         find_metadata: FindMetadata | None = None,
     ) -> None:
-        """Connects. `connect` stands in the place of sockets, `connector` in that of one that is made by `security`;
-        `place` says for people where the cluster is, if the bootstrap addresses don't. `find_metadata` knows of topics
-        without asking a broker. Raises what a `Connector` does, ConnectionFailedError if none of the bootstrap
-        addresses answers.
+        """Connects. `connect` replaces sockets, `connector` the one made from `security`; `place` says for people where
+        the cluster is, if the bootstrap addresses don't. `find_metadata` describes topics without a broker. Raises what
+        a `Connector` raises, ConnectionFailedError if none of the bootstrap addresses answers.
         """
         self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
         self._bootstrap = self._named = bootstrap
@@ -221,8 +220,8 @@ class KafkaClient:
         return self._connector(*address, is_hasty=is_hasty)
 
     def any_connection(self) -> ClientConnection:
-        """Gives one to whichever broker answers. One that is silent for some seconds is passed over, and asked again
-        after all others, for as long as an answer may take.
+        """Returns a connection to any broker that answers. A broker that is silent for some seconds is asked again
+        after all others, with the full timeout.
         """
         if self._any is None:
             self._any = self._open_any()
@@ -251,13 +250,13 @@ class KafkaClient:
         raise failure
 
     def _addresses(self) -> list[Address]:
-        """Gives where brokers may be; those that were silent when they were asked last come last."""
+        """Returns the addresses of brokers; those that were silent when they were asked last come last."""
         addresses = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
         return sorted(addresses, key=self._connector.is_silent)
 
     def ask_any(self, api: Api[Req, Res], request: Req) -> Res:
-        """Gives the answer of whichever broker gives one, to a question that may be asked twice: it goes to another one
-        if the first is silent, or has closed the connection, as brokers do with one that is idle for long.
+        """Returns any broker's answer to a repeatable request: another broker is asked if the first is silent, or has
+        closed the connection, as brokers do with idle ones.
         """
         for _ in self._addresses()[1:]:
             connection = self.any_connection()
@@ -335,12 +334,12 @@ class KafkaClient:
 
     @property
     def node_ids(self) -> list[int]:
-        """Gives the brokers that the last refresh found."""
+        """Returns the brokers that the last refresh found."""
         return list(self._brokers)
 
     def controller_connection(self) -> ClientConnection:
-        """Gives one to the controller, asking who it is now; in a cluster of KRaft that is any broker. Raises
-        KafkaError(BROKER_NOT_AVAILABLE) if there is none just now.
+        """Returns a connection to the controller, after asking for its id; in a cluster of KRaft that is any broker.
+        Raises KafkaError(BROKER_NOT_AVAILABLE) if there is no controller just now.
         """
         self.refresh([])
         if self.controller_id not in self._brokers:
@@ -370,8 +369,8 @@ class KafkaClient:
     def refresh(
         self, topics: Iterable[str] | None = None, *, may_create: bool = False, skips_unknown: bool = False
     ) -> dict[str, TopicInfo]:
-        """Gives topics by name, all unless some are named. Raises KafkaError if a named one has an error of its own;
-        `skips_unknown`: but one that is not there is missing.
+        """Returns topics by name, all unless some are named. Raises KafkaError if a named topic has an error of its
+        own; with `skips_unknown` an unknown topic is missing instead.
         """
         response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
         self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
@@ -400,7 +399,7 @@ class KafkaClient:
         return found
 
     def _ask_metadata(self, topics: list[str] | None, *, may_create: bool) -> MetadataResponse:
-        """Asks whoever knows of named topics without a broker; a broker about all else, and to create a topic."""
+        """Asks `find_metadata` about named topics; a broker about all else, and to create a topic."""
         if self._find_metadata is not None and topics:
             found = self._find_metadata(topics)
             if not may_create or all(topic.error_code != _UNKNOWN for topic in found.topics):
@@ -410,8 +409,8 @@ class KafkaClient:
         return self.ask_any(METADATA, request)
 
     def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
-        """Gives a topic, or waits a while for it. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is none; one
-        that was there is waited for: a broker that has just started may not know of it yet.
+        """Returns a topic. Waits a while for one that existed before, as a broker that has just started may not know it
+        yet, and with `may_create`. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
         """
         known = self._topics.get(name)
         if known is not None:
@@ -443,7 +442,7 @@ class KafkaClient:
         return KafkaError(error.code, f"topic {name!r} is not there, and could not be made yet", hint=_NOT_MADE_HINT)
 
     def leader_of(self, partition: TopicPartition) -> int:
-        """Waits a while for one if there is none. Raises KafkaError if it stays so, or there is no such partition."""
+        """Returns the leader, and waits a while for one. Raises KafkaError without one, or without such a partition."""
         deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
         while True:
             leader = self.find_leader(partition)
@@ -455,7 +454,7 @@ class KafkaClient:
             self.forget_topic(partition.topic)
 
     def find_leader(self, partition: TopicPartition) -> int | None:
-        """Gives the leader that the metadata name, None if there is none. Raises KafkaError if there is no such one."""
+        """Returns the leader that the metadata name, or None. Raises KafkaError if the partition does not exist."""
         info = self.topic(partition.topic).partitions.get(partition.partition)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
@@ -467,8 +466,8 @@ class KafkaClient:
         return info is not None and len(info.replicas) > 1
 
     def is_replaced(self, node_id: int, partitions: Collection[TopicPartition]) -> bool:
-        """Says whether brokers name another leader than this one now for one of the partitions; no if none of them
-        tells, in a few seconds. What the client knows stays as it is: requests to those leaders may be under way.
+        """Returns whether brokers now name another leader than this one for one of the partitions; False if none
+        answers in a few seconds. The client's metadata stay as they are: requests to those leaders may be under way.
         """
         if len(self._brokers) < 2:
             return False
@@ -485,11 +484,11 @@ class KafkaClient:
         return any(leaders.get(partition, -1) not in (-1, node_id) for partition in partitions)
 
     def forget_topic(self, name: str) -> None:
-        """Forgets what is known of it: that is out of date."""
+        """Forgets the metadata of the topic: they are out of date."""
         self._topics.pop(name, None)
 
     def forget_topics(self) -> None:
-        """Forgets what is known of all topics."""
+        """Forgets the metadata of all topics."""
         self._topics.clear()
 
     def close(self) -> None:

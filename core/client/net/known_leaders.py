@@ -1,4 +1,4 @@
-"""Who leads partitions, of which some may have no leader for a while, so that a client goes on with the others."""
+"""Finds leaders while some partitions have none, so that a client goes on with the others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class KnownLeaders:
         *,
         must_find: bool = True,
     ) -> dict[TopicPartition, int]:
-        """Finds the leaders of the partitions, for one round of requests. Those that nobody leads are left out if they
-        `may_wait`; else the answer is the leader of one of them, which is waited for. So it is with `must_find` if none
-        of them has a leader.
+        """Finds the leaders of the partitions, for one round of requests. Partitions without a leader are left out if
+        they `may_wait`; otherwise, or with `must_find` if no partition has a leader, this waits for the leader of one
+        of them and returns it alone.
 
-        Raises what `KafkaClient.leader_of` raises, LEADER_NOT_AVAILABLE for one that was waited for in vain.
+        Raises what `KafkaClient.leader_of` raises; LEADER_NOT_AVAILABLE after a wait in vain.
         """
         leaders = {partition: self._client.find_leader(partition) for partition in partitions}
         found = {partition: leader for partition, leader in leaders.items() if leader is not None}

@@ -20,9 +20,8 @@ Result = TypeVar("Result")
 
 
 def retry_while_leader_moves(client: KafkaClient, work: Callable[[], Result]) -> Result:
-    """Gives what `work` gives, which asks the client whom to ask. It is done again, with new metadata, while that
-    broker can't be reached, and while it answers with an error that may go away by itself. Work that was done, and
-    whose answer was lost, is done twice.
+    """Returns what `work` returns, which finds its broker through the client. Repeats it, with new metadata, while that
+    broker can't be reached, or answers with a retriable error. If an answer was lost, the work is done twice.
 
     Raises KafkaError if the error stays for 10 s, ConnectionFailedError if the broker stays away for 30 s; at once if
     the cluster has no other one.

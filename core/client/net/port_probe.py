@@ -44,15 +44,15 @@ def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
 
 
 def recognize(start: bytes) -> Speech | None:
-    """Finds by the first bytes of an answer what speaks there; None if they may be Kafka's."""
+    """Returns the protocol that the first bytes of an answer belong to, or None if they may be Kafka's."""
     if start[:2] in (b"\x15\x03", b"\x16\x03"):
         return Speech.TLS
     return Speech.HTTP if start[:4] in (b"HTTP", b"<htm", b"<!DO") else None
 
 
 def find_speech(address: tuple[str, int], *, has_tls: bool, timeout_s: float | None) -> Speech | None:
-    """Finds what the port answers to, other than what we speak; None if it is nothing that we know. It takes four
-    seconds at most, or twice the time that an answer may take.
+    """Returns a protocol that the port speaks, other than ours, or None if we recognize none. It takes four seconds at
+    most, or twice the timeout of an answer.
     """
     seconds = _PROBE_SECONDS if timeout_s is None else min(timeout_s, _PROBE_SECONDS)
     asked: list[tuple[bytes, Callable[[bytes], bool]]] = [
@@ -67,7 +67,7 @@ def find_speech(address: tuple[str, int], *, has_tls: bool, timeout_s: float | N
 
 
 def _ask(address: tuple[str, int], request: bytes, seconds: float) -> bytes:
-    """Gives the first bytes of the answer; fewer, or none, if no more come."""
+    """Returns the first bytes of the answer; fewer, or b"", if the answer is shorter."""
     start = b""
     deadline_s = time.monotonic() + seconds
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=seconds) as plain:

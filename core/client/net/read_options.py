@@ -1,4 +1,6 @@
-"""What a reader of records puts up with, and whom it notifies; the same for a cluster and for a directory's files."""
+"""The patience of a reader of records, and its notes to the user; the same for a cluster and for a directory's
+files.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ after 18 s (zookeeper.session.timeout.ms).
 """
 
 METADATA_SECONDS = 5.0
-"""How long a broker is waited for whose metadata lag behind what the controller has said."""
+"""How long to wait for a broker whose metadata lag behind the controller's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader puts up with; immutable."""
+    """The patience of a reader; immutable."""
 
     seconds: float = 0.0
     """How long a broker that can't be reached is tried again."""

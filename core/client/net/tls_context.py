@@ -1,7 +1,7 @@
-"""What a client trusts and how it shows who it is, as OpenSSL wants it: PEM, PKCS12 and JKS files read into a context.
+"""The trust and the identity of a client, for OpenSSL: reads PEM, PKCS12 and JKS files into a context.
 
-What a file is its first bytes say. PKCS12 needs the extra `security` (cryptography); PEM and JKS do not. Keys that are
-not PEM files go to OpenSSL through a file in memory, or one that only we may read, which is gone at once.
+The first bytes tell the type of a file. PKCS12 needs the extra `security` (cryptography); PEM and JKS do not. Keys that
+are not PEM files go to OpenSSL through a file in memory, or one that only we may read, which is gone at once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _MOST_BYTES = 16 << 20
 _PARTIAL_CHAIN = 0x80000
-"""X509_V_FLAG_PARTIAL_CHAIN: what is in the trust store is trusted, as Java does it, even if it is no root."""
+"""X509_V_FLAG_PARTIAL_CHAIN: every certificate of the trust store is trusted, as in Java, even if it is not a root."""
 
 
 def make_context(tls: Tls) -> ssl.SSLContext:
-    """Raises UsageError for a file that can't be read or is none, and for a wrong password; it shows no secret."""
+    """Raises UsageError for a file that can't be read or parsed, and for a wrong password; the error shows no
+    secret.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = sorted(_VERSIONS[name] for name in tls.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
@@ -88,7 +90,7 @@ def _trust_file(context: ssl.SSLContext, trust: TrustStore, path: Path) -> None:
 
 
 def _trusted_by_store(data: bytes, path: Path, password: Secret | None) -> list[bytes]:
-    """Gives DER of each certificate of a JKS or PKCS12."""
+    """Returns DER of each certificate of a JKS or PKCS12."""
     if data.startswith(MAGIC):
         store = _jks(data, path, password, None, wants_keys=False)
         found = [*store.certificates, *(chain[0] for _, chain in store.keys if chain)]
@@ -136,7 +138,7 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
 
 
 def _key_pem(store: KeyStore) -> tuple[str, Secret | None]:
-    """Gives the key and its chain, and the password if it is encrypted still."""
+    """Returns the key and its chain, and the password if it is encrypted still."""
     password = store.key_password
     if store.location is None:
         certificate = store.certificate_chain or _text(Path(store.certificate_location or ""))
@@ -159,7 +161,7 @@ def _key_name(store: KeyStore) -> str:
 
 
 def _key_of_store(data: bytes, path: Path, store: KeyStore) -> str:
-    """Gives PEM of the first key and its chain."""
+    """Returns PEM of the first key and its chain."""
     if data.startswith(MAGIC):
         found = _jks(data, path, store.password, store.key_password, wants_keys=True)
         key, chain = found.keys[0] if found.keys else (None, [])
@@ -215,8 +217,8 @@ def _as_file(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def as_pem_files(tls: Tls) -> Iterator[dict[str, str]]:
-    """Gives `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; files that
-    are made for it are gone afterwards. Raises what `make_context` raises.
+    """Yields `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; temporary
+    files for it are deleted afterwards. Raises what `make_context` raises.
     """
     make_context(tls)  # says what is wrong with them
     found = {}
@@ -241,11 +243,11 @@ def _trust_as_pem(trust: TrustStore, files: contextlib.ExitStack) -> str:
     return files.enter_context(_as_file("".join(_to_pem("CERTIFICATE", one) for one in found)))
 
 
-# --- what is in a file
+# --- the contents of a file
 
 
 def read_certificates(path: Path, find_password: Callable[[], Secret | None]) -> list[bytes]:
-    """Gives DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password`
+    """Returns DER of every certificate in a PEM, DER, PKCS12 or JKS file, a key's own before its chain. `find_password`
     is called if the file can't be read without one. Raises AccessError for a file that can't be read, UsageError for
     one that holds no certificate.
     """
@@ -346,7 +348,7 @@ def _jks(
 
 
 def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | None, list[bytes], list[bytes]]:
-    """Gives the key as PKCS 8, its chain, and the certificates beside it; DER."""
+    """Returns the key as PKCS 8, its chain, and the certificates beside it; DER."""
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -372,7 +374,7 @@ def _pkcs12(data: bytes, path: Path, password: Secret | None) -> tuple[bytes | N
 
 
 def _pem_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Gives (kind, block) of each, its base64 on lines of its own: in a line of settings it may stand among spaces."""
+    """Yields (kind, block) of each, its base64 on lines of its own: in a line of settings it may stand among spaces."""
     for found in _PEM.finditer(text.replace("\\n", "\n")):
         body = found[2].strip()
         if ":" not in body:  # old keys have headers

@@ -1,7 +1,7 @@
-"""TLS on a connected socket, and what went wrong in words when it did.
+"""TLS on a connected socket, and messages for its failures.
 
-Who refuses whom is not always known at the same time: in TLS 1.3 the client is done before the server has looked at its
-certificate, and hears of a refusal with the first answer. `alert_failure` puts that into words, too.
+The two sides do not learn of a refusal at the same time: in TLS 1.3 the client is done before the server has looked at
+its certificate, and gets the refusal with the first answer. `alert_failure` explains that, too.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ class TlsSocket:
         return filled
 
     def _wait_for(self, size: int) -> None:
-        """Waits: while so much of an answer is missing, the socket is not to wake us for each record: it takes two
-        system calls and a failed read, and a broker in Java sends each of its records of 16 KB by itself. A part of a
-        record may be here already, so that less than what is missing is still to come.
+        """Waits. While so many bytes of an answer are missing, the socket must not wake us for each TLS record: that
+        takes two system calls and a failed read, and a broker in Java sends each record of 16 KB by itself. A part of a
+        record may be here already, so that less than `size` is still to come.
         """
         low_water = max(1, min(size - _MOST_HELD_BYTES, _LOW_WATER_BYTES))
         if low_water != self._low_water:
@@ -164,7 +164,7 @@ class TlsSocket:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     def is_readable(self, seconds: float) -> bool:
-        """Says whether something is here, or the end, within that time; it may be less than can be read."""
+        """Returns whether data, or the end, arrives within that time; it may be less than can be read."""
         if self._tls.pending() or self._incoming.pending:
             return True
         self._wait_for(1)
@@ -177,8 +177,8 @@ class TlsSocket:
         return self._socket.gettimeout()
 
     def shown_chain(self) -> list[bytes]:
-        """Gives DER of the certificates that the server showed, its own first, whether or not they are trusted. Python
-        has no public call for all of them before 3.13.
+        """Returns DER of the certificates that the server showed, its own first, whether or not they are trusted.
+        Python has no public call for all of them before 3.13.
         """
         name = "get_unverified_chain"
         take = getattr(self._tls, name, None) or getattr(getattr(self._tls, "_sslobj", None), name, None)
@@ -189,7 +189,7 @@ class TlsSocket:
 
     @property
     def version(self) -> str:
-        """Gives the version of TLS, as `TLSv1.3`."""
+        """Returns the version of TLS, as `TLSv1.3`."""
         return self._tls.version() or ""
 
     def close(self) -> None:
@@ -283,8 +283,8 @@ def _certificate_failure(error: ssl.SSLCertVerificationError, peer: TlsPeer) -> 
 
 
 def _look_at(peer: TlsPeer) -> dict[str, Any]:
-    """Gives what the server's certificate says, though we do not trust it: we ask nothing else of it. Empty if it can't
-    be had. Python takes a certificate apart only if it was verified, so it is made its own CA the second time.
+    """Returns the contents of the server's certificate, though we do not trust it: we ask nothing else of it. Empty if
+    it can't be read. Python parses a certificate only if it was verified, so it is made its own CA the second time.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -1,10 +1,10 @@
-"""Sources of OAUTHBEARER's tokens: a token that is given, a file, or an endpoint that gives one for a secret.
+"""Sources of OAUTHBEARER's tokens: a token in the settings, a file, or an endpoint that returns one for a secret.
 
     POST /token  Authorization: Basic base64(id:secret)  grant_type=client_credentials&scope=..
     -> {"access_token": "..", "expires_in": 3600}                                               (RFC 6749, 4.4)
 
-Nobody here checks a token; its claims are read to know how long it is good, and to say something helpful of one that a
-broker refuses.
+Tokens are not verified here; their claims are read to know how long they are valid, and to explain why a broker refused
+one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Token:
 
 
 class TokenSource:
-    """Gives the same token while it is good; may be used by several threads."""
+    """Returns the same token while it is valid; may be used by several threads."""
 
     def __init__(
         self, login: BearerLogin, clock: Callable[[], float] = time.time, pause: Callable[[float], None] = time.sleep
@@ -72,7 +72,7 @@ class TokenSource:
         self._skew_s = 0.0  # of the endpoint's clock against ours
 
     def token(self) -> str:
-        """Gives it; raises AuthenticationError if it can't be had; it shows no secret."""
+        """Returns the token. Raises AuthenticationError if it can't; the error shows no secret."""
         login = self._login
         if login.token is not None:
             return login.token.reveal()
@@ -85,7 +85,7 @@ class TokenSource:
             return self._token.text
 
     def _renewed(self, endpoint: TokenEndpoint) -> _Token:
-        """Gives a new one; if it can't be had, ours while it is good, as Java's client does it."""
+        """Returns a new token; if that fails, the present one while it is valid, as Java's client does it."""
         old, now_s = self._token, self._clock()
         if old is None or now_s >= old.expires_s:
             return self._ask(endpoint, _PAUSES)
@@ -303,8 +303,8 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 
 
 def _error_text(body: bytes, endpoint: TokenEndpoint) -> str:
-    """Gives what an endpoint says about an error (RFC 6749, 5.2), in a few printable characters, unless it repeats a
-    secret of the request.
+    """Returns an endpoint's description of an error (RFC 6749, 5.2), in a few printable characters, without secrets of
+    the request.
     """
     found = _json(body)
     said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
@@ -314,7 +314,7 @@ def _error_text(body: bytes, endpoint: TokenEndpoint) -> str:
 
 
 def _other_secrets_of(endpoint: TokenEndpoint) -> list[str]:
-    """Gives what else of a request nobody is to see: the header that the secret is in, and what the URL hides."""
+    """Returns the other secrets of a request: the header that holds the secret, and passwords in the URL."""
     from urllib.parse import quote_plus, unquote, urlsplit
 
     secret, parts = endpoint.client_secret.reveal(), urlsplit(endpoint.url)
@@ -335,7 +335,7 @@ def _number(value: object) -> float | None:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    """Reads it; empty for what is no object."""
+    """Parses a JSON object; returns {} for anything else."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -344,7 +344,7 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Reads those of a JWT, unchecked; empty if it is none."""
+    """Returns the claims of a JWT, unchecked; {} for other tokens."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}

@@ -1,6 +1,6 @@
 """A member of a group of the classic protocol, as every Kafka since 0.9 serves it.
 
-All partitions are given up before a rebalance (eager). Who the coordinator makes the leader assigns, by `range` or
+All partitions are revoked before a rebalance (eager). The member that is the group's leader assigns, by `range` or
 `roundrobin`, whichever all members offer: as org.apache.kafka.clients.consumer.{RangeAssignor,RoundRobinAssignor}.
 """
 
@@ -63,7 +63,7 @@ class ClassicMember:
         self._next_s = 0.0
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Gives its partitions; none while it has yet to join again and owns some: those are given up first."""
+        """Returns its partitions; none while it must join again and owns some: it gives those up first."""
         if not self._must_join and time.monotonic() >= self._next_s:
             self._must_join = self._subscription.partitions() != self._subscribed or not self._heartbeat()
         if self._must_join:
@@ -191,7 +191,9 @@ def _assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:
-    """Takes topics by member, and partitions by topic; gives partitions by member: neighbours of every topic."""
+    """Takes topics by member, and partition counts by topic; returns partitions by member: neighbours of every
+    topic.
+    """
     result: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     for topic, count in sorted(counts.items()):
         readers = sorted(member for member, topics in wanted.items() if topic in topics)

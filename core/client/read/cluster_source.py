@@ -29,7 +29,7 @@ class ClusterSource:
         patience: ReadOptions | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
-        """Takes what `Consumer` takes."""
+        """Has the parameters of `Consumer`."""
         self._client = client
         self._admin = Admin(client)
         self._read_committed = read_committed

@@ -47,7 +47,7 @@ class DirectorySource:
         patience: ReadOptions | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
-        """Takes what `Consumer` takes. Raises UsageError if a partition is in two of them."""
+        """Has the parameters of `Consumer`. Raises UsageError if a partition is in two directories."""
         self._read_committed = read_committed
         self._with_control = with_control
         self._patience = patience or ReadOptions()
@@ -86,8 +86,8 @@ class DirectorySource:
         return self._open[partition]
 
     def look_again(self, partition: TopicPartition) -> None:
-        """Takes up the partitions that there are by now, as far as the readers know them, and the partition's log as it
-        is now. Raises AccessError if its folder can't be read.
+        """Adds new partitions, as far as the readers know them, and refreshes the partition's log. Raises AccessError
+        if its folder can't be read.
         """
         for reader in dict.fromkeys(self._readers.values()):
             for found in reader.partitions:
@@ -161,7 +161,7 @@ class DirectorySource:
     def _read_partition(
         self, partition: TopicPartition, log: PartitionReader, start: int, end: int
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Gives what lies before damage, and then raises the error."""
+        """Yields all batches before damage, and then raises the error."""
         if self._watermarks is not None:
             self._watermarks[partition] = Watermarks(log.start_offset, log.last_stable_offset, log.end_offset)
         group: list[Batch] = []

@@ -1,7 +1,7 @@
-"""Reads topics as a member of a group: what the membership gives it, from where the group stopped.
+"""Reads topics as a member of a group: the partitions that it is assigned, from the group's committed offsets.
 
-What was made use of is committed every few seconds, before a partition is given up, and at the end; or, at most once,
-before it is made use of.
+Offsets of processed records are committed every few seconds, before a partition is given up, and at the end; or, at
+most once, before the records are processed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PAUSE_SECONDS = 0.1
 
 
 class Fetched(NamedTuple):
-    """Batches of a partition, of which the records from `start_offset` on are wanted; whoever has made use of them has
-    made use of all below `next_offset`.
+    """Batches of a partition, from whose `start_offset` the records count; after them, all records below `next_offset`
+    are processed.
     """
 
     partition: TopicPartition
@@ -68,11 +68,11 @@ class GroupConsumer:
         self._membership = membership
         self._reset = reset
         self._positions: dict[TopicPartition, int] = {}
-        self._done: dict[TopicPartition, int] = {}  # what is not committed yet
+        self._done: dict[TopicPartition, int] = {}  # processed and not committed yet
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
 
     def read(self) -> Iterator[Fetched | None]:
-        """Reads for ever; gives None after a round that brought nothing. What was used is reported by `done`.
+        """Reads for ever; yields None after an empty round. The caller reports processed records by `done`.
 
         Raises what `Consumer.read` raises, and PlogError if the group refuses.
         """
@@ -81,7 +81,7 @@ class GroupConsumer:
                 self._follow_assignment()
                 if time.monotonic() >= self._next_commit_s:
                     self.commit()
-                if not self._positions:  # nothing is fetched that could be answered
+                if not self._positions:  # nothing is fetched, so no broker answers
                     self._consumer.reached()
             except ConnectionFailedError as error:
                 self._consumer.reconnect(error)
@@ -92,7 +92,7 @@ class GroupConsumer:
                 self._positions = before
                 time.sleep(_PAUSE_SECONDS)
                 continue
-            if self._commits_first:  # a stop in the middle puts back what was not made use of
+            if self._commits_first:  # a stop in the middle takes back unprocessed records
                 self._done |= {fetched.partition: fetched.start_offset for fetched in found}
             yield from found
             with_records = {fetched.partition for fetched in found}
@@ -114,7 +114,7 @@ class GroupConsumer:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """Gives what comes next of each partition that is read."""
+        """Returns the next offset of each partition that is read."""
         return self._positions
 
     def _follow_assignment(self) -> None:
@@ -140,7 +140,7 @@ class GroupConsumer:
             return False
 
     def commit(self) -> None:
-        """Commits what is done. A member that was fenced meanwhile has nothing to commit: others read it again."""
+        """Commits processed offsets. A fenced member has nothing to commit: others read its records again."""
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
         if self._done and self._offsets.commit(self._done) not in TRY_AGAIN:
             self._done = {}

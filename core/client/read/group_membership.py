@@ -1,11 +1,11 @@
-"""Members of a consumer group: what the group's coordinator assigns to each.
+"""Members of a consumer group, and the partitions that the coordinator assigns to each.
 
 `ConsumerMember` speaks the consumer protocol (KIP-848), `ClassicMember` (classic_member.py) the one before;
 `SoleMember` stands for one if nobody else can be in the group. A static member (KIP-345), one with a
-`group_instance_id`, keeps its partitions over a restart: it goes without leaving for good.
+`group_instance_id`, keeps its partitions over a restart: it stops without leaving the group.
 
-What a group has committed, wherever that is kept, says how far it has read its partitions. `CoordinatorOffsets` asks
-the group's coordinator. Groups of ZooKeeper keep them there (core/zookeeper), behind the same two methods.
+Committed offsets say how far a group has read. `CoordinatorOffsets` asks the group's coordinator. Groups of ZooKeeper
+keep them there (core/zookeeper), behind the same two methods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Membership(Protocol):
     group_instance_id: str | None
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Gives what is to be read now, by one who reads `owned`."""
+        """Returns the partitions to read now, for a member that reads `owned`."""
 
     def leave(self) -> None: ...
 
@@ -74,8 +74,8 @@ class SoleMember:
 
 
 def has_consumer_protocol(client: KafkaClient) -> bool:
-    """Says whether the cluster has groups of the consumer protocol: they come with the feature group.version. What is
-    advertised does not tell: Kafka 3.9 with ZooKeeper lists their requests, and refuses them.
+    """Returns whether the cluster has groups of the consumer protocol: they come with the feature group.version.
+    ApiVersions does not tell: Kafka 3.9 with ZooKeeper lists their requests, and refuses them.
     """
     return client.any_connection().features.get("group.version", 0) >= 1
 
@@ -179,13 +179,13 @@ class ConsumerMember:
 
 
 TRY_AGAIN = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS, *RETRIABLE})
-"""What a commit answers that was not done, and may be done later."""
+"""Errors of a commit that was not made, and may be repeated later."""
 
 
 class CommittedOffsets(Protocol):
     def find(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Gives the offset that the group reads next, for each partition of which it has committed one; None if that
-        can't be known now: it is asked for again in the next round.
+        """Returns the offset that the group reads next, for each partition with a committed offset, or None if that
+        can't be known now: the caller asks again in the next round.
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
@@ -205,7 +205,7 @@ class CoordinatorOffsets:
         self._patience = patience
 
     def find(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Gives None while a transaction is about to move what is committed."""
+        """Returns None while an open transaction may move the committed offsets."""
         try:
             found = self._admin.stable_offsets(self._group_id, partitions, seconds=0)
         except KafkaError as error:

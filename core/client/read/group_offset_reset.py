@@ -53,9 +53,10 @@ class Reset:
 
 
 def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
-    """Gives a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: how
-    long the first record that the group has not read has been there, by its timestamp; 0 if it has read all. The lag of
-    an offset above the log's end is negative, as in Kafka's tool; `note` says so in words, and what was deleted unread.
+    """Returns a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: the
+    age of the first record that the group has not read, by its timestamp; 0 if it has read all. The lag of an offset
+    above the log's end is negative, as in Kafka's tool; `note` explains it, and reports records that were deleted
+    unread.
     """
     readers = {p: member for member in group.members for p in member.partitions or ()}
     partitions = sorted({*committed, *readers})
@@ -93,7 +94,9 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
 
 
 def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
-    """Says how a committed offset lies outside a log of offsets [start, end]; None if it does not, or nobody knows."""
+    """Says how a committed offset lies outside a log of offsets [start, end]; returns None if it lies inside, or start
+    and end are unknown.
+    """
     if end is not None and offset > end:
         return f"{offset - end} above the log's end: the next fetch is out of range"
     if start is not None and end is not None and offset < start:
@@ -104,7 +107,7 @@ def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
 def _lag_ms(
     partition: TopicPartition, offset: int | None, end: int | None, oldest: Mapping[TopicPartition, int], now_ms: int
 ) -> int | None:
-    """Gives None if it is not known."""
+    """Returns None if the lag is not known."""
     if offset is None or end is None:
         return None
     if offset >= end:
@@ -133,7 +136,7 @@ def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -
 
 
 def _readable(batches: Iterable[Batch]) -> Iterator[Record]:
-    """Gives the records of the batches that decode."""
+    """Yields the records of the batches that decode."""
     for batch in batches:
         with contextlib.suppress(CorruptRecordError):
             yield from batch.records()

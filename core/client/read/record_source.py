@@ -25,11 +25,11 @@ class RecordSource(Protocol):
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
     def ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Gives the offsets below which a reader of the source's isolation may read."""
+        """Returns the offsets below which a reader of the source's isolation may read."""
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Gives the first offset whose record is as new as that or newer; the end if there is none. Servers can't be
-        asked for times before 1970: there it is the start.
+        """Returns the offset of the first record with that timestamp or a later one, or else the end. Servers can't
+        search for times before 1970: the start stands for these.
         """
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:

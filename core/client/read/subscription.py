@@ -16,8 +16,8 @@ class Subscription:
     """Owned by one task. Topics that are gone when somebody looks again are gone from here too."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Takes either names or a pattern, which must match whole names; internal topics match none. Raises KafkaError
-        if a named topic is not there.
+        """Takes either names or a pattern, which must match whole names; it matches no internal topic. Raises
+        KafkaError if a named topic does not exist.
         """
         self._client = client
         self._names = list(names)
@@ -32,7 +32,7 @@ class Subscription:
         return {t.name: len(t.partitions) for t in found if not t.is_internal and self._pattern.fullmatch(t.name)}
 
     def partitions(self) -> Mapping[str, int]:
-        """Gives how many each topic has. It looks again every now and then."""
+        """Returns the partition count of each topic, refreshed every now and then."""
         if time.monotonic() >= self._next_s:
             for name in self._names:
                 self._client.forget_topic(name)

@@ -1,4 +1,4 @@
-"""Where a partition begins and how far it may be read."""
+"""The start of a partition and the offsets up to which it may be read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Watermarks(NamedTuple):
-    """Those of a partition, from when it was read last."""
+    """Watermarks of a partition when it was read last."""
 
     log_start_offset: int
     last_stable_offset: int

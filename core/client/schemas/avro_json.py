@@ -1,16 +1,16 @@
 """Avro's data as JSON, both ways.
 
-Written is Avro's own JSON encoding: a union's value names its branch (`{"int": 5}`, but null is null), bytes are text
-whose characters are the bytes. One thing is otherwise: a decimal is a number with all digits of its scale, 12.30, where
-Avro has the bytes of 1230. Other logical types are the numbers and texts that they are made of.
+Output is Avro's own JSON encoding: a union's value names its branch (`{"int": 5}`, but null is null), bytes are text
+whose characters are the bytes. One thing differs: a decimal is a number with all digits of its scale, 12.30, where Avro
+has the bytes of 1230. Other logical types are the numbers and texts that they are made of.
 
-Read is what is written, and plain JSON: a union's value may go without its branch if only one fits (of those that fit
+Input is the same encoding, or plain JSON: a union's value may go without its branch if only one fits (of those that fit
 equally well, named types must be named), fields that have a default or may be null may be missing, a decimal may be a
 number or a text of one. Nothing is dropped or made to fit: a field that the schema does not have, too many digits, a
 number that is too large for its type are errors, which name the place.
 
-fastavro reads and writes the bytes, with a schema of the same layout (`_WireSchema`): without logical types, and where
-a union's branch can't be told by the Python value, as a record of one field, which fastavro names.
+fastavro reads and writes the bytes, with a schema of the same layout (`AvroJson._wire`): without logical types, and
+where a union's branch can't be told by the Python value, as a record of one field, which fastavro names.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _MisfitError(ValueError):
 
 
 class _Type(NamedTuple):
-    """One type of a schema: what a union calls it, as what it ranks there, and how its values are shown and read.
-    `show` is None if a value is shown as it is.
+    """One type of a schema: its label and rank in a union, and how its values are shown and read. `show` is None if a
+    value is shown as it is.
     """
 
     label: str
@@ -106,7 +106,7 @@ class AvroJson:
         self._marked = re.compile(f'"{self._mark}([^"]+)"')
 
     def decode(self, data: bytes) -> bytes:
-        """Gives the JSON of a datum. Raises CutOffError, and ValueError for what is none of the schema."""
+        """Returns the JSON of a datum. Raises CutOffError, and ValueError for bytes that don't fit the schema."""
         stream = io.BytesIO(data)
         try:
             datum = self._fastavro.schemaless_reader(stream, self._wire, None, return_named_type=True)
@@ -122,7 +122,7 @@ class AvroJson:
         return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
 
     def encode(self, text: bytes) -> bytes:
-        """Gives the datum of a JSON text. Raises ValueError."""
+        """Returns the datum of a JSON text. Raises ValueError."""
         try:
             value = read_json(text, is_exact=True)
         except ValueError as error:
@@ -134,7 +134,7 @@ class AvroJson:
     # --- types
 
     def _compile(self, schema: Any) -> tuple[Any, _Type]:
-        """Gives the schema that fastavro gets, and what is made of its values."""
+        """Returns the schema for fastavro, and the type that shows and reads its values."""
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
@@ -189,7 +189,7 @@ class AvroJson:
         def read(value: Any) -> Any:
             return _read_record(value, name, fields)
 
-        # a field may be of this very type: what is shown of it is known when all fields are
+        # a field may be of this very type: `show` is known when all fields are
         self._types[name] = _Type(name, "record", show, read)
         wires = []
         for field in schema["fields"]:
@@ -318,7 +318,7 @@ def _each_value(show: _Show | None) -> _Show | None:
     return None if show is None else lambda datum: {name: show(item) for name, item in datum.items()}
 
 
-# --- what is read
+# --- input
 
 
 def _misfit(value: Any, expected: str) -> _MisfitError:
@@ -446,7 +446,7 @@ def _read_record(value: Any, name: str, fields: dict[str, _Field]) -> dict[str, 
 
 
 def _default(field: _Field) -> Any:
-    """Gives what a field is that is missing. A union's default is of its first branch; bytes of decimals are text."""
+    """Returns the value of a missing field. A union's default is of its first branch; bytes of decimals are text."""
     if field.default is _NONE:
         if isinstance(field.schema, list) and "null" in field.schema:
             return None

@@ -54,7 +54,7 @@ _NOT_FOUND = range(40400, 40500)
 _TIMEOUT_SECONDS = 10
 """How long one try waits for a registry that is silent."""
 _NO_CODE = -1
-"""What the client has for the code of an error that is not the registry's own."""
+"""The registry client's code for errors that are not the registry's own."""
 _ASK_AGAIN_SECONDS = 30.0
 """A schema that was not there is asked for again after this time."""
 
@@ -65,7 +65,7 @@ class Codec(NamedTuple):
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]
     decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
-    """Gives the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
+    """Returns the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
 
 
 class SchemaRegistry:
@@ -95,7 +95,9 @@ class SchemaRegistry:
     # --- out
 
     def decode(self, data: bytes | None, *, is_key: bool = False) -> bytes | None:
-        """Gives the JSON of what names its schema; other bytes as they are. Raises SchemaError if they don't fit it."""
+        """Returns the JSON of framed data, which name their schema; other bytes as they are. Raises SchemaError if they
+        don't fit it.
+        """
         if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
             return data
         schema_id = _FRAME.unpack_from(data)[1]
@@ -105,19 +107,19 @@ class SchemaRegistry:
             return self._plain_long(data, schema_id, error, is_key=is_key)
 
     def decode_typed(self, data: bytes | None, *, is_key: bool = False) -> tuple[bytes | None, bytes | None]:
-        """Gives what `decode` gives, and the same with 64-bit numbers of Protobuf as numbers."""
+        """Returns what `decode` returns, and the same with 64-bit numbers of Protobuf as numbers."""
         schema_id = 0 if data is None or len(data) < _FRAME.size or data[0] else _FRAME.unpack_from(data)[1]
         try:
             decode = self._codec(schema_id).decode_typed if schema_id else None
             if decode is not None and data is not None:
                 return decode(data[_FRAME.size :])
         except (ValueError, RecursionError, SchemaError):
-            pass  # `decode` says what it is
+            pass  # `decode` raises the error
         decoded = self.decode(data, is_key=is_key)
         return decoded, decoded
 
     def _plain_long(self, data: bytes, schema_id: int, error: Exception, *, is_key: bool) -> bytes:
-        """Gives a key that is rather a number than of a schema as it is. Raises SchemaError for all else."""
+        """Returns a key that is rather a number than framed data as it is. Raises SchemaError for all else."""
         if isinstance(error, SchemaError) and not error.why:
             raise error
         if is_key and len(data) == _LONG_BYTES:
@@ -258,7 +260,9 @@ class SchemaRegistry:
         )
 
     def references(self, schema: Any) -> list[tuple[str, Any]]:
-        """Gives (name, schema) of all that the schema refers to, those that others refer to first; each once."""
+        """Returns (name, schema) of all that the schema refers to, each once, referred ones before those that refer to
+        them.
+        """
         found: dict[str, Any] = {}
 
         def visit(one: Any) -> None:
@@ -276,7 +280,7 @@ class SchemaRegistry:
 
 @contextlib.contextmanager
 def _own_settings(settings: RegistrySettings | None) -> Iterator[dict[str, str]]:
-    """Gives them by the names of the registry's client, which reads the files once, when it is made."""
+    """Yields them by the names of the registry's client, which reads the files once, when it is created."""
     found: dict[str, str] = {}
     with contextlib.ExitStack() as files:
         if settings is not None and settings.tls is not None:
@@ -303,14 +307,14 @@ def _without_proxies(url: str) -> Iterator[None]:
 
 
 def _with_text(schema: Any) -> Any:
-    """Gives the same schema; raises ValueError for an answer that has none."""
+    """Returns the same schema. Raises ValueError for an answer that has none."""
     if not isinstance(schema.schema_str, str):
         raise ValueError("there is no schema in it")
     return schema
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Gives the errors of the HTTP client that the registry's client found."""
+    """Returns the errors of the HTTP client that the registry's client found."""
     modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     return (OSError, *(module.HTTPError for module in modules))
 
@@ -352,7 +356,7 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
             validator.validate(read_json(text))
         except jsonschema.ValidationError as error:
             raise ValueError(f"{error.json_path}: {error.message}") from error
-        except (Unresolvable, re.error) as error:  # a reference that leads nowhere, a pattern that is none
+        except (Unresolvable, re.error) as error:  # a reference that leads nowhere, an invalid pattern
             raise ValueError(f"the schema can't be used: {error}") from error
         return text
 
@@ -526,7 +530,7 @@ _WARNING = re.compile(r"WARNING: |W[0-9]{4} |[^ ]*:[0-9]+:[0-9]+: warning: ")
 
 
 def _known_files() -> Any:  # -> a FileDescriptorSet
-    """Gives the files that every registry knows without having them: Confluent's own, and google/type."""
+    """Returns the files that every registry knows without having them: Confluent's own, and google/type."""
     from confluent_kafka.schema_registry import confluent
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 

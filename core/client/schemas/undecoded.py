@@ -1,4 +1,4 @@
-"""What becomes of keys and values that can't be decoded: they are shown as JSON that says so, and counted.
+"""Keys and values that can't be decoded: they are shown as JSON that says so, and counted.
 
 {"not_decoded": {"base64": "AAAAAAf///8=", "schema_id": 7, "error": "..."}}
 """
@@ -36,7 +36,7 @@ def is_fatal(error: PlogError) -> bool:
 
 
 def not_decoded(data: bytes, error: PlogError) -> dict[str, Any]:
-    """Gives the JSON that stands for bytes that could not be decoded."""
+    """Returns the JSON that stands for bytes that could not be decoded."""
     found: dict[str, Any] = {"base64": base64.b64encode(data).decode()}
     if isinstance(error, SchemaError) and error.schema_id is not None:
         found["schema_id"] = error.schema_id
@@ -48,7 +48,7 @@ def not_decoded_text(data: bytes, error: PlogError) -> bytes:
 
 
 def undecoded_bytes(text: bytes) -> bytes | None:
-    """Gives the bytes for which `not_decoded_text` stands; None for any other text."""
+    """Returns the bytes for which `not_decoded_text` stands, or None for any other text."""
     if _BEGIN.match(text) is None:
         return None
     from core.common.lenient_json import read_json
@@ -61,7 +61,7 @@ def undecoded_bytes(text: bytes) -> bytes | None:
 
 
 def describe(side: str, error: PlogError) -> str:
-    """Says of a record what is wrong with its `key` or `value`."""
+    """Describes the error of a record's `key` or `value`."""
     verb = "is" if error.message.startswith(("not ", "no ")) else "can't be decoded:"
     return f"its {side} {verb} {error.message}"
 
@@ -80,7 +80,7 @@ class UndecodedAccount:
         self._reasons[error.why if isinstance(error, SchemaError) else "without an answer"] += 1
 
     def summary(self) -> str | None:
-        """Says how many there are of which kind; None if there are none."""
+        """Returns the counts by kind, or None if all were decoded."""
         if not self._reasons:
             return None
         kinds = ", ".join(f"{count:,} {why}" for why, count in self._reasons.most_common())

@@ -1,10 +1,10 @@
-"""Chooses a record's partition: by its key as other producers do it, so that equal keys meet whoever sends them.
+"""Chooses a record's partition: by its key as other producers do it, so that equal keys of all producers meet.
 
 | name | a key's hash | without a key | whose default |
 |---|---|---|---|
 | murmur2 | murmur2, its sign bit cleared | sticky | Java's producer |
 | murmur2_random | the same | at random | librdkafka's murmur2_random |
-| consistent_random | CRC32; an empty key is none | at random | librdkafka, and all that stand on it |
+| consistent_random | CRC32; an empty key counts as null | at random | librdkafka, and all that stand on it |
 | crc32 (consistent) | CRC32 | as an empty key | librdkafka's consistent |
 | fnv1a_random | FNV-1a, as a number without its sign | at random | librdkafka's fnv1a_random, Sarama |
 | random, round_robin, sticky | | keys do not count | |
@@ -37,7 +37,7 @@ class Partitioner(Protocol):
     """Owned by one task."""
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Gives the partitions of the records that come next; without keys, each is null."""
+        """Returns the partitions of the next records; without `keys`, each key is null."""
 
 
 def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
@@ -101,7 +101,7 @@ def _fnv1a_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def _without_sign(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Takes each as a signed number, and makes it positive."""
+    """Returns the absolute value of each as a signed number."""
     return np.abs(hashes.astype(np.int32).astype(np.int64)).astype(np.uint32)
 
 
@@ -128,7 +128,7 @@ class StickyPartitions:
 
 
 class RoundRobinPartitions:
-    """Gives one record to each in turn; owned by one task."""
+    """Assigns one record to each in turn; owned by one task."""
 
     def __init__(self, partitions: int, batch_bytes: int) -> None:  # noqa: ARG002
         self._partitions = partitions
@@ -153,7 +153,7 @@ class RandomPartitions:
 
 
 class KeyPartitions:
-    """Goes by the hash of the key, and asks another if there is none; owned by one task."""
+    """Hashes the key, and uses `keyless` for records without one; owned by one task."""
 
     def __init__(self, partitions: int, hash_: _Hash, keyless: Partitioner | None, *, empty_is_none: bool) -> None:
         """Without `keyless`, a null key is hashed as an empty one."""
@@ -216,7 +216,7 @@ class FunctionPartitions:
         self._partitions = partitions
 
     def assign(self, keys: ByteStrings | None, values: ByteStrings) -> Int64s:
-        """Gives the function's numbers, which may be no partitions. Raises UsageError if it gives none, or raises."""
+        """Returns the function's numbers, unchecked. Raises UsageError if it returns something else, or raises."""
         texts = values.to_pylist()
         of_keys = [None] * len(texts) if keys is None else keys.to_pylist()
         found = [self._ask(key, value) for key, value in zip(of_keys, texts, strict=True)]

@@ -46,7 +46,7 @@ class Latencies:
         self._counts.append(count)
 
     def summary(self) -> dict[str, float]:
-        """Gives milliseconds: avg, max, p50, p95, p99, p99.9; nothing if there were no records."""
+        """Returns milliseconds: avg, max, p50, p95, p99, p99.9; {} without records."""
         if not self._millis:
             return {}
         order = np.argsort(self._millis)
@@ -59,7 +59,9 @@ class Latencies:
         return {name: round(value, 3) for name, value in found.items()}
 
     def histogram(self) -> list[tuple[float, int]]:
-        """Gives (milliseconds, records that took as long or less, and longer than the entry before): powers of two."""
+        """Returns (milliseconds, records that took as long or less, and longer than the entry before): powers of
+        two.
+        """
         if not self._millis:
             return []
         ends = np.exp2(np.ceil(np.log2(np.maximum(self._millis, 0.001))))
@@ -70,7 +72,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured; immutable."""
+    """The result of a measurement; immutable."""
 
     records: int
     size_bytes: int
@@ -89,7 +91,7 @@ class Measured:
 
 
 OnMeasured = Callable[[Measured], None]
-"""Called every few seconds with what was measured since the last call."""
+"""Called every few seconds with the measurement since the last call."""
 
 
 # --- produce
@@ -142,7 +144,7 @@ def _chunks(total: int, size: int) -> Iterator[int]:
 
 
 class _ProduceMeter:
-    """Pairs acknowledgements with what was sent: within a partition they come in order. Owned by one task."""
+    """Pairs acknowledgements with sent records: within a partition they come in order. Owned by one task."""
 
     def __init__(self, report_seconds: float, tell: OnMeasured) -> None:
         self._report_seconds = report_seconds
@@ -238,6 +240,6 @@ def measure_latency(
 
 
 def random_payload(size_bytes: int, random: np.random.Generator) -> bytes:
-    """Gives capital letters, as ProducerPerformance sends."""
+    """Returns capital letters, as ProducerPerformance sends."""
     letters: npt.NDArray[np.uint8] = random.integers(ord("A"), ord("Z") + 1, size_bytes, np.uint8)
     return letters.tobytes()

@@ -1,8 +1,8 @@
 """Writes columns of records to a topic: batches, in order, each acknowledged or reported.
 
 Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
-those after it in its partition. At most five requests are under way. A lost connection is made again and what was not
-acknowledged is sent again, until `delivery_timeout_s` has passed.
+those after it in its partition. At most five requests are under way. After a lost connection the producer connects
+again and resends unacknowledged batches, until `delivery_timeout_s` has passed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ not have heard that it leads. The metadata tell whether the topic is there.
 
 
 class ProducerIdentity(NamedTuple):
-    """Who writes in a transaction, and the version of its transactions (transaction.version)."""
+    """The producer of a transaction, and the version of its transactions (transaction.version)."""
 
     transactional_id: str
     producer_id: int
@@ -205,7 +205,7 @@ class Producer:
         return sequence
 
     def push(self) -> None:
-        """Sends what is queued, as far as it may be sent now; waits for nothing."""
+        """Sends queued batches, as far as it may now; does not wait."""
         while len(self._in_flight) < MAX_IN_FLIGHT and (chosen := self._next_batches()):
             self._send_all(chosen)
 
@@ -215,7 +215,7 @@ class Producer:
             if any(self._queues.values()):
                 self._dispatch(must_send=True)
             else:
-                self._await_oldest()  # which puts back into its queue what must be sent again
+                self._await_oldest()  # which puts batches to resend back into their queue
 
     # --- out
 
@@ -231,8 +231,8 @@ class Producer:
         self._send_all(chosen)
 
     def _send_all(self, chosen: dict[int, list[_PendingBatch]]) -> None:
-        """Sends to each broker what is for it. If one can't be reached, what is not sent yet is put back, too: it must
-        not come before what was sent, and is sent again.
+        """Sends each broker its batches. If one can't be reached, unsent batches go back, too: they must not overtake
+        the sent ones, which are sent again.
         """
         unsent = dict(chosen)
         for node_id, batches in chosen.items():
@@ -267,8 +267,8 @@ class Producer:
         return chosen
 
     def _may_wait(self, leaderless: list[TopicPartition]) -> bool:
-        """Says whether what is queued for these partitions is neither too much nor too old to wait for a leader while
-        others are written.
+        """Returns whether the queued batches of these partitions are neither too large nor too old to wait for a leader
+        while others are written.
         """
         queued = [batch for partition in leaderless for batch in self._queues[partition.partition]]
         size = sum(len(batch.data) for batch in queued)
@@ -334,7 +334,7 @@ class Producer:
             raise UnansweredError(text, where=f"broker {request.node_id}")
 
     def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
-        """Takes note of the answer; gives the request's batches that were refused."""
+        """Handles the response; returns the request's batches that were refused."""
         answers = {p.index: p for topic in response.responses for p in topic.partition_responses}
         refused = []
         for batch in request.batches:
@@ -353,7 +353,7 @@ class Producer:
             self._on_acknowledged(batch.partition, base_offset, batch.count)
 
     def unacknowledged_rows(self) -> npt.NDArray[np.int64]:
-        """Gives the caller's numbers, in order, of what was sent and is not known to be written."""
+        """Returns the caller's numbers, in order, of rows that are not known to be written."""
         batches = [
             *self._refused,
             *(batch for queue in self._queues.values() for batch in queue),
@@ -414,7 +414,7 @@ class Producer:
             self._refused += self._acknowledge_written(oldest, response)
 
     def _send_again(self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch]) -> None:
-        """Puts what was not acknowledged back in front of its queues, in order, and waits a little."""
+        """Puts unacknowledged batches back in front of their queues, in order, and waits a little."""
         again = list(failed)
         is_connected = not isinstance(error, ConnectionFailedError)
         while self._in_flight:
@@ -449,5 +449,7 @@ class Producer:
             time.sleep(_RETRY_SECONDS)
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
-        """Gives what a request after one that failed leaves unwritten: its batches of a failed partition failed too."""
+        """Returns the unwritten batches of a request after one that failed: its batches of a failed partition failed
+        too.
+        """
         return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())

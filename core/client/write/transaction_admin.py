@@ -1,7 +1,7 @@
-"""What the command line asks a cluster about transactions: who has one open, where each id stands, what to end.
+"""Requests of the command line about transactions: open ones, the state of each id, and how to end them.
 
-A transaction hangs if its partition has it open and its coordinator knows nothing of that: nobody will ever end it,
-and readers of what is committed stand before it (KIP-664).
+A transaction hangs if its partition has it open and its coordinator does not know it: nobody will ever end it, and
+consumers with read_committed stop before it (KIP-664).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TransactionDescription:
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction as its partition has it, from `start_offset` on; `first_timestamp` and `last_timestamp` (ms) are
-    its records', -1 if they can't be read. `known` is what the coordinator says of the producer, None if it knows none.
+    its records', -1 if they can't be read. `known` is the coordinator's state of the producer, or None if it has none.
     """
 
     partition: TopicPartition
@@ -97,7 +97,7 @@ class OpenTransaction:
 
     @property
     def since_ms(self) -> int:
-        """Gives its start by its coordinator's clock if that has it, else by its first record's; -1 if unknown."""
+        """Returns its start by its coordinator's clock if that has it, else by its first record's; -1 if unknown."""
         return self.first_timestamp if self.known is None or self.is_hanging else self.known.started_ms
 
     @property
@@ -119,7 +119,7 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """Gives those of every broker, by id. Raises KafkaError(INVALID_REQUEST) for a state that none knows."""
+        """Returns the transactions of every broker, by id. Raises KafkaError(INVALID_REQUEST) for an unknown state."""
         self._client.refresh([])
         request = ListTransactionsRequest(list(states), list(producer_ids), longer_than_ms, pattern)
         found = []
@@ -139,11 +139,11 @@ class TransactionAdmin:
         return sorted(found, key=lambda transaction: transaction.transactional_id)
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if there is none."""
+        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) if the id does not exist."""
         self._client.refresh([])
         request = DescribeTransactionsRequest([transactional_id])
         failure: KafkaError | None = None
-        for node_id in self._client.node_ids:  # FindCoordinator would make the topic if there is none
+        for node_id in self._client.node_ids:  # FindCoordinator would create the topic
             connection = self._client.connection_to(node_id)
             try:
                 return patiently(partial(_describe, connection, request, node_id), RETRIABLE - _ELSEWHERE)
@@ -158,8 +158,8 @@ class TransactionAdmin:
         ) from failure
 
     def find(self, transactional_id: str) -> TransactionDescription | None:
-        """Asks its coordinator alone, and rides over that one's death. None if nobody has used the id, and of brokers
-        that do not say it (before 3.0).
+        """Asks only the id's coordinator, and survives its death. Returns None if the id was never used, and for
+        brokers that can't tell (before 3.0).
         """
         request = DescribeTransactionsRequest([transactional_id])
 
@@ -175,7 +175,7 @@ class TransactionAdmin:
             return None
 
     def producers(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Gives what each partition knows of its producers."""
+        """Returns each partition's state of its producers."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for partition in partitions:
             topics = by_leader.setdefault(self._client.leader_of(partition), {})
@@ -191,7 +191,7 @@ class TransactionAdmin:
         return found
 
     def open_transactions(self, topics: Sequence[str] = ()) -> list[OpenTransaction]:
-        """Gives those that are open on partitions of these topics, or of all that there are."""
+        """Returns the open transactions on partitions of these topics, or of all topics."""
         partitions = self._partitions(topics)
         first_seen = self._open(partitions)
         if not first_seen:
@@ -258,7 +258,7 @@ class TransactionAdmin:
     # --- ending them
 
     def fence(self, transactional_id: str) -> None:
-        """Aborts what the id has open, and fences whoever writes under it."""
+        """Aborts the id's open transaction, and fences its producer."""
         request = InitProducerIdRequest(transactional_id, _FENCING_TIMEOUT_MS)
 
         def ask(connection: ClientConnection) -> None:

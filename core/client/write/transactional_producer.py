@@ -1,14 +1,14 @@
 """Writes to topics in transactions, with offsets of groups on request: all of it counts, or none.
 
-    InitProducerId            fences who wrote under the same transactional id before, and aborts what it left open
+    InitProducerId            fences the earlier producer of the transactional id, and aborts its open transaction
     AddPartitionsToTxn        before the first batch of a partition
     Produce ..
     AddOffsetsToTxn, TxnOffsetCommit
     EndTxn                    commit or abort
 
 This is the protocol of transaction.version 1 (KIP-98), which every broker since 0.11 speaks. In that of version 2
-(KIP-890), taken if the cluster has it, the brokers do the adding by themselves, and EndTxn gives the producer its
-next epoch. A transaction that is `prepared` has all its records on the brokers, and may be ended by another process.
+(KIP-890), used if the cluster has it, the brokers add partitions by themselves, and EndTxn returns the producer's next
+epoch. A transaction that is `prepared` has all its records on the brokers, and may be ended by another process.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ class TransactionalProducer:
         return bool(self._partitions) or self._has_offsets
 
     def partitions(self, topic: str) -> int:
-        """Counts those of the topic. Raises KafkaError if there is none."""
+        """Returns the partition count of the topic. Raises KafkaError if the topic does not exist."""
         return len(self._client.topic(topic).partitions)
 
     def send(self, topic: str, records: RecordsToSend) -> None:
         """Sends as `Producer.send` does, into the transaction, which begins with the first."""
         partition = TopicPartition(topic, records.partition)
         if partition not in self._partitions:
-            self._partitions.add(partition)  # even if the answer does not come: it may be in the transaction
+            self._partitions.add(partition)  # even without an answer: it may be in the transaction
             if self.identity.version < _NEWEST:
                 self._add_partition(partition)
         if topic not in self._producers:
@@ -114,7 +114,7 @@ class TransactionalProducer:
             self._producers[topic].push()
 
     def to(self, topic: str) -> TopicTransaction:
-        """Gives what does for the topic what `Producer` does, within the transaction."""
+        """Returns the counterpart of a `Producer` for the topic, within the transaction."""
         return TopicTransaction(self, topic)
 
     def _add_partition(self, partition: TopicPartition) -> None:
@@ -154,7 +154,7 @@ class TransactionalProducer:
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """Makes count for nothing what was sent. It may be called after an exception that came before an answer did."""
+        """Aborts the transaction. The caller may use it after an exception that came before an answer did."""
         self._control.forget_connections()
         self._end(is_commit=False)
 
@@ -168,7 +168,7 @@ class TransactionalProducer:
         self._has_offsets = False
 
     def close(self) -> None:
-        """Leaves a transaction that is open to its timeout, or to who comes next under the id."""
+        """Leaves an open transaction to its timeout, or to the next producer of the id."""
         self._client.close()
         self._control.close()
 
@@ -227,8 +227,8 @@ def add_offsets(
 
 
 def end_transaction(client: KafkaClient, identity: ProducerIdentity, *, is_commit: bool) -> ProducerIdentity:
-    """Ends a transaction that was prepared; gives the producer as it is for the next one. Raises KafkaError
-    (PRODUCER_FENCED, INVALID_TXN_STATE) if it is not there any more.
+    """Ends a prepared transaction; returns the producer's identity for the next one. Raises KafkaError
+    (PRODUCER_FENCED, INVALID_TXN_STATE) if the transaction is gone.
     """
     following: ProducerIdentity = _persistently(
         client,
@@ -250,7 +250,7 @@ def _end(connection: ClientConnection, identity: ProducerIdentity, *, is_commit:
 
 
 def _version_of(connection: ClientConnection) -> int:
-    """Gives the transaction.version that the cluster has, and its broker and plog both speak."""
+    """Returns the transaction.version that the cluster has finalized and both its broker and plog support."""
     is_finalized = connection.features.get("transaction.version", 0) >= _NEWEST
     return _NEWEST if is_finalized and connection.version_of(END_TXN) > _LAST_END_TXN else 1
 
