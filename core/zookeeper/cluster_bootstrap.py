@@ -1,8 +1,8 @@
-"""What has to be done in ZooKeeper before the brokers of a cluster are started, by whoever starts them.
+"""Prepares ZooKeeper for a process that is about to start the brokers of a cluster.
 
-Brokers that are known to be dead are taken out before their sessions end. ZooKeeper keeps a broker that was killed
-until its session ends, and until then it may not register again; whoever has started its process, and seen it end,
-knows better. A cluster that is not there yet gets its path and the features that it begins with.
+Registrations of dead brokers are removed before their sessions end. ZooKeeper keeps a broker that was killed until its
+session ends, and until then it may not register again; the process that started it, and saw it end, knows better. A new
+cluster gets its path and its first features.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClusterBootstrap:
             client.close()
 
     def remove_registrations(self, broker_ids: Collection[int]) -> None:
-        """Removes what is registered for these brokers, which all are dead; the controller's place, if it was one of
+        """Removes the registrations of these brokers, which all are dead, and /controller if it belongs to one of
         them.
         """
         from kazoo.exceptions import NoNodeError
@@ -79,8 +79,8 @@ class ClusterBootstrap:
         return True
 
     def finalize_features(self, levels: Mapping[str, int]) -> bool:
-        """Writes down what a cluster has finalized that is not there yet. Gives False if one is, which keeps what it
-        has; also if the chroot is not there, of which brokers say more.
+        """Writes the features of a new cluster. Returns False if there is a cluster, which keeps its own; also if the
+        chroot does not exist, which brokers report in detail.
         """
         from kazoo.exceptions import NodeExistsError, NoNodeError
 

@@ -1,12 +1,12 @@
-"""Which brokers live, which topics there are, and who leads their partitions: as the nodes in ZooKeeper say just now.
+"""The live brokers, topics and partition leaders of a cluster, as the nodes in ZooKeeper have them just now.
 
     /brokers/ids, /brokers/ids/N           `addresses`
     /brokers/topics                        `topic_names`
     /brokers/topics/T                      `partitions`
     /brokers/topics/T/partitions/P/state   `metadata`
 
-What was asked for once is followed by watches from then on, so that it is known without asking ZooKeeper again, also
-while ZooKeeper is away. Producers and consumers found each other in this way before brokers answered Metadata.
+After the first request for a node, watches follow it, so that its value is known without another request, even while
+ZooKeeper is away. Clients found brokers in this way before brokers answered Metadata.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _Value = TypeVar("_Value")
 
 
 class _FollowedTopic:
-    """What the nodes of a topic said last; owned by the view."""
+    """The last known nodes of a topic; owned by the view."""
 
     def __init__(self) -> None:
         self.node: TopicNode | None = None
         self.states: dict[int, PartitionStateNode | None] = {}
         self.watches: dict[int, Watch] = {}
-        """Those of the partitions' states, by partition."""
+        """Watches of the partitions' states, by partition."""
 
 
 class ClusterView:
@@ -154,7 +154,7 @@ class ClusterView:
         self.on_news()
 
     async def partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        """Gives the numbers of each topic's partitions; topics that are not there are left out."""
+        """Returns the numbers of each topic's partitions; missing topics are left out."""
         await asyncio.gather(*(self._follow(topic) for topic in topics if topic not in self._topics))
         found = {topic: self._topics[topic].node for topic in topics}
         return {topic: node.partitions.keys() for topic, node in found.items() if node is not None}
@@ -168,7 +168,7 @@ class ClusterView:
         before = followed.node
         if node is None:
             followed.node = None
-        else:  # what can't be read leaves what is known
+        else:  # an unreadable node does not replace the known one
             followed.node = _sound(partial(decode_topic, node.data, topic_path(topic))) or before
         if (before and before.partitions.keys()) != (followed.node and followed.node.partitions.keys()):
             self.on_news()
@@ -244,7 +244,7 @@ def _refused(topic: str) -> MetadataResponseTopic:
 
 
 def _sound(decode: Callable[[], _Value]) -> _Value | None:
-    """Gives None for a node that does not decode, and says so: what it is about is left out."""
+    """Returns None for a node that does not decode, and logs it: the caller leaves it out."""
     try:
         return decode()
     except MalformedMessageError as error:

@@ -1,11 +1,11 @@
 """Settings of topics, brokers, users, clients and addresses, as they are changed in ZooKeeper.
 
-Who changes settings writes the entity's node, then adds a node below /config/changes that names the entity. Every
-broker watches that folder and reads the entities that are named. Nodes older than 15 minutes are deleted, by whoever
-sees them; so a broker that has a new session reads everything again.
+A client that changes settings writes the entity's node, then adds a node below /config/changes that names the entity.
+Every broker watches that folder and reads the named entities. Any broker deletes nodes older than 15 minutes; so a
+broker that has a new session reads everything again.
 
-The settings that a topic is made with come without a node below /config/changes: whoever makes a log of the topic has
-to read them (`read_many`).
+The settings of a new topic come without a node below /config/changes: a broker that creates a log of the topic must
+read them (`read_many`).
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class ConfigChanges:
         self._watches.append(await self._session.watch_children(f"{CONFIG}/users", self._on_users))
 
     async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
-        """Gives the settings that each of the entities has now, without a call of `on_config`, with all questions under
-        way at once; none if there is no such entity, or if they can't be read, of which the log tells.
+        """Returns the present settings of each entity, without a call of `on_config`, in one round of requests; {} for
+        an entity that does not exist or can't be read, which is logged.
         """
         nodes = await self._session.read_many([entity.path for entity in entities])
         self._known.update(entities)
         return [_readable_settings_of(node, entity) for node, entity in zip(nodes, entities, strict=True)]
 
     async def catch_up(self) -> None:
-        """Returns when all is taken up that was announced before what this session has read last, but for what can't
-        be read, of which the log tells. Raises ZooKeeperError if the session is closed.
+        """Waits until all changes announced before this session's last read are applied, except unreadable ones, which
+        are logged. Raises ZooKeeperError if the session is closed.
         """
         self._on_children(await self._session.children(CONFIG_CHANGES))
         assert self._task is not None
@@ -119,7 +119,9 @@ class ConfigChanges:
             self._task.add_done_callback(_say_failure)
 
     async def _work(self) -> None:
-        """Goes on until all is done that came meanwhile. `names` are of before the read: what they tell of is in it."""
+        """Works until no further change has come. `names` are from before the read, so the read includes their
+        changes.
+        """
         names: list[str] | None = None
         while names is not self._children or self._reads_all or self._new_users:
             names = self._children

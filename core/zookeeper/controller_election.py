@@ -1,9 +1,9 @@
-"""Who is the controller of a cluster with ZooKeeper: the broker whose /controller is there.
+"""Elects the controller of a cluster with ZooKeeper: the broker that holds /controller.
 
-A broker stands for election whenever there is no controller and it is registered: one that is not would elect others
-for what it leads itself. It makes /controller and raises /controller_epoch in one transaction, of which one broker's
-succeeds. The node goes with the session of its broker; the epoch stays, and fences what an earlier controller would
-still write.
+A broker stands for election whenever there is no controller and it is registered: an unregistered one would elect
+others for its own partitions. It creates /controller and raises /controller_epoch in one transaction, in which one
+broker succeeds. The node ends with the session of its broker; the epoch stays, and fences writes of earlier
+controllers.
 
 Source: kafka.zk.KafkaZkClient.registerControllerAndIncrementControllerEpoch, of Kafka 3.9.
 """
@@ -55,8 +55,8 @@ class WonElection(NamedTuple):
 
 
 class ControllerElection:
-    """Owned by the loop's thread. `on_elected` is called when this broker has become the controller, `on_lost` when it
-    is no more; in turns.
+    """Owned by the loop's thread. Calls `on_elected` when this broker becomes the controller, `on_lost` when it stops
+    being the controller; in turns.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ControllerElection:
         self._watch = await self._session.watch_data(CONTROLLER, self._on_controller)
 
     def stop(self) -> None:
-        """Stands no more. Who is in office stays so until the session is closed, or `resign`."""
+        """Stops standing for election. A controller stays in office until its session is closed, or `resign`."""
         if self._watch is not None:
             self._watch.cancel()
         if self._task is not None:
@@ -190,13 +190,13 @@ class ControllerElection:
         self._is_free = await self._session.read(CONTROLLER) is None
 
     def _complain(self, problem: str) -> None:
-        """Says what is wrong once, however often it is tried."""
+        """Logs a problem once, however often it is tried."""
         if problem != self._complaint:
             self._complaint = problem
             _log.error("%s", problem)
 
     async def _try(self) -> WonElection | None:
-        """Gives the epoch that was won; None if somebody else is the controller."""
+        """Returns the epoch that was won, or None if another broker is the controller."""
         epoch, version = await self._read_epoch()
         session_id = self._session.session_id
         me = ControllerNode(self._broker_id, self._clock.now_ms()).encode()
@@ -219,8 +219,9 @@ class ControllerElection:
         return None if is_over else won
 
     async def _find_won(self, session_id: int, epoch: int) -> WonElection | None:
-        """Gives the epoch that was won by a transaction whose answer was lost; None if it was not done. Who is elected
-        in between raises the epoch further: that one is not ours, and its version would let us write in its name.
+        """Returns the epoch that was won by a transaction whose answer was lost, or None if it was not done. A
+        controller elected in between raises the epoch further: that epoch is not ours, and its version would let us
+        write in its name.
         """
         node = await self._session.read(CONTROLLER)
         if node is None or node.stat.ephemeral_owner != session_id:
@@ -229,7 +230,7 @@ class ControllerElection:
         return WonElection(epoch, version) if found == epoch else None
 
     async def _read_epoch(self) -> tuple[int, int]:
-        """Reads the epoch of the last controller, and the version of its node, which is made if there is none."""
+        """Reads the epoch of the last controller, and the version of its node; creates the node if need be."""
         node = await self._session.read(CONTROLLER_EPOCH)
         while node is None:
             try:

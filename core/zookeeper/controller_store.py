@@ -1,8 +1,8 @@
-"""What a controller has written down in ZooKeeper: read when it takes office, and changed by fenced transactions.
+"""The controller's state in ZooKeeper: read when it takes office, and changed by fenced transactions.
 
-Each transaction begins with a check of /controller_epoch: whoever was elected later has raised it, and then nothing of
-the transaction is done (KAFKA-6082). Many writes go into one transaction, as one costs 20 times as much alone. If one
-of them can't be done, things are not as this controller knows them, and it leaves office.
+Each transaction begins with a check of /controller_epoch: a later controller has raised it, and then ZooKeeper does
+nothing of the transaction (KAFKA-6082). Many writes go into one transaction, as one costs 20 times as much alone. If a
+write fails, the state of this controller is stale, and it leaves office.
 """
 
 from __future__ import annotations
@@ -77,11 +77,13 @@ K = TypeVar("K")
 _READ_AT_ONCE = 250
 _WRITTEN_AT_ONCE = 100
 _MOST_BYTES = 400_000
-"""Of one transaction, if it has several writes."""
+"""Limit of one transaction, if it has several writes."""
 _MOST_BYTES_OF_ONE = 1_000_000
-"""Of one write: ZooKeeper closes the connection on which 1 MiB come at once (jute.maxbuffer), and says nothing."""
+"""Limit of one write: ZooKeeper closes the connection on which 1 MiB come at once (jute.maxbuffer), without an
+answer.
+"""
 _BYTES_BESIDE = 60
-"""What an operation takes beside its path and its data, at the most."""
+"""Upper bound of the bytes that an operation takes beside its path and its data."""
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """By name, the numbers of org.apache.kafka.common.security.auth.SecurityProtocol."""
@@ -156,14 +158,14 @@ class ControllerStore:
         return await self._session.children(TOPICS) or []
 
     async def deleted_topics(self) -> list[str]:
-        """Reads which topics are to be deleted."""
+        """Reads the names of the topics to delete."""
         return await self._session.children(DELETE_TOPICS) or []
 
     async def read_topics(self, names: Sequence[str], known: Mapping[bytes, str] = {}) -> FoundTopics:
-        """Reads topics, and how their partitions stand; `known` are names of others, by their ids. A topic of which
-        something can't be understood is passed over, with a word, and as a whole: its assignment is written as one, and
-        a partition that it lacks would be lost. So is one that has another's id, as a node has that was copied by hand:
-        no broker takes up a request that has an id twice.
+        """Reads topics and the states of their partitions; `known` are names of other topics, by their ids. Skips a
+        topic as a whole, and logs it, if any part can't be read: its assignment is written as one, and a missing
+        partition would be lost. Also skips a topic with another topic's id, as a node copied by hand has it: brokers
+        refuse requests that repeat an id.
         """
         unreadable: set[str] = set()
         found: dict[str, ControlledTopic] = {}
@@ -209,7 +211,7 @@ class ControllerStore:
         return FoundTopics(found, unreadable)
 
     async def _read_each(self, paths: Mapping[K, str]) -> AsyncIterator[tuple[K, Node]]:
-        """Reads nodes by what they are of; gives those that there are, some in each turn of the loop."""
+        """Reads nodes, by their keys; yields those that exist, some in each turn of the loop."""
         keys = list(paths)
         for start in range(0, len(keys), _READ_AT_ONCE):
             some = keys[start : start + _READ_AT_ONCE]
@@ -222,7 +224,7 @@ class ControllerStore:
         return [found async for found in self._read_each(paths)]
 
     async def take_disk_events(self) -> list[int]:
-        """Reads which brokers have told of a failed disk, and deletes what they wrote for it."""
+        """Reads which brokers have reported a failed disk, and deletes their reports."""
         names = await self._session.children(LOG_DIR_EVENTS) or []
         found: dict[int, None] = {}
         for path, node in await self._read_all({path: path for path in (f"{LOG_DIR_EVENTS}/{name}" for name in names)}):
@@ -243,8 +245,8 @@ class ControllerStore:
         return (0 if block is None else block.last_producer_id + 1), node.stat.version
 
     async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
-        """Reads the features that are finalized, by level, and the version of what says so; None if nothing does, or
-        features are disabled.
+        """Reads the finalized features, by level, and the version of their node; None if there is no node, or features
+        are disabled.
         """
         node = await self._session.read(FEATURE)
         if node is None:
@@ -255,9 +257,9 @@ class ControllerStore:
     # --- writing
 
     async def commit(self, writes: Sequence[Write]) -> list[int]:
-        """Does the writes, in this order; gives for each the version that is kept now. Raises OutOfOfficeError if one
-        can't be done; those after it are not done then, and of those before it some are. Raises KafkaError, and does
-        nothing, if one is more than ZooKeeper takes.
+        """Makes the writes, in this order; returns the new version for each. Raises OutOfOfficeError if one can't be
+        made; then later ones are not made, and earlier ones may be. Raises KafkaError, and writes nothing, if one is
+        larger than ZooKeeper accepts.
         """
         missing = await self._find_missing(writes)
         removed = [write.topic for write in writes if isinstance(write, TopicRemoval)]
@@ -276,7 +278,9 @@ class ControllerStore:
         return [[next(given) for _ in of_one][-1] if of_one else 0 for of_one in parts]
 
     async def _find_remains(self, topic: str) -> list[str]:
-        """Finds what is left of a topic, the wish to delete it last: another controller goes on with the removal."""
+        """Finds the remaining nodes of a topic, the request to delete it last: another controller goes on with the
+        removal.
+        """
         paths = (topic_path(topic), ConfigEntity("topics", topic).path, delete_topic_path(topic))
         return [one for path in paths for one in await self._find_tree(path)]
 
@@ -304,7 +308,7 @@ class ControllerStore:
         return {path for path in paths if path not in found}
 
     def _operations(self, write: Write, missing: set[str]) -> list[Operation]:
-        """Gives what a write comes to; the last operation's answer has its version. `missing` is kept up to date."""
+        """Returns the operations of a write; the last operation's answer has its version. Updates `missing`."""
         match write:
             case StateWrite(partition, state):
                 path, data = partition_state_path(*partition), self._encode(state)
@@ -387,7 +391,7 @@ def _looks_done(operation: Operation, node: Node | None) -> bool:
 
 
 def _answer_of(operation: Operation) -> Answer:
-    """Gives the answer that an operation had which was done."""
+    """Returns the answer of an operation that succeeded."""
     if not isinstance(operation, SetData):
         return None
     return NodeStat(operation.version + 1, 0, 0, 0, 0, 0)
@@ -440,13 +444,13 @@ def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> To
 
 
 def _above(write: StateWrite) -> list[str]:
-    """Gives the nodes above a partition's state that have to be there."""
+    """Returns the nodes above a partition's state that must exist."""
     partitions = f"{topic_path(write.partition.topic)}/partitions"
     return [partitions, f"{partitions}/{write.partition.partition}"]
 
 
 def _perhaps_there(write: Write) -> Iterable[str]:
-    """Gives the nodes of which a write must know whether they are there."""
+    """Returns the nodes of which a write must know whether they exist."""
     match write:
         case StateWrite(_, state) if state.partition_epoch == NOT_WRITTEN:
             return _above(write)
@@ -459,14 +463,14 @@ def _perhaps_there(write: Write) -> Iterable[str]:
 
 
 def _created(paths: Iterable[str], missing: set[str]) -> list[Operation]:
-    """Gives what makes those that are missing, and notes that they are not any more."""
+    """Returns operations that create the missing nodes, and removes these from `missing`."""
     made = [path for path in paths if path in missing]
     missing.difference_update(made)
     return [Create(path) for path in made]
 
 
 def _size_of(operations: Sequence[Operation]) -> int:
-    """Gives how many bytes of a transaction the operations take, at the most."""
+    """Returns an upper bound of the bytes of the operations in a transaction."""
     return sum(len(one.path) + len(getattr(one, "data", b"")) + _BYTES_BESIDE for one in operations)
 
 
@@ -492,7 +496,7 @@ def _ensure_assigned(topic: TopicNode, path: str) -> None:
 
 
 def _pieces(writes: Sequence[Sequence[Operation]]) -> Iterator[list[Sequence[Operation]]]:
-    """Gives the writes in as few pieces as ZooKeeper takes at once."""
+    """Yields the writes in as few pieces as ZooKeeper's limits allow."""
     some: list[Sequence[Operation]] = []
     size = count = 0
     for of_one in writes:

@@ -49,7 +49,9 @@ class RegisteredThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerNode:
-    """What a consumer reads: the number of its threads by topic, or by the one pattern that stands for its topics."""
+    """The subscription of a consumer: the number of its threads by topic, or by the one pattern that stands for its
+    topics.
+    """
 
     subscription: Mapping[str, int]
     timestamp_ms: int = -1
@@ -66,7 +68,9 @@ class ConsumerNode:
         )
 
     def threads(self, topics: Iterable[str]) -> dict[str, int]:
-        """Gives the number of its threads for each of these topics that it reads. Internal topics match no pattern."""
+        """Returns the number of its threads for each of these topics that it reads. Patterns match no internal
+        topics.
+        """
         if self.pattern == STATIC:
             return {topic: self.subscription[topic] for topic in topics if topic in self.subscription}
         ((text, count),) = self.subscription.items()
@@ -79,7 +83,7 @@ class ConsumerNode:
 
 
 def decode_consumer(data: bytes, path: str) -> ConsumerNode:
-    """Raises MalformedMessageError for a node that is not of this form, or whose pattern is none that we understand."""
+    """Raises MalformedMessageError for a node that is not of this form, or whose pattern is not supported."""
     fields = Fields.of(data, path)
     fields.ensure_version(1)
     pattern = fields.get("pattern", read_text, default=STATIC)
@@ -110,7 +114,7 @@ def _read_timestamp(value: object) -> int:
 
 
 def _compiled(text: str) -> re.Pattern[str]:
-    """Reads a pattern as org.apache.kafka's old TopicFilter does, for which a comma is an alternative."""
+    """Compiles a pattern as org.apache.kafka's old TopicFilter does: a comma separates alternatives."""
     return re.compile(text.strip().replace(",", "|").replace(" ", "").strip("\"'"))
 
 
@@ -164,7 +168,7 @@ def encode_offset(offset: int) -> bytes:
 
 
 def decode_offset(data: bytes, path: str) -> int | None:
-    """None if there is none: Kafka writes -1 then. Raises MalformedMessageError for what is no offset."""
+    """Returns the offset, or None for Kafka's -1. Raises MalformedMessageError for anything but an offset."""
     if not re.fullmatch(rb"-?[0-9]{1,19}", data) or not _NO_OFFSET <= int(data) < 1 << 63:
         error = malformed(path, f"{shown(data)} is no offset, expected a number")
         error.hint = f"correct it, or delete it to begin at --from: ZooKeeper's zkCli.sh has 'set {path} OFFSET'"
@@ -178,8 +182,9 @@ def decode_offset(data: bytes, path: str) -> int | None:
 def divide(
     consumers: Mapping[str, ConsumerNode], partitions: Mapping[str, Collection[int]]
 ) -> dict[TopicPartition, RegisteredThread]:
-    """Gives each partition its thread: those of a topic go, in order of their numbers, to the threads that read it, in
-    order of their names. The shares of a topic's threads differ by one at most, and the first ones have the larger.
+    """Assigns each partition to a thread: a topic's partitions go, in order of their numbers, to the threads that read
+    it, in order of their names. The shares of a topic's threads differ by one at most, and the first ones have the
+    larger.
 
     `consumers` is by id, and `partitions` has the numbers of each topic's. Topics that nobody reads are left out.
     """
@@ -202,6 +207,6 @@ def divide(
 def share_of(
     consumer_id: str, consumers: Mapping[str, ConsumerNode], partitions: Mapping[str, Collection[int]]
 ) -> dict[TopicPartition, RegisteredThread]:
-    """Gives what that consumer's own threads read, of what `divide` gives out."""
+    """Returns that consumer's part of what `divide` returns."""
     owners = divide(consumers, partitions)
     return {partition: thread for partition, thread in owners.items() if thread.consumer_id == consumer_id}

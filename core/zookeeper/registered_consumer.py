@@ -1,21 +1,20 @@
 """A consumer of a group that divides its partitions by itself, through the registries of `group_registry.py`.
 
-Its life, as a table of what holds in ZooKeeper:
+Its states, by what is in ZooKeeper:
 
-    OUT         nothing of it is there: at the beginning, and after its session has expired
+    OUT         none of its nodes exist: at the beginning, and after its session has expired
     REGISTERED  its id is among those of the group; it owns nothing
-    OWNING      it also owns its whole share, as of when it looked last
+    OWNING      it also owns its whole share, as of its last look
 
-`advance` goes on from each of them, one rebalance at a time (Algorithm 1 of the paper of 2011): look who is there, work
-out the own share, release what it owns, and become the owner of that share. It becomes the owner of all of it in one
-step, or of nothing; then it backs off, and looks again. A share that is the same as before is kept, and read on.
+`advance` moves on from each of them, one rebalance at a time (Algorithm 1 of the paper of 2011): read the members,
+compute the own share, release the owned partitions, and claim the share. It claims all of the share in one step, or
+nothing; then it backs off, and looks again. An unchanged share is kept, and read on.
 
 Each session has another consumer id. So a commit that checks that the id is there, in the same transaction, can't come
 from a consumer whose session is over, and whose partitions others read.
 
-`RegistryMember` and the offsets that the group has committed there are for a consumer that waits for both. These two
-are to `GroupConsumer` (core/client) what a group's coordinator is to it otherwise. All work is done by a
-`RegisteredConsumer` in the session's thread; here is only the waiting for it.
+`RegistryMember` gives `GroupConsumer` (core/client) its assignment and committed offsets, in place of a group's
+coordinator. It only waits: a `RegisteredConsumer` does the work in the session's thread.
 """
 
 from __future__ import annotations
@@ -107,11 +106,11 @@ class RegisteredConsumer:
         self._consumer_id = ""
         self._registered: list[str] = []  # paths of its ids that may be there, the last one made last
         self._claimed: dict[str, bytes] = {}
-        """The owners' nodes that may be there, with what it wrote: all of them once `state` is OWNING. By what it wrote
-        it knows them; the session would not do: another may have begun, and the news of that be under way.
+        """The owners' nodes that may exist, with the data it wrote: all of them once `state` is OWNING. It recognizes
+        its nodes by that data, not by the session: another session may have begun before the news of it arrives.
         """
         self._with_offset: set[TopicPartition] = set()  # whose node of the offset is there
-        self._left_out: set[str] = set()  # consumers whose nodes do not decode, of which that was said
+        self._left_out: set[str] = set()  # consumers whose undecodable nodes were logged
         self._refusals = 0
         self.state = ConsumerState.OUT
         self.owned: Partitions = frozenset()
@@ -145,8 +144,8 @@ class RegisteredConsumer:
         self._note_news()
 
     async def leave(self) -> None:
-        """Gives up what it owns, and its place in the group, in this order: who hears of it may own them at once.
-        Raises ZooKeeperError if that is not possible; the end of the session does it then.
+        """Releases its partitions, and then its place in the group: others may own the partitions at once. Raises
+        ZooKeeperError if that fails; the end of the session does it then.
         """
         if self.state is ConsumerState.OUT:
             return
@@ -161,8 +160,8 @@ class RegisteredConsumer:
     # --- the rebalance
 
     async def advance(self, *, is_reading: bool) -> Partitions:
-        """Gives what may be read now. While it is reading, and has to own something else, that is nothing: it is to
-        commit, stop reading and call again; so it is after a try that failed, until `next_try_ms`.
+        """Returns the partitions that may be read now. Returns none if the caller is reading and the share has changed:
+        the caller must commit, stop reading and call again; also none after a failed try, until `next_try_ms`.
         """
         self.needs_to_look = False  # what changes from now on is news again
         try:
@@ -204,7 +203,9 @@ class RegisteredConsumer:
         self._registered = []
 
     async def _find_share(self) -> Mapping[TopicPartition, RegisteredThread]:
-        """Looks who is in the group and which partitions there are; gives its own, each with the thread's name."""
+        """Reads the group's members and the topics' partitions; returns its own partitions, each with the thread's
+        name.
+        """
         names = await self._session.children(ids_path(self._group)) or []
         nodes = await self._session.read_many([f"{ids_path(self._group)}/{name}" for name in names])
         consumers = {}
@@ -274,7 +275,9 @@ class RegisteredConsumer:
             self._move_to(ConsumerState.REGISTERED)
 
     def _may_pass(self, error: ZooKeeperError) -> bool:
-        """Whether another try may succeed: others hold what it is to own, or nodes went while it looked at them."""
+        """Returns whether another try may succeed: others hold parts of its share, or nodes disappeared while it read
+        them.
+        """
         if error.refusal is Refusal.NO_NODE and error.where == self._id_path and self.state is not ConsumerState.OUT:
             self._move_to(ConsumerState.OUT)  # it registers again, under another id
         return error.is_lost or error.refusal in (Refusal.NODE_EXISTS, Refusal.NO_NODE)
@@ -298,8 +301,8 @@ class RegisteredConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Writes down the offsets that are read next; says no if it may be tried again. Nothing is written unless this
-        very consumer is in the group still.
+        """Writes the next offsets; returns False if the caller may try again. Writes nothing unless this very consumer
+        is still in the group.
         """
         if self.state is ConsumerState.OUT:
             return False
@@ -339,7 +342,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class RegistryMember:
-    """Owned by one task. While ZooKeeper is away it goes on with what it owns."""
+    """Owned by one task. While ZooKeeper is away it keeps its partitions."""
 
     member_id = ""
     epoch = -1
@@ -357,7 +360,9 @@ class RegistryMember:
     # --- membership
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Gives what is to be read now, by one who reads `owned`: none of it while it has to own something else."""
+        """Returns the partitions to read now, for a member that reads `owned`: none while its share differs from
+        `owned`.
+        """
         consumer = self._consumer
         is_due = consumer.needs_to_look and self._clock.monotonic_ms() >= consumer.next_try_ms
         if is_due and self._is_connected():
@@ -366,23 +371,23 @@ class RegistryMember:
         return consumer.owned
 
     def leave(self) -> None:
-        """Gives everything up. If that can't be said now, ZooKeeper finds out when the session is over."""
+        """Releases everything. If ZooKeeper can't be told now, the end of the session does it."""
         with contextlib.suppress(ZooKeeperError, NoAnswerError):
             if self._is_connected():
                 self._thread.run(self._consumer.leave(), seconds=_ANSWER_SECONDS)
 
-    # --- what is committed
+    # --- committed offsets
 
     def find(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """Gives the offsets that the group reads next; None if that can't be known now."""
+        """Returns the offsets that the group reads next, or None if they can't be known now."""
         if self._is_connected():
             with contextlib.suppress(NoAnswerError):
                 return self._thread.run(self._consumer.find_offsets(partitions), seconds=_ANSWER_SECONDS)
         return None
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
-        """Writes down the offsets that are read next; UNKNOWN_MEMBER_ID if this consumer is out, and others read its
-        partitions; REBALANCE_IN_PROGRESS if it may be tried again.
+        """Writes the next offsets. Returns UNKNOWN_MEMBER_ID if this consumer is out, and others read its partitions;
+        REBALANCE_IN_PROGRESS if the caller may try again.
         """
         with contextlib.suppress(NoAnswerError):
             if self._is_connected() and self._thread.run(self._consumer.commit(offsets), seconds=_ANSWER_SECONDS):

@@ -64,10 +64,10 @@ class Registration:
         self._first_epoch: int | None = None
         self._is_registered = asyncio.Event()
         self.epoch: int | None = None
-        """The broker epoch; None while there is none."""
+        """The broker epoch, or None before the registration."""
 
     async def register(self) -> int:
-        """Gives the broker epoch. Waits if an older session still has the node id, and raises AccessError if it still
+        """Returns the broker epoch. Waits if an older session still has the node id, and raises AccessError if it still
         has it after that.
         """
         await self._session.ensure_paths(PERSISTENT_PATHS)
@@ -113,8 +113,8 @@ class Registration:
         await self._is_registered.wait()
 
     async def _try(self) -> int | None:
-        """Gives the epoch; None if another session has the node: ours may have ended meanwhile. A connection that was
-        lost may have done it.
+        """Returns the epoch, or None if another session has the node: ours may have ended meanwhile. A lost connection
+        may have registered us.
         """
         now_ms = self._clock.now_ms()
         data = replace(self._broker, timestamp_ms=now_ms, first_epoch=self._first_epoch).encode()
@@ -135,8 +135,8 @@ class Registration:
 
 
 async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
-    """Returns when no broker has that node id; raises AccessError if one still has it after the time that ZooKeeper
-    gives a dead broker.
+    """Waits until no broker has that node id. Raises AccessError if one still has it after ZooKeeper's session
+    timeout.
     """
     path = broker_path(broker_id)
     gone = asyncio.Event()
@@ -174,9 +174,9 @@ def _described(node: Node, path: str) -> str:
 
 
 async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: str, *, may_begin: bool) -> str:
-    """Gives the cluster's id. A new cluster gets the one that is known from the data directory, else `new`. Raises
-    UsageError if the directory is another cluster's, and unless a new cluster `may_begin`, if there is none: a mistyped
-    chroot would be one.
+    """Returns the cluster's id. A new cluster gets the one from the data directory, else `new`. Raises UsageError if
+    the directory is another cluster's, or, unless a new cluster `may_begin`, if there is no cluster: the chroot may be
+    mistyped.
     """
     while (node := await session.read(CLUSTER_ID)) is None:
         if not may_begin and await session.read(_BROKERS) is None:

@@ -1,7 +1,7 @@
-"""A session with ZooKeeper for code that waits: the loop that the session belongs to runs in a thread of its own.
+"""A session with ZooKeeper for blocking code: the session's loop runs in a thread of its own.
 
-Commands read and print in the main thread, with sockets that block. What they want of ZooKeeper is a coroutine, which
-the loop's thread does; `run` waits for its result, and a stop (Ctrl-C) ends the waiting.
+Commands read and print in the main thread, with sockets that block. They use ZooKeeper by coroutines, which the loop's
+thread runs; `run` waits for the result, and a stop (Ctrl-C) ends the wait.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Result = TypeVar("Result")
 
 
 class NoAnswerError(AccessError):
-    """ZooKeeper has not answered in time. What it was asked to change may be done all the same."""
+    """ZooKeeper has not answered in time. It may make the requested change all the same."""
 
 
 class SessionThread:
-    """Opens the session at the beginning of a `with`, and closes it at its end. `session` belongs to the thread's loop,
-    and so does what is built on it; `run` is for one other thread.
+    """Opens the session at the beginning of a `with`, and closes it at its end. `session`, and all that is built on it,
+    belongs to the thread's loop; `run` is for one other thread.
     """
 
     def __init__(self, config: ZooKeeperConfig) -> None:
@@ -53,8 +53,8 @@ class SessionThread:
         self._close()
 
     def run(self, work: Coroutine[Any, Any, Result], *, seconds: float = _ANSWER_SECONDS) -> Result:
-        """Gives what the coroutine gives, or raises what it raises; NoAnswerError if it takes longer than `seconds`. It
-        is cancelled then, and when the waiting is stopped.
+        """Returns what the coroutine returns, or raises what it raises; NoAnswerError if it takes longer than
+        `seconds`. The coroutine is cancelled then, and when the wait is stopped.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

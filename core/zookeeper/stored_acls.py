@@ -47,7 +47,9 @@ class StoredAcls:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Counts, and goes on looking if there are none. Raises ZooKeeperError if our login may not read them."""
+        """Counts the ACLs, and goes on looking while there are none. Raises ZooKeeperError if our login may not read
+        them.
+        """
         await self._count()
         if not self._has_some:
             self._waiting = [*_ACLS, _TOKENS]
@@ -76,7 +78,7 @@ class StoredAcls:
         self.acls = acls
 
     async def _look(self) -> None:
-        """Watches what is there, node by node: as long as there are no rules, that is no more than folders."""
+        """Watches the existing nodes, one by one: as long as there are no rules, these are only folders."""
         while not self._has_some and (self._waiting or self._is_stale):
             if self._is_stale:
                 self._is_stale = False

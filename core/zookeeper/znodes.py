@@ -1,4 +1,4 @@
-"""What Apache Kafka 3.9 keeps in ZooKeeper: the paths of its nodes, and the JSON in them, as values.
+"""The nodes of Apache Kafka 3.9 in ZooKeeper: their paths, and the JSON in them, as values.
 
     /brokers/ids/N                        BrokerNode; ephemeral, its czxid is the broker epoch
     /controller                           ControllerNode; ephemeral
@@ -12,11 +12,11 @@
     /cluster/id                           the cluster's id
     /feature                              FeatureNode
 
-A version that is not named here is refused. Keys that are unknown are passed over, as Kafka does. What is encoded has
-Kafka's keys and types, without spaces; the order of the keys differs, as it does between two runs of Kafka's.
+A version that is not named here is refused. Unknown keys are ignored, as in Kafka. Encoded nodes have Kafka's keys and
+types, without spaces; the order of the keys differs, as it does between two runs of Kafka's.
 
-What is wrong in a node's JSON is named with the node's path and the field. A `read_` function takes a JSON value, and
-raises ValueError with what it expected instead.
+Errors in a node's JSON name the node's path and the field. A `read_` function takes a JSON value, and raises ValueError
+with the expected type.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ _SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """One address of a broker, and what is spoken there."""
+    """One address of a broker, and its security protocol."""
 
     listener: str
     host: str
@@ -248,7 +248,7 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class ControllerNode:
-    """Who is the controller. `kraft_controller_epoch` is -1 unless the cluster moves to KRaft."""
+    """The controller. `kraft_controller_epoch` is -1 unless the cluster moves to KRaft."""
 
     broker_id: int
     timestamp_ms: int
@@ -290,9 +290,9 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStateNode:
-    """Who leads a partition, and who is in sync with it. `leader_recovery_state` is 1 from an unclean election on until
-    the leader says that it has recovered. `holders` is a key of plog's own, which Kafka passes over: see
-    `PartitionState.holders`. Empty if Kafka's wrote the node.
+    """The leader and ISR of a partition. `leader_recovery_state` is 1 from an unclean election until the leader reports
+    that it has recovered. `holders` is a key of plog's own, which Kafka ignores: see `PartitionState.holders`. It is
+    empty if Kafka wrote the node.
     """
 
     leader: int
@@ -349,8 +349,8 @@ class FeatureNode:
 
 
 class ConfigEntity(NamedTuple):
-    """Who has settings: ("topics", "t1"); ("users", "alice", "app1") for a user's client. Names are as people write
-    them; the path has them sanitised. DEFAULT_ENTITY stands for all without their own.
+    """An entity with settings: ("topics", "t1"); ("users", "alice", "app1") for a user's client. Names are as people
+    write them; the path has them sanitised. DEFAULT_ENTITY stands for all without their own.
     """
 
     kind: str
@@ -412,7 +412,7 @@ def change_number(name: str) -> int:
 
 
 class Acl(NamedTuple):
-    """Who may do what: `permissions` is the sum of read 1, write 2, create 4, delete 8, admin 16."""
+    """The rights of an identity: `permissions` is the sum of read 1, write 2, create 4, delete 8, admin 16."""
 
     permissions: int
     scheme: str
@@ -420,8 +420,8 @@ class Acl(NamedTuple):
 
 
 def acls_of(path: str, *, is_secured: bool) -> list[Acl]:
-    """Gives the rights of a new node. With `zookeeper.set.acl` only who made it may change it, and everybody may read
-    it unless there are secrets in it; old consumers write below /consumers all the same.
+    """Returns the rights of a new node. With `zookeeper.set.acl` only its creator may change it, and everybody may read
+    it unless it holds secrets; old consumers write below /consumers all the same.
     """
     if not is_secured or path == _OLD_CONSUMERS:
         return [Acl(31, "world", "anyone")]
@@ -549,14 +549,14 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes, path: str) -> int:
-    """Gives the broker whose disk has failed."""
+    """Returns the broker whose disk has failed."""
     fields = Fields.of(data, path)
     fields.ensure_version(1)
     return fields.get("broker", read_number)  # type: ignore[no-any-return]
 
 
 def decode_producer_id_block(data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock | None:
-    """None if no block was given out yet."""
+    """Returns None if no block was allocated yet."""
     if not data:
         return None
     fields = Fields.of(data, path)
@@ -579,7 +579,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_feature(data: bytes, path: str = FEATURE) -> FeatureNode:
-    """Version 1, of Kafka 2.7 to 3.2, has ranges of levels: the highest is what was agreed on."""
+    """Decodes a node; version 1, of Kafka 2.7 to 3.2, has ranges of levels, whose maximum is the finalized level."""
     fields = Fields.of(data, path)
     fields.ensure_version(1, 2)
     status = fields.get("status", read_number)

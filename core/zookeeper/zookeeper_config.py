@@ -17,7 +17,7 @@ DEFAULT_SESSION_TIMEOUT_MS = 18_000
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """PEM files: whom to trust, and our own certificate if the server asks for one."""
+    """PEM files: the trusted CA, and our own certificate if the server asks for one."""
 
     ca: Path | None = None
     certificate: Path | None = None

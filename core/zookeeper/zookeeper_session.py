@@ -115,7 +115,7 @@ class Watch:
             _log.error("the watch of %s in ZooKeeper has ended: %s", self._path, error, exc_info=error)
 
     def _on_event(self, event: Any) -> None:
-        """What tells of a connection alone comes as the session's state, too."""
+        """Ignores events of the connection alone, which also come as the session's state."""
         if event.type != "NONE":
             self._call_soon(self.refresh)
 
@@ -176,11 +176,11 @@ _REFUSALS = {
 }
 """kazoo's exceptions by their names, so that kazoo is imported when a session begins and not before."""
 _OF_OTHERS = ("RolledBackError", "RuntimeInconsistency")
-"""What the operations of a transaction get that would have been good, before and after the one that failed."""
+"""Errors of the valid operations of a failed transaction, before and after the one that failed."""
 
 
 class _SessionEndedError(Exception):
-    """What those get who wait for an answer when the session ends: kazoo does not answer them all."""
+    """The error for everybody who waits for an answer when the session ends: kazoo does not answer them all."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:
         super().__init__(detail)
@@ -275,8 +275,8 @@ class ZooKeeperSession:
         self._call_soon(done.set)
 
     def subscribe(self, on_state: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Has it called at each change of the state, in the loop, until what this gives is called. CONNECTED after
-        EXPIRED is another session.
+        """Calls `on_state` at each change of the state, in the loop, until the returned function is called. CONNECTED
+        after EXPIRED is another session.
         """
         self._subscribers.append(on_state)
         return partial(self._subscribers.remove, on_state)
@@ -350,7 +350,7 @@ class ZooKeeperSession:
         outcome = (await self._ask([partial(self._client.get_children_async, whole_path)]))[0]
         return sorted(outcome) if isinstance(outcome, list) else None
 
-    # --- what is said
+    # --- messages
 
     def _say_later(self, seconds: float, next_seconds: float = _NEXT_WORD_SECONDS) -> None:
         self._next_word = self._loop.call_later(seconds, self._say_waiting, next_seconds)
@@ -380,7 +380,7 @@ class ZooKeeperSession:
     # --- reading
 
     async def read(self, path: str) -> Node | None:
-        """Reads a node; None if there is none."""
+        """Reads a node; returns None if it does not exist."""
         return (await self.read_many([path]))[0]
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
@@ -395,7 +395,7 @@ class ZooKeeperSession:
                 raise errors[0]
 
     async def children(self, path: str) -> list[str] | None:
-        """Reads the names of the nodes below a node, sorted; None if there is no such node."""
+        """Reads the names of the nodes below a node, sorted; returns None if the node does not exist."""
         while True:
             await self._connected()
             (outcome,) = await self._ask([partial(self._client.get_children_async, self._whole(path))])
@@ -406,15 +406,15 @@ class ZooKeeperSession:
                 raise error
 
     async def watch_data(self, path: str, on_change: Callable[[Node | None], None]) -> Watch:
-        """Calls with the node, or None if there is none: before this returns, after each change, and after each new
+        """Calls with the node, or None if it does not exist: before this returns, after each change, and after each new
         connection, then perhaps with the same again. Of several quick changes only the last may be seen.
         """
 
         return await self._begin_watch(path, self._client.get_async, lambda found: on_change(found and _node(*found)))
 
     async def watch_children(self, path: str, on_change: Callable[[list[str] | None], None]) -> Watch:
-        """As `watch_data`, with the sorted names of the nodes below. A node that is deleted and made again between two
-        calls can't be told from one that stayed, but by its czxid.
+        """As `watch_data`, with the sorted names of the nodes below. A node that is deleted and created again between
+        two calls looks like one that stayed, except for its czxid.
         """
 
         def answer(found: list[str] | None) -> None:
@@ -436,7 +436,7 @@ class ZooKeeperSession:
         return watch
 
     async def _read_watched(self, question: Callable[..., Any], path: str, on_event: OnEvent) -> Any:
-        """Gives what kazoo answers; None if there is no node, and then its creation is watched."""
+        """Returns kazoo's answer, or None without a node, and then its creation is watched."""
         whole = self._whole(path)
         while True:
             (found,) = await self._ask([partial(question, whole, watch=on_event)])
@@ -453,8 +453,8 @@ class ZooKeeperSession:
     # --- changing
 
     async def commit(self, operations: Sequence[Operation]) -> list[Answer]:
-        """Does all operations or none, and gives an answer for each. Raises ZooKeeperError, which says which of them
-        failed and why; if the connection was lost meanwhile (`is_lost`) they may have been done.
+        """Makes all operations or none, and returns an answer for each. Raises ZooKeeperError, which names the failed
+        operation and the reason; if the connection was lost meanwhile (`is_lost`) they may have been made.
         """
         await self._connected()
         transaction = self._client.transaction()
@@ -524,7 +524,9 @@ class ZooKeeperSession:
         return chroot + path if path != "/" or not chroot else chroot
 
     async def _ask(self, questions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Sends each, and gives what came: a value or an exception. The loop is woken once for all of them."""
+        """Sends each, and returns the outcomes: a value or an exception each. The loop is woken once for all of
+        them.
+        """
         if not questions:
             return []
         future: asyncio.Future[list[Any]] = self._loop.create_future()
@@ -605,7 +607,7 @@ T = TypeVar("T")
 
 
 async def while_connected(session: ZooKeeperSession, work: Coroutine[Any, Any, T], grace_seconds: float) -> T:
-    """Gives what the work comes to. Breaks it off, and raises TimeoutError, once the connection is lost for so many
+    """Returns the result of the work. Cancels it, and raises TimeoutError, once the connection is lost for so many
     seconds.
     """
     time = asyncio.get_running_loop().time

@@ -1,4 +1,4 @@
-"""What ZooKeeper is asked to change, all of it or nothing, and why it did not."""
+"""Changes of ZooKeeper that are made together or not at all, and the reasons for its refusals."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ANY_VERSION = -1
 
 
 class NodeStat(NamedTuple):
-    """What ZooKeeper knows of a node. `czxid` is the number of the change that made it: no other node, nor this one in
-    another life, has it. `ephemeral_owner` is the session that it lives with, 0 if it outlives sessions.
+    """ZooKeeper's facts about a node. `czxid` is the number of the change that created it, and differs for every other
+    node, and for this one created again. `ephemeral_owner` is its session, 0 if it outlives sessions.
     """
 
     version: int
@@ -24,7 +24,7 @@ class NodeStat(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node's data, empty if it has none, and what ZooKeeper knows of it."""
+    """A node's data, b"" if it has none, and its stat."""
 
     data: bytes
     stat: NodeStat
@@ -66,7 +66,7 @@ Answer = str | NodeStat | None
 
 
 class Refusal(Enum):
-    """Why ZooKeeper did not do something; what it means for a path."""
+    """The reason for which ZooKeeper refused; the value is a message about a path."""
 
     NO_NODE = "{path} does not exist"
     NODE_EXISTS = "{path} exists already"
@@ -88,8 +88,8 @@ _HINTS = {
 
 
 class ZooKeeperError(AccessError):
-    """ZooKeeper did not do what it was asked to. `operation` is the one of a transaction that failed; None for a read,
-    and if no single one did.
+    """ZooKeeper refused a request. `operation` is the one of a transaction that failed; None for a read, and if no
+    single one failed.
     """
 
     def __init__(self, refusal: Refusal, path: str, *, operation: Operation | None = None, detail: str = "") -> None:
@@ -102,5 +102,5 @@ class ZooKeeperError(AccessError):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection or the session is to blame, not what was asked."""
+        """Returns whether the connection or the session is to blame, not the request."""
         return self.refusal in (Refusal.CONNECTION_LOST, Refusal.SESSION_EXPIRED)
