@@ -178,9 +178,9 @@ def binaries(values: Iterable[bytes | None]) -> Any:
 
 
 def json_strings(array: Any) -> Any:
-    """Gives `envelope.encode_bytes` of every element of a pyarrow.BinaryArray, as one.
+    """Returns `envelope.encode_bytes` of every element of a pyarrow.BinaryArray, as one.
 
-    It goes by columns if the bytes are UTF-8 and nothing has to be escaped.
+    It works by columns if the bytes are UTF-8 and need no escapes.
     """
     try:
         text = pc.cast(array, pa.string())

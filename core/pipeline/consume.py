@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Stdout(NamedTuple):
-    """Takes records that go into no file. On a terminal `is_escaped` says that no byte of theirs may drive it."""
+    """Where records go without `out`. On a terminal `is_escaped` means that their bytes may not control it."""
 
     sink: ByteSink
     is_escaped: bool = False
@@ -56,11 +56,10 @@ def open_file_sink(
     is_endless: bool,
     say: Callable[[str], None],
 ) -> Sink:
-    """Opens a sink into a file; `watermarks` are those of the partitions that rows are of. A file that `is_endless` has
-    its name from its first record on, for whoever wants to see it grow; but for Parquet, which can't be read before its
-    end.
+    """Opens a sink into a file; `watermarks` are those of the rows' partitions. A file that `is_endless` gets its name
+    with its first record, so that people can watch it grow; except Parquet, which can't be read before its end.
 
-    Raises UsageError for a format that does not exist, AccessError if the file can't be made.
+    Raises UsageError for a format that does not exist, AccessError if the file can't be created.
     """
     file = OutFile(path)
     try:
@@ -120,10 +119,10 @@ _MOST_NAMED = 10
 
 
 def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[], Stdout]) -> bool:
-    """Writes the records until the end of what is wanted. False if records were left out because they are damaged.
+    """Writes the records up to the end of the request. Returns False if damaged records were left out.
 
     `open_stdout` is called if the request has no `out`. Raises UsageError for options that do not go together,
-    AccessError and KafkaError for what can't be read.
+    AccessError and KafkaError for logs that can't be read.
     """
     request.ensure_consistent()
     run = ConsumeRun(request, session)
@@ -157,7 +156,7 @@ def _joiner() -> Joiner:
 
 
 def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
-    """Lists what is made of records before they are printed, one after the other."""
+    """Returns the steps that records go through before they are printed, in order."""
     request = run.request
     steps: list[Step] = []
     if joiner is not None:
@@ -186,7 +185,7 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
 
 @contextlib.contextmanager
 def _sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Iterator[Sink]:
-    """Opens the sink, and closes it as a whole also if somebody stops what has no end."""
+    """Opens the sink, and closes it as complete also if the user stops an endless one."""
     request, undivided = run.request, run.session.frontend.undivided
     sink = _open_sink(run, open_stdout)
     is_whole = False
@@ -289,7 +288,7 @@ def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, 
 
 
 def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -> list[TopicPartition]:
-    """Picks those that are wanted; raises UsageError if a topic has not got one."""
+    """Picks the requested partitions. Raises UsageError if a topic lacks one."""
     if not request.partitions:
         return present
     for topic in dict.fromkeys(tp.topic for tp in present):

@@ -39,7 +39,9 @@ _LEAVE_SECONDS = 10.0
 
 
 def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
-    """Writes what the group gives this member, until a stop; in a directory without a server, until the end."""
+    """Writes the records that the group assigns to this member, until a stop; in a directory without a server, until
+    the end.
+    """
     with _open_cluster(run) as (client, zookeeper):
         subscription = run.subscribe(client)
         source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())
@@ -68,7 +70,7 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
 @contextmanager
 def _open_cluster(run: ConsumeRun) -> Iterator[tuple[KafkaClient, ZooKeeperCluster | None]]:
-    """Gives the ZooKeeper too if that is what keeps the group."""
+    """Yields the client, and the ZooKeeper if it keeps the group."""
     if run.session.zookeeper is not None:
         with run.session.open_by_zookeeper() as cluster:
             yield cluster.client, cluster

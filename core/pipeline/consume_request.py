@@ -39,7 +39,7 @@ _OF_PARTITION = re.compile(r"(\d+)=(.+)")
 
 
 def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    """Finds the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between,
+    """Returns the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between,
     of which `P=WHERE` is for partition P alone, and one may be for the others. Raises UsageError for other text.
     """
     special: dict[int, str] = {}
@@ -85,8 +85,8 @@ def _resolve_all(text: str, source: RecordSource, partitions: Sequence[TopicPart
 
 
 def _find_last(count: int, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    """Finds where the last records begin that the source reads: markers, aborted records and holes count for nothing.
-    Of more than `_MOST_COUNTED`, and of a log that is damaged there, it finds as many offsets.
+    """Finds where the last `count` records begin that the source reads: markers, aborted records and holes do not
+    count. For more than `_MOST_COUNTED`, and for a log that is damaged there, it counts offsets instead.
     """
     starts = source.starts(partitions)
     found = {tp: max(starts[tp], ends[tp] - count) for tp in partitions}
@@ -110,7 +110,7 @@ def _find_last(count: int, source: RecordSource, partitions: Sequence[TopicParti
 def _read_last_offsets(
     count: int, source: RecordSource, starts: Offsets, ends: Offsets
 ) -> dict[TopicPartition, deque[int]]:
-    """Gives the offsets of the last `count` records in [start, end) of each partition."""
+    """Returns the offsets of the last `count` records in [start, end) of each partition."""
     from core.records.columns import decode_whole_batches
 
     found = {tp: deque[int](maxlen=count) for tp in starts}
@@ -131,9 +131,9 @@ def _read_last_offsets(
 
 
 def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", "--until")) -> None:
-    """Raises UsageError for a range that is inverted as it is written: the places are of the same kind, and the end
-    lies before the start. An empty range is none; what only the log shows is not checked here, nor is one partition's
-    place compared with that of all the others.
+    """Raises UsageError for a range that is visibly inverted: both places are of the same kind, and the end lies before
+    the start. An empty range passes. Places that only the log can order are not checked, nor one partition's place
+    against that of all others.
     """
     now_ms = time.time_ns() // 1_000_000
     starts, ends = _by_partition(start), _by_partition(end)
@@ -157,7 +157,7 @@ def _by_partition(text: str) -> dict[int | None, str]:
 
 
 def _literal(text: str, now_ms: int) -> tuple[str, float]:
-    """Gives the kind of a place, and a number that orders those of its kind."""
+    """Returns the kind of a place, and a number that orders places of its kind."""
     if text in ("beginning", "earliest", "end", "latest"):
         return "edge", float(text in ("end", "latest"))
     if last := _LAST_N.fullmatch(text):
@@ -214,7 +214,7 @@ class ConsumeRequest:
     grep: str | None = None
     group: str | None = None
     is_classic: bool | None = None
-    """Whether it is a member of the classic protocol; None if that is for the cluster to say."""
+    """Whether it is a member of the classic protocol; None if the cluster decides."""
     group_instance_id: str | None = None
     is_in_zookeeper: bool = False
     """Whether the group, if there is one, is kept by ZooKeeper."""
@@ -326,7 +326,7 @@ class ConsumeRequest:
         )
 
     def find_pattern(self) -> re.Pattern[str] | None:
-        """Gives the pattern of --regex, or of topics that begin as kcat's patterns do; None if they are names."""
+        """Returns the pattern of --regex, or of topics that begin as kcat's patterns do, or None if they are names."""
         if not self.is_regex and not all(topic.startswith(_REGEX_SIGN) for topic in self.topics):
             return None
         try:

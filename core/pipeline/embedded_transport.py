@@ -1,6 +1,6 @@
 """Sends requests to a broker in this process: no sockets, the same dispatcher.
 
-`EmbeddedBrokerLog` says what that broker logs: each line once, or only what is of the topics that an answer rests on.
+`EmbeddedBrokerLog` shows that broker's log: each line once, or only lines about topics that an answer rests on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
 
 
 class EmbeddedBrokerLog(logging.Handler):
-    """Keeps what a broker in this process logs of partitions, and says at once what is of none."""
+    """Keeps the lines that a broker in this process logs about partitions, and shows all others at once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -90,7 +90,7 @@ class EmbeddedBrokerLog(logging.Handler):
 
 @contextmanager
 def kept_talk(say: Callable[[str], None], rests_on: Callable[[str], bool]) -> Iterator[EmbeddedBrokerLog]:
-    """Keeps what is logged of partitions in the block; says at its end what is of topics that `rests_on` names."""
+    """Keeps lines about partitions during the block; at its end shows those of topics that `rests_on` names."""
     talk = EmbeddedBrokerLog(say)
     logging.getLogger("plog").addHandler(talk)
     try:
@@ -101,8 +101,8 @@ def kept_talk(say: Callable[[str], None], rests_on: Callable[[str], bool]) -> It
 
 
 class EmbeddedTransport:
-    """Is a `core.client` transport; owned by one task. Nothing waits, for nobody else could act meanwhile. So a signal
-    that ends the command does not come between a batch and what is noted of it, either.
+    """A `core.client` transport; owned by one task. It never waits, because nobody else could act meanwhile. So a
+    signal that ends the command does not come between a batch and its bookkeeping.
     """
 
     def __init__(self, dispatcher: RequestDispatcher, undivided: Undivided = SILENT.undivided) -> None:
@@ -136,4 +136,4 @@ class EmbeddedTransport:
         return self._answers.popleft()
 
     def close(self) -> None:
-        """Does nothing: the broker is closed by whoever opened it."""
+        """Does nothing: the opener of the broker closes it."""

@@ -8,7 +8,7 @@ r"""Writes the text of records by `--format` patterns, with the tokens of kcat a
     %[ %| %]  where the partition begins, its last stable offset, its high watermark
     %%     percent sign, %{ and %} braces; \n \t \r \0 \\ \xHH as usual
 
-What stands in braces after a token says how it is written:
+Braces after a token hold its format:
 
     %s %v %k        {hex} {base64} {json} {unpack[FMT]}: numbers, as Python's struct reads them, a space between
     numbers         {big64} {big32} {big16} {big8} {little64} ..: packed in so many bits; {hex64} .. {hex8}: digits
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 Formatter = Callable[[TopicPartition, RecordColumns, Int64s], Any]
-"""Gives each row's text with its end, as a pyarrow.BinaryArray; the numbers are the rows' in what is printed."""
+"""Returns each row's text with its end, as a pyarrow.BinaryArray; the numbers count the printed rows."""
 
 _Texts = Callable[[Any], Any]  # pyarrow.BinaryArray -> pyarrow.BinaryArray
 _Digits = Callable[[Int64s], Any]  # -> pyarrow.BinaryArray
@@ -137,7 +137,7 @@ def _escape(pattern: str, position: int, option: str) -> tuple[bytes, int]:
 
 
 def _modifier(pattern: str, position: int, option: str) -> tuple[str | None, int]:
-    """Reads what stands in braces, which may hold others, and finds where they end; None if there are none."""
+    """Reads the text in braces, which may hold others, and finds their end; returns None without braces."""
     if pattern[position : position + 1] != "{":
         return None, position
     depth = 0
@@ -227,7 +227,9 @@ def _misfit(data: bytes, format_: str, where: str = "") -> SchemaError:
 
 
 def size_check(pattern: str) -> Step | None:
-    """Makes what marks the records of which {unpack[..]} can't read the key or value; None if it reads neither."""
+    """Returns a step that marks records whose key or value {unpack[..]} can't read, or None if the pattern unpacks
+    neither.
+    """
     read = []
     for piece in split_pattern(pattern):
         if isinstance(piece, PatternPiece) and piece.name in _TEXTS:
@@ -320,7 +322,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 _ZONE = re.compile(r"%%|%[EO]?[zZ]")
 _OF_UTC = {"z": "+0000", "Z": "UTC"}
-"""What Arrow has no answer for without a time zone."""
+"""Texts that Arrow can't make without a time zone."""
 
 
 def _strftime(piece: PatternPiece) -> _Token:

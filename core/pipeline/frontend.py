@@ -17,8 +17,8 @@ class Progress(Protocol):
 
 
 class Undivided(Protocol):
-    """Gives a block that a stop (Ctrl-C) does not cut in the middle. The stop is raised as KeyboardInterrupt at the
-    block's end; or in it, if it goes on for `limit_s` after the stop.
+    """Returns a block that a stop (Ctrl-C) does not interrupt. KeyboardInterrupt is raised at the block's end; or
+    inside, if it goes on for `limit_s` after the stop.
     """
 
     def __call__(self, limit_s: float = ...) -> AbstractContextManager[None]: ...
@@ -41,7 +41,7 @@ def _divided(limit_s: float = 0.0) -> Iterator[None]:  # noqa: ARG001 - a stop i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontend:
-    """Takes what the pipeline says beside its result; immutable. The default says nothing and catches no signals."""
+    """Shows the pipeline's messages beside its result; immutable. The default shows nothing and catches no signals."""
 
     say: Callable[[str], None] = lambda _text: None
     """Called with warnings, notes and the last word."""

@@ -34,7 +34,7 @@ def account_for(
     texts: Sequence[str], session: Session, *, start: int, end: int | None, read_committed: bool
 ) -> GapAccount:
     """Accounts for the offsets from `start` (below 0: so many before the end) to `end` (None: all), or for the one that
-    a place names. Raises UsageError for a text that is none, AccessError and KafkaError as `LogPlaces` does.
+    a place names. Raises UsageError for a text that is not a place, AccessError and KafkaError as `LogPlaces` does.
     """
     found = GapAccount()
     with LogPlaces(session, _copy_from(start)).opened() as find:
@@ -82,8 +82,8 @@ def _account(
     beside: list[Finding],
     read_committed: bool,
 ) -> dict[str, Any]:
-    """Accounts for one partition: offsets from `start_offset` to below `end_offset` are `records` and those of the
-    gaps, no other. What can't be opened of it, and what follows its end, goes to `beside`.
+    """Accounts for one partition: each offset from `start_offset` to below `end_offset` is in `records` or in a gap.
+    Files that can't be opened, and data after the end, go to `beside`.
     """
     log = reader.open(partition)
     beside += map(unreadable_finding, log.unreadable)

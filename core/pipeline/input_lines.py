@@ -25,7 +25,7 @@ from core.records.byte_strings import ByteStrings
 Input = Path | BinaryIO
 """A file that is opened, or the stream that is called stdin."""
 
-_CHUNK_BYTES = 960 * 1024  # which make two of the usual batches, with what is round each line
+_CHUNK_BYTES = 960 * 1024  # two of the usual batches, with the envelope of each line
 _CR = 13
 _GZIP = b"\x1f\x8b\x08"
 _NO_LINES = {
@@ -41,7 +41,7 @@ _LONG_SECONDS = 0.05
 
 
 class Quiet(IntEnum):
-    """Says for how long the input has had no more."""
+    """For how long no more input has come."""
 
     NOT = 0
     BRIEF = 1
@@ -71,9 +71,9 @@ class Lines:
     drops_cr: bool = False
     """Whether a carriage return before a line's end is part of that end."""
     thing: str = "line"
-    """What errors call one."""
+    """The name of one in errors."""
     bad: BadLineError | None = None
-    """What is wrong after them, if anything is."""
+    """The error after them, or None."""
 
     @cached_property
     def count(self) -> int:
@@ -121,13 +121,13 @@ class Lines:
             yield data[start : start + length]
 
     def head(self, count: int) -> Lines:
-        """Gives the first so many."""
+        """Returns the first `count` lines."""
         end = int(self.texts.positions[count]) if count < len(self) else len(self.text)
         return replace(self, text=self.text[:end])
 
 
 def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
-    """Gives (name, stream) of each input. Raises AccessError if a file can't be opened."""
+    """Yields (name, stream) of each input. Raises AccessError if a file can't be opened."""
     for path in inputs:
         if not isinstance(path, Path):
             yield "stdin", path
@@ -142,8 +142,8 @@ def open_inputs(inputs: Sequence[Input]) -> Iterator[tuple[str, BinaryIO]]:
 
 @dataclass(slots=True)
 class Chunk:
-    """Holds what was read, after what was left of the chunk before. Whoever takes it sets how many bytes of it are
-    `used`; the others come again. `is_end`: of the input, then nothing comes again.
+    """Holds the bytes read, after the rest of the chunk before. The consumer sets `used` to the number of bytes it
+    took; the others come again. `is_end`: the input has ended, and nothing comes again.
     """
 
     data: bytearray
@@ -153,7 +153,7 @@ class Chunk:
 
 
 def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False) -> Iterator[Chunk]:
-    """Gives what all inputs hold, a megabyte at a time, or less if the input is slow and no more has come for
+    """Yields the contents of all inputs, a megabyte at a time, or less if the input is slow and no more has come for
     `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if it is gzipped,
     or `is_text` and begins as UTF-16 or as files of other kinds do.
     """
@@ -206,7 +206,7 @@ def _read_chunk(stream: BinaryIO, rest: bytearray, linger_s: float) -> Chunk:
 
 
 def _fill(stream: BinaryIO, data: bytearray, start: int) -> int:
-    """Reads what there is into `data` from `start` on; gives how many bytes that is, none at the end."""
+    """Reads the available bytes into `data` from `start` on; returns their number, 0 at the end."""
     with memoryview(data) as view, view[start:] as room:
         count: int = stream.readinto1(room)  # type: ignore[attr-defined]  # every buffered reader has it
         return count
@@ -217,11 +217,11 @@ def _has_more(stream: BinaryIO, seconds: float) -> bool:
     try:
         return bool(select.select([stream], [], [], seconds)[0])
     except (OSError, ValueError):
-        return True  # what can't be asked does not wait: it is in memory
+        return True  # a stream without a descriptor is in memory, and does not wait
 
 
 def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:
-    """Gives the lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need
+    """Yields the lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need
     not have one.
     """
     row = 0
@@ -234,13 +234,13 @@ def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: floa
 
 
 def dropping_cr(chunks: Iterator[Lines]) -> Iterator[Lines]:
-    """Gives the same lines, without the carriage returns that are before their ends."""
+    """Yields the same lines, without the carriage returns before their ends."""
     for lines in chunks:
         yield replace(lines, drops_cr=True)
 
 
 def warning_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Gives the same lines; warns if the first begins with UTF-8's byte order mark."""
+    """Yields the same lines; warns if the first begins with UTF-8's byte order mark."""
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:3]) == codecs.BOM_UTF8:
             tell("note: the input begins with a byte order mark (BOM), and its first record keeps it")
@@ -248,7 +248,7 @@ def warning_of_bom(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iter
 
 
 def warning_of_json(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Gives the same lines; warns if the first is the begin of a JSON value that goes on in the next ones."""
+    """Yields the same lines; warns if the first begins a JSON value that goes on in the next ones."""
     for lines in chunks:
         if lines.first_row == 0 and bytes(lines.text[:8]).partition(b"\n")[0].strip() in (b"{", b"["):
             tell(
@@ -259,7 +259,7 @@ def warning_of_json(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Ite
 
 
 def warning_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Iterator[Lines]:
-    """Gives the same lines; warns, once, if some end in CRLF."""
+    """Yields the same lines; warns, once, if some end in CRLF."""
     has_warned = False
     for lines in chunks:
         if not has_warned and lines.text and lines.has_cr:

@@ -1,4 +1,4 @@
-"""Holds how `plog produce` reads its input, and what it makes of the records before they are sent."""
+"""Options of `plog produce` for reading its input, and for preparing the records before they are sent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Prepare = Callable[[Rows], Rows]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOptions:
-    """Says how records stand in the input, and what is made of them; immutable."""
+    """The format of records in the input, and how they are prepared; immutable."""
 
     inputs: Sequence[Input]
     format: InputFormat = InputFormat.lines
@@ -171,7 +171,7 @@ class InputOptions:
         return None if name is None else TimestampField(name, self.timestamp_unit, say)
 
     def preparations(self, topic: str, session: Session) -> list[Prepare]:
-        """Lists what is made of rows before they are sent, one after the other."""
+        """Returns the steps that rows go through before they are sent, in order."""
         steps: list[Prepare] = []
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
@@ -201,7 +201,7 @@ _WITH_FIELDS = (InputFormat.lines, InputFormat.csv)
 
 
 def unescape(text: str) -> str:
-    r"""Replaces `\n \t \r \0 \\` in what an option gives."""
+    r"""Replaces `\n \t \r \0 \\` in the text of an option."""
     return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
 
 
@@ -218,7 +218,7 @@ def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
 
 
 def _header_section(options: Sequence[str]) -> bytes | None:
-    """Makes the headers section of `--header K=V` options; None if there are none."""
+    """Returns the headers section of `--header K=V` options, or None."""
     pairs = []
     for option in options:
         name, separator, value = option.partition("=")

@@ -55,7 +55,7 @@ Read = Callable[[bytes], Any]
 
 
 class Field(NamedTuple):
-    """`name`: `k`, `s`, `h`, `T`, `p`, or "" for what is passed over; `size`: bytes, if it is packed."""
+    """`name`: `k`, `s`, `h`, `T`, `p`, or "" for skipped input; `size`: bytes, if it is packed."""
 
     name: str
     read: Read
@@ -125,8 +125,8 @@ class Template:
     # --- by lengths
 
     def read_one(self, data: bytes, position: int) -> tuple[InputRecord, int] | None:
-        """Reads the record at `position`, and finds where the next one begins; None if it is not all there.
-        Raises TemplateError if there is none.
+        """Returns the record at `position`, and where the next one begins, or None if it is incomplete. Raises
+        TemplateError if there is no record.
         """
         found: dict[str, Any] = {}
         lengths: dict[str, int] = {}
@@ -161,14 +161,16 @@ class Template:
         return None if end < 0 else end
 
     def _literal_after(self, number: int) -> bytes | None:
-        """Gives the text after a part; None at the end of a line."""
+        """Returns the text after a part, or None at the end of a line."""
         following = self._parts[number + 1] if number + 1 < len(self._parts) else None
         assert not isinstance(following, Field)
         return following
 
     @property
     def plain_parts(self) -> list[str | bytes] | None:
-        """Gives the parts, fields by name, if no field is more than its bytes: `k`, `s`, or "" to be passed over."""
+        """Returns the parts, fields by name (`k`, `s`, or "" to be skipped), or None unless every field is just its
+        bytes.
+        """
         names = [
             part if isinstance(part, bytes) else part.name if part.read is _as_it_is else None for part in self._parts
         ]
@@ -342,14 +344,14 @@ def _headers(pattern: str | None) -> Read:
 
 
 def read_by_template(inputs: Sequence[Input], template: Template, linger_s: float) -> Iterator[Batch]:
-    """Gives the records of all inputs. Raises AccessError if one can't be read."""
+    """Yields the records of all inputs. Raises AccessError if one can't be read."""
     if not template.is_by_lines:
         return _read_by_lengths(inputs, template, linger_s)
     return parse_lines(read_lines(inputs, template.end, linger_s), _parser(template))
 
 
 def _read_by_lengths(inputs: Sequence[Input], template: Template, linger_s: float) -> Iterator[Batch]:
-    """Gives records that say how long they are."""
+    """Yields records with lengths of their own."""
     row = 0
     for chunk in read_chunks(inputs, linger_s):
         data = bytes(chunk.data)
@@ -368,7 +370,7 @@ def _read_by_lengths(inputs: Sequence[Input], template: Template, linger_s: floa
 
 
 def _parser(template: Template) -> Parser:
-    """Reads lines as the template says; by columns if its fields are no more than their bytes."""
+    """Returns a parser of lines for the template; by columns if every field is just its bytes."""
     plain = template.plain_parts
     if plain is not None:
         return _plain_parser(plain)

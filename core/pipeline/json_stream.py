@@ -27,16 +27,16 @@ from core.pipeline.line_parsers import Batch, Rows, json_parser, rows_of
 from core.pipeline.timestamp_field import TimestampField
 
 _LONGEST_CELL = 64 * 1024 * 1024
-"""In characters. What seems longer is rather a quote that does not end."""
+"""In characters. A longer one is rather a quote that does not end."""
 _CUT_OFF = "unexpected end of data"
-"""What Python's reader says of quotes that do not end."""
+"""The message of Python's reader about quotes that do not end."""
 _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')
 
 
 def read_csv(
     inputs: Sequence[Input], key_field: str | None, timestamp_field: TimestampField | None, linger_s: float = 0.0
 ) -> Iterator[Batch]:
-    """Gives the rows of all inputs; the number of a row is that of the line where it begins. Raises what `read_chunks`
+    """Yields the rows of all inputs; the number of a row is that of the line where it begins. Raises what `read_chunks`
     raises.
     """
     csv.field_size_limit(_LONGEST_CELL)
@@ -72,8 +72,8 @@ class _Table:
         self._separator = ","
 
     def take(self, chunk: Chunk, line: int) -> tuple[list[bytes], list[int], BadLineError | None]:
-        """Takes the whole rows of the chunk, which begins with that line: objects, the line of each, and what is wrong
-        after them.
+        """Takes the whole rows of the chunk, which begins with that line; returns objects, the line of each, and the
+        error after them, or None.
         """
         end = len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
         skipped = len(codecs.BOM_UTF8) if self._names is None and chunk.data.startswith(codecs.BOM_UTF8) else 0
@@ -138,7 +138,7 @@ _OPEN, _CLOSE = b"{[", b"}]"
 
 
 def read_json_values(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator[Lines]:
-    """Gives the values of all inputs as lines, as `read_lines` gives lines. Raises what that raises."""
+    """Yields the values of all inputs as lines, as `read_lines` does, and raises what that raises."""
     row = 0
     splitter: _Splitter | None = None
     is_lines: bool | None = None
@@ -164,7 +164,7 @@ def read_json_values(inputs: Sequence[Input], linger_s: float = 0.0) -> Iterator
 
 
 def _has_lines(chunk: Chunk) -> bool | None:
-    """Says whether each line is a value; None if there is no whole line yet."""
+    """Returns whether each line is a value, or None before the first whole line."""
     if chunk.data[:1] and b"\0" in chunk.data[:2]:
         raise utf16_error("the input")
     data = chunk.data.removeprefix(codecs.BOM_UTF8).lstrip()
@@ -233,7 +233,7 @@ class _Splitter:
 
 
 def _find_end(data: bytes | bytearray, start: int, *, is_end: bool) -> int | None:
-    """Finds where the value ends that begins there; None if that does not come."""
+    """Returns the end of the value that begins there, or None if it has not come."""
     if bytes(data[start : start + 1]) not in (b"{", b"[", b'"'):
         match = _SCALAR_END.search(data, start + 1)
         return match.start() if match is not None else len(data) if is_end else None
@@ -255,5 +255,5 @@ def _in_one_line(text: bytes) -> bytes:
     try:
         read_json(text)
     except ValueError:
-        return re.sub(rb"[\r\n]", b" ", text)  # the parser says what is wrong with it
+        return re.sub(rb"[\r\n]", b" ", text)  # the parser reports its error
     return compact(text).encode("utf-8", "surrogatepass")

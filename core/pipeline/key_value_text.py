@@ -71,7 +71,7 @@ class Schemas:
     def _decode(
         self, chunk: Chunk, side: str, failures: dict[int, PlogError], *, is_typed: bool
     ) -> tuple[list[bytes | None], list[bytes | None] | None]:
-        """Gives what is shown of the records of one side, and what filters see if that may be another."""
+        """Returns the texts of one side to show, and those for filters if they differ."""
         columns, registry = chunk.columns, self.registry
         texts = (columns.keys() if side == "key" else columns.values()).to_pylist()
         markers = {row: texts[row] for row in _control_rows(columns)}  # which are Kafka's own

@@ -56,8 +56,8 @@ def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
 
 
 class ClaimCheckRoom:
-    """Keeps values of more than `above` bytes; owned by one task. A value is on the disk before its record is
-    sent, and lies there once, whoever sends it.
+    """Keeps values of more than `above` bytes; owned by one task. A value is on the disk before its record is sent, and
+    is stored once, however many producers send it.
     """
 
     def __init__(self, directory: Path, above: int = 0) -> None:
@@ -66,7 +66,7 @@ class ClaimCheckRoom:
         self._filesystem = FileSystem()
 
     def leave(self, rows: Rows) -> Rows:
-        """Gives the rows references. Raises AccessError if a value can't be kept."""
+        """Replaces large values in the rows by references. Raises AccessError if a value can't be kept."""
         is_large = rows.values.sizes > self._above
         if not is_large.any():
             return rows
@@ -98,7 +98,7 @@ class ClaimCheckRoom:
             raise access_error(error, path, "write") from error
 
     def redeem(self, chunk: Chunk) -> Chunk:
-        """Gives the records their values, and marks those whose value is not there, or is another than was left."""
+        """Replaces references in the records by their values, and marks records whose value is missing or differs."""
         rows = rows_with_header(chunk.columns, CLAIM_CHECK_HEADER)
         if not rows:
             return chunk
@@ -190,8 +190,8 @@ class Joiner:
         self._waiting: dict[TopicPartition, dict[bytes, _Slices]] = {}
 
     def join(self, chunk: Chunk) -> Chunk:
-        """Puts whole values in the places of their last slices. What waits for more is not dealt with yet. A value
-        is marked if its SHA-256 is another than its slices say.
+        """Puts whole values in the places of their last slices. Values with missing slices stay open. Marks a value if
+        its SHA-256 differs from that in its slices.
         """
         marks = rows_with_header(chunk.columns, CHUNK_HEADER)
         if marks:
@@ -223,7 +223,7 @@ class Joiner:
         )
 
     def _add(self, chunk: Chunk, row: int, mark: bytes, part: bytes) -> bytes | None:
-        """Gives the value, if this was all that it waited for."""
+        """Returns the value if this was the last missing slice, or None."""
         match = _CHUNK.fullmatch(mark)
         if match is None:
             raise _wrong(chunk, row, f"its header plog-chunk is {mark[:120]!r}")

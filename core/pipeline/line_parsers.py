@@ -29,8 +29,8 @@ OPEN = -(1 << 62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Holds records as columns, headers as sections; None if every row leaves it open. `numbers`: those of the lines,
-    over all inputs, from 0.
+    """Holds records as columns, headers as sections; None if every row leaves it open. `numbers`: line numbers over all
+    inputs, from 0.
     """
 
     values: ByteStrings
@@ -44,11 +44,11 @@ class Rows:
         return len(self.values)
 
     def slice(self, start: int, end: int) -> Rows:
-        """Takes rows `start` to `end`, the latter out."""
+        """Returns rows `start` to `end`, the latter out."""
         return self.take(np.arange(start, end))
 
     def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
-        """Takes the rows of these numbers, counted from 0; they keep their numbers in the input."""
+        """Returns the rows of these numbers, counted from 0; they keep their numbers in the input."""
         return Rows(
             values=self.values.take(chosen),
             keys=None if self.keys is None else self.keys.take(chosen),
@@ -68,7 +68,7 @@ Parser = Callable[[Lines], Rows]
 
 
 class Batch(NamedTuple):
-    """Rows that were read together, and what was wrong after them, if anything was; `text` is what they were."""
+    """Rows that were read together, and the error after them, or None; `text` is their source."""
 
     rows: Rows
     bad: BadLineError | None
@@ -90,7 +90,7 @@ def rows_of(records: Sequence[InputRecord], first_row: int) -> Rows:
 
 
 def or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
-    """Makes a column of numbers, with OPEN for None; None if there is no other."""
+    """Returns a column of numbers, with OPEN for None, or None if all are."""
     if numbers and None not in numbers:
         return np.array(numbers, np.int64)
     array = pa.array(numbers, pa.int64())
@@ -98,7 +98,7 @@ def or_open(numbers: list[int | None]) -> npt.NDArray[np.int64] | None:
 
 
 def parse_lines(input_: Iterable[Lines], parser: Parser) -> Iterator[Batch]:
-    """Gives the rows of each chunk up to its first bad line."""
+    """Yields the rows of each chunk up to its first bad line."""
     for lines in input_:
         try:
             yield Batch(_parsed(parser, lines), lines.bad, lines.quiet, lines.text)
@@ -176,7 +176,7 @@ def _field(fields: dict[str, Any], name: str, row: int) -> Any:  # whatever JSON
 
 
 def _key(value: Any, line: bytes, name: str) -> bytes | None:
-    """Gives a string's own bytes, and the text that other JSON has in the line; null is a null key."""
+    """Returns a string's own bytes, and for other JSON its text in the line; null is a null key."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -229,7 +229,7 @@ _plain_envelopes = msgspec.json.Decoder(_PlainEnvelope)
 
 
 def _find_plain_envelopes(lines: Lines) -> Rows | None:
-    """Reads all lines at once, as `decode_envelope` would; None if there is anything unusual in them."""
+    """Reads all lines at once, as `decode_envelope` would; returns None if any line is unusual."""
     try:
         records = _plain_envelopes.decode_lines(lines.text)
         values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))

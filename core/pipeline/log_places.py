@@ -1,8 +1,8 @@
-"""Finds which logs `plog stats`, `plog gaps` and `plog trace` look at, by the places that somebody names.
+"""Finds the logs of `plog stats`, `plog gaps` and `plog trace` by the places that the user names.
 
 A place is a path (a partition's folder, a data directory, for `stats` a `.log`), or a name: `TOPIC`, `TOPIC-P`,
-`TOPIC:P`. Either may end with `@OFFSET`. Names are of the server that is named, else of the data directory. What is
-there as a path is one, unless a server or a directory was typed. A server's partitions are copied to a temporary
+`TOPIC:P`. Either may end with `@OFFSET`. Names are of the server that is named, else of the data directory. Text that
+exists as a path is a path, unless a server or a directory was typed. A server's partitions are copied to a temporary
 folder first, as far as they are needed (`core/inspector/stats/server_copy.py`).
 """
 
@@ -34,13 +34,13 @@ _HINT = "name a partition's folder, a data directory (an entry of log.dirs), or 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Holds the partitions that one place names, and how they are read; `offset` is None if it names none."""
+    """The partitions of one place, and their reader; `offset` is None if the place has none."""
 
     reader: DirectoryReader
     partitions: Sequence[TopicPartition]
     offset: int | None = None
     client: KafkaClient | None = None
-    """A client of the server that the partitions were copied from; None if the files are read where they are."""
+    """A client of the server that the partitions were copied from, or None if the files are read where they are."""
     settings: Mapping[str, str] | None = None
     """The topic's settings, if a server has them."""
 
@@ -51,7 +51,7 @@ Copy = Callable[["ServerCopy", TopicPartition, "int | None", OnBytes], None]
 
 
 def without_file(evidence: str) -> str:
-    """Cuts what is known of a copy of a server's log: where something lies in the copy's file is of no use."""
+    """Removes positions in the file of a copied log, which are of no use."""
     return _WHERE.sub("", evidence)
 
 
@@ -59,15 +59,15 @@ class LogPlaces:
     """Finds places; owned by one task."""
 
     def __init__(self, session: Session, copy: Copy) -> None:
-        """Takes names for those of the session's directory, also if they are paths, if options named it."""
+        """Takes names for those of the session's directory, even if they are paths, if options named it."""
         self._session = session
         self._has_server = session.find_named_server() is not None
         self._copy = copy
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Callable[[str], LogPlace]]:
-        """Gives what finds a place by its text. Raises UsageError for a text that is none, AccessError and KafkaError
-        for what is not there.
+        """Yields a function that finds a place by its text. The function raises UsageError for a text that is not a
+        place, AccessError and KafkaError for missing logs.
         """
         if not self._has_server:
             yield self._local

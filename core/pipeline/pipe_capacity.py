@@ -12,7 +12,7 @@ _PIPE_BYTES = 1024 * 1024  # what a user may ask for, by Linux's default
 
 
 def widen(stream: Any) -> None:
-    """Gives a pipe room for a megabyte, if the system lets it (F_SETPIPE_SZ): its ends wait less for each other.
+    """Sets a pipe's capacity to a megabyte, if the system allows it (F_SETPIPE_SZ): its ends wait less for each other.
 
     Other streams stay as they are.
     """

@@ -1,7 +1,6 @@
 """Writes the records of an input to a topic, from the options of `plog produce` to the last acknowledgement.
 
-`RowWriter` gives rows of input to the producer: partitions, defaults, the pace, and the last word about what was
-written.
+`RowWriter` passes rows of input to the producer: partitions, defaults, the pace, and the report of written records.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FOR_EVER = 1 << 62
 _END_SECONDS = 10.0
 """How long the end of a transaction is waited for after a signal."""
 _NOT_HEARD_YET = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""What a broker answers that does not know yet of a topic which was made a moment ago."""
+"""Errors of a broker that does not know a new topic yet."""
 
 Int64s = npt.NDArray[np.int64]
 FindPartitioner = Callable[[str, int, int], Partitioner]
@@ -250,7 +249,7 @@ class RowWriter:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Says at the end what was written, and ends the transaction if it is one."""
+        """Reports written records at the end, and ends the transaction if there is one."""
         try:
             with self._transacting(), self._settling():
                 yield
@@ -284,7 +283,7 @@ class RowWriter:
 
     @contextmanager
     def _settling(self) -> Iterator[None]:
-        """When it is stopped, has what was sent acknowledged, so that what is reported as written is all there is."""
+        """On a stop, waits for acknowledgements of sent records, so that the report of written records is complete."""
         try:
             yield
         except KeyboardInterrupt:
@@ -294,7 +293,9 @@ class RowWriter:
             raise
 
     def _beside(self, *, are_known: bool = True) -> str:
-        """Says, if not all was written, what was, and what was not; `are_known`: or may be."""
+        """Reports written and unwritten records, if not all were written; `are_known`: "is not written", else "may
+        be".
+        """
         if not isinstance(self._out, Producer):
             return self._written_of_it()
         missing = np.concatenate([self._unsent, self._out.unacknowledged_rows()])
@@ -363,7 +364,7 @@ class RowWriter:
         return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
 
     def _written_of_it(self, where: str = "") -> str:
-        """Says what was written; of a transaction, what became of it."""
+        """Reports the written records, or the outcome of the transaction."""
         if self._transaction is not None:
             return self._fate
         return self._written() + where
@@ -486,7 +487,7 @@ def produce(
 
 
 def find_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """Finds it by its name, or `module:function`. Raises UsageError if there is none."""
+    """Returns the partitioner of that name, or `module:function`. Raises UsageError for an unknown name."""
     if ":" in name:
         return FunctionPartitions(load_function(name, "--partitioner"), partitions)
     if name not in PARTITIONERS:

@@ -32,7 +32,7 @@ class ConsumeRun:
     request: ConsumeRequest
     session: Session
     watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
-    """Those of what is read, while it is read."""
+    """Watermarks of the partitions, updated during reading."""
     left_out: list[str] = field(default_factory=list)
     """Which records were passed over because they are damaged, in words."""
     not_json: NotJson | None = None
@@ -44,7 +44,7 @@ class ConsumeRun:
         self.session.frontend.say(text)
 
     def how_to_read(self) -> dict[str, Any]:
-        """Gives what a source, or a member of a group, is made with."""
+        """Returns the arguments of a source, or of a member of a group."""
         return {
             "read_committed": self.request.read_committed,
             "with_control": self.request.with_control,
@@ -53,7 +53,7 @@ class ConsumeRun:
         }
 
     def patience(self) -> ReadOptions:
-        """Lasts to the end of time for what has no end, unless errors are to end it."""
+        """Returns endless patience for an endless request, unless errors must end it."""
         request = self.request
         if request.exits_on_error:
             return ReadOptions(note=self._note, tell_left_out=self._tell_left_out)
@@ -121,8 +121,8 @@ class RecordPrinter:
         self._last_s = time.monotonic()
 
     def print(self, chunk: Chunk | None, done: Callable[[TopicPartition, int], None] = lambda _tp, _next: None) -> bool:
-        """Writes what may be written of the chunk; says whether that was the last. `done` is called with the offset
-        below which all is written.
+        """Writes the chunk, as far as the request goes; returns whether that was the last. `done` is called with the
+        offset below which all is written.
         """
         if chunk is None:
             return self._idle_seconds is not None and time.monotonic() - self._last_s >= self._idle_seconds
@@ -131,7 +131,7 @@ class RecordPrinter:
             chunk = _head(chunk, count, int(chunk.columns.offsets[count]))
         elif count < len(chunk.columns):
             chunk = _head(chunk, count, int(chunk.columns.offsets[count - 1]) + 1)
-        with self._undivided():  # what is out counts as printed, and the other way round
+        with self._undivided():  # written records count as printed, and the other way round
             if len(chunk.columns):
                 self._sink.write([PartitionRows(chunk.partition, chunk.columns)])
             done(chunk.partition, chunk.next_offset)
@@ -160,7 +160,7 @@ class RecordPrinter:
                 return
 
     def _find_end(self, undecoded: Any, count: int) -> tuple[int, PlogError | None]:
-        """Gives how many of so many records may be written, and the error after them, if there is one."""
+        """Returns how many of so many records may be written, and the error after them, or None."""
         if self._left is not None:
             count = min(count, self._left)
         account = self._run.undecoded
@@ -184,12 +184,12 @@ class RecordPrinter:
 
 
 def _head(chunk: Chunk, count: int, next_offset: int) -> Chunk:
-    """Gives the first so many records."""
+    """Returns the first `count` records."""
     return Chunk(chunk.partition, chunk.columns.select(slice(0, count)), next_offset)
 
 
 def _undecoded_in(page: Sequence[PartitionRows], order: Int64s) -> Any:
-    """Gives `RecordColumns.undecoded` of all rows of the page, in this order."""
+    """Returns `RecordColumns.undecoded` of all rows of the page, in this order."""
     if all(rows.columns.undecoded is None for rows in page):
         return None
     each = [

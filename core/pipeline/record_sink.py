@@ -1,4 +1,4 @@
-"""What writes records: a sink takes a page at a time, rows of one partition, or of several in an order of their own.
+"""Writes records: a sink takes a page at a time, rows of one partition, or of several in an order of their own.
 
 `ValueSink` writes the values of records, a line each.
 """
@@ -23,7 +23,7 @@ VALUE, ENVELOPE, ARROW, PARQUET = "value", "envelope", "arrow", "parquet"
 
 
 class ByteSink(Protocol):
-    """Takes bytes, as `BinaryIO` does."""
+    """A target of bytes, as `BinaryIO` is."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
@@ -50,7 +50,7 @@ class Sink(Protocol):
 
 
 def with_control_text(columns: RecordColumns) -> RecordColumns:
-    """Gives control records, if they are wanted, values that say what they are."""
+    """Replaces the values of control records, if there are any, by texts that describe them."""
     if not any(batch.is_control for batch in columns.batches):
         return columns
     keys, values = columns.keys().to_pylist(), columns.values().to_pylist()
@@ -77,7 +77,7 @@ class ValueSink:
         self._out.flush()
 
     def close(self, *, is_whole: bool) -> None:
-        pass  # what is written is written
+        pass  # written lines stay
 
 
 _Lines = tuple[memoryview, npt.NDArray[np.int32]]
@@ -90,7 +90,7 @@ def _lines_of_values(columns: RecordColumns) -> _Lines:
 
 
 def _in_order(texts: Sequence[_Lines], order: Int64s) -> _Lines:
-    """Gives the lines of all of them whose numbers `order` has."""
+    """Returns the lines of all texts in the order of `order`."""
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in texts]).astype(np.int64)
     lines = ByteStrings(b"".join(text for text, _ in texts), np.cumsum(lengths) - lengths, lengths)
     return stitch([lines.take(order)])

@@ -1,6 +1,6 @@
 """Leads records from a source to a sink, as chunks of columns of one partition each.
 
-A source gives chunks; each step (filters, schemas, values that are sewn together) takes them and gives others. A merge
+A source yields chunks; each step (filters, schemas, joined slices) takes them and returns others. A merge
 (time_merge.py) puts those of all partitions in order of time.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Chunk(NamedTuple):
-    """Holds records of a partition, perhaps none. Who has them has dealt with everything below `next_offset`."""
+    """Records of a partition, perhaps none. After the chunk, everything below `next_offset` is done."""
 
     partition: TopicPartition
     columns: RecordColumns
@@ -44,7 +44,7 @@ Step = Callable[[Chunk], Chunk]
 def read_bounded(
     source: RecordSource, starts: Offsets, ends: Offsets, done: Callable[[TopicPartition], None] = lambda _: None
 ) -> Iterator[Chunk]:
-    """Gives the records of [start, end) of every partition; `done` is called with each that was given to its end."""
+    """Yields the records of [start, end) of every partition; calls `done` with each partition at its end."""
     for partition, batches in source.read(starts, ends):
         if not batches:
             done(partition)
@@ -57,7 +57,7 @@ def read_bounded(
 
 
 def read_following(source: RecordSource, starts: Offsets, find_more: FindMore) -> Chunks:
-    """Gives records for ever, from the starts on."""
+    """Yields records for ever, from the starts on."""
     for found in source.follow(starts, find_more):
         if found is None:
             yield None
@@ -68,7 +68,7 @@ def read_following(source: RecordSource, starts: Offsets, find_more: FindMore) -
 
 
 def read_group(consumer: GroupConsumer) -> Chunks:
-    """Gives for ever what the group's coordinator assigns."""
+    """Yields records for ever, of the partitions that the group's coordinator assigns."""
     for found in consumer.read():
         if found is None:
             yield None
@@ -95,7 +95,7 @@ def read_latest(
     tell: Callable[[str], None],
     done: Callable[[TopicPartition], None] = lambda _: None,
 ) -> Iterator[Chunk]:
-    """Gives, of the records of [start, end) of each partition, the last of each key, in order of offsets; no
+    """Yields, of the records of [start, end) of each partition, the last of each key, in order of offsets; no
     tombstones. `done` is that of `read_bounded`.
     """
     from core.compaction.compacted_view import CompactedView

@@ -37,18 +37,18 @@ class FoundServer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Knows where the log is, and opens it; immutable."""
+    """The place of the log, and how to open it; immutable."""
 
     directory: Path
     """The data directory, used if no server is named."""
     is_default: bool = False
     """Whether nobody named that directory."""
     find_named_server: Callable[[], str | None] = lambda: None
-    """Gives the servers that are named, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: somebody
-    may have to type a password.
+    """Returns the named servers, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: the user may have
+    to type a password.
     """
     find_settings: Callable[[], ClientSettings | None] = lambda: None
-    """Gives the settings of clients, None for the defaults. Raises UsageError for settings that are wrong."""
+    """Returns the settings of clients, or None for the defaults. Raises UsageError for invalid settings."""
     zookeeper: str | None = None
     """The ZooKeeper that keeps the cluster, `HOST:PORT,..[/CHROOT]`; the brokers are found there then."""
     options: str = ""
@@ -78,12 +78,12 @@ class Session:
         rests_on: Callable[[str], bool] | None = None,
     ) -> Iterator[KafkaClient]:
         """Opens a client of the server, or of a broker without sockets in this process, which owns the directory
-        meanwhile; or, for what only looks, leaves it as it is. If a server takes the directory first, it is that
-        server's client. Raises AccessError if there is no directory, unless the command `makes_directory`: who mistypes
-        a path to delete a topic is not to find a new, empty one there.
+        meanwhile; with `is_read_only` it does not change the directory. If a server takes the directory first, it is
+        that server's client. Raises AccessError if there is no directory, unless the command `makes_directory`: a
+        mistyped path must not become a new, empty directory.
 
-        `rests_on` says of a topic whether the answer rests on its logs; it is called at the end. Damage to other logs
-        is not reported then; damage to these is, and ends the block with DamagedAnswerError when the answer is given.
+        `rests_on` says of a topic whether the answer rests on its logs; it is called at the end. Then damage to other
+        logs is not reported; damage to these is, and ends the block with DamagedAnswerError when the answer is given.
         """
         if self.zookeeper is not None:
             with self.open_by_zookeeper() as cluster:
@@ -121,7 +121,7 @@ class Session:
 
     @contextmanager
     def open_by_zookeeper(self) -> Iterator[ZooKeeperCluster]:
-        """Opens the cluster that the `zookeeper` keeps. Raises UsageError for an address that is none."""
+        """Opens the cluster of `zookeeper`. Raises UsageError for an invalid address."""
         from core.pipeline.zookeeper_cluster import open_zookeeper_cluster
 
         assert self.zookeeper is not None

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class LogChecks(NamedTuple):
-    """What only a report has of a log: `gaps` as `plog gaps` accounts for them, None for a `.log` alone and what can't
-    be read; `findings` as `plog verify` has them, of a server's log as far as reading it shows. `folder` is None for a
-    `.log`, and for a copy of a server's.
+    """Facts that only a report has of a log: `gaps` as in `plog gaps`, None for a single `.log` and an unreadable log;
+    `findings` as in `plog verify`, for a server's log as far as reading it shows them. `folder` is None for a `.log`,
+    and for a copy of a server's.
     """
 
     partition: TopicPartition | None
@@ -35,9 +35,9 @@ class LogChecks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StatsAccount:
-    """Holds the figures of each log by its name, what is wrong with the logs, and why some can't be read.
+    """The figures of each log by its name, findings about the logs, and the errors of unreadable ones.
 
-    A report has `checks` of each log, too, and what is wrong with other files of the places (`beside`).
+    A report has `checks` of each log, too, and findings about other files of the places (`beside`).
     """
 
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class StatsAccount:
 def account_for(
     texts: Sequence[str], session: Session, progress: Progress, *, with_checks: bool = False
 ) -> StatsAccount:
-    """Reads the logs of these places. Raises UsageError for a text that is none, and what `LogPlaces` raises."""
+    """Reads the logs of these places. Raises UsageError for a text that is not a place, and what `LogPlaces` raises."""
     now_ms = time.time_ns() // 1_000_000
     account = StatsAccount()
     logs: list[_Log] = []
@@ -89,7 +89,7 @@ def _logs(text: str, find: Callable[[str], LogPlace]) -> Iterator[_Log]:
 
 
 def _check(texts: Sequence[str], logs: Sequence[_Log], account: StatsAccount, progress: Progress) -> None:
-    """Checks what was read, as `plog verify` and `plog gaps` do."""
+    """Checks the logs, as `plog verify` and `plog gaps` do."""
     left = _verified(texts, logs, account.failures, progress)
     for log in logs:
         is_own = _is_of(log)
@@ -105,7 +105,7 @@ def _check(texts: Sequence[str], logs: Sequence[_Log], account: StatsAccount, pr
 def _verified(
     texts: Sequence[str], logs: Sequence[_Log], failures: list[AccessError], progress: Progress
 ) -> list[Finding]:
-    """Gives what `plog verify` says of the places that are paths, and of the folders of the others."""
+    """Returns the findings of `plog verify` about the places that are paths, and about the folders of the others."""
     from core.inspector.check.verify import verify
 
     local = [log for log in logs if not log.is_copy]
@@ -140,7 +140,7 @@ def _gaps_of(log: _Log) -> dict[str, Any] | None:
 
 
 def _without_file(finding: Finding, name: str) -> Finding:
-    """Takes the file from what was found in a copy of a server's log, which nobody will see again."""
+    """Removes the file from a finding about a copy of a server's log, which nobody will see again."""
     return replace(finding, path=name, position=-1, end_position=-1)
 
 
@@ -149,7 +149,7 @@ def _copy(copy: ServerCopy, partition: TopicPartition, _offset: int | None, on_b
 
 
 def figures_of(log: LogStats, *, is_copy: bool = False) -> dict[str, Any]:
-    """Gives every figure; sizes in bytes, times in epoch ms, shares of 1. Nobody knows a server's segments."""
+    """Returns every figure; sizes in bytes, times in epoch ms, shares of 1. A server's segments are unknown."""
     return {
         "summary": _summary(log, is_copy=is_copy),
         "over_time": [

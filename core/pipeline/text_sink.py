@@ -64,7 +64,7 @@ class TextSink:
         self._out.flush()
 
     def close(self, *, is_whole: bool) -> None:
-        pass  # what is written is written
+        pass  # written lines stay
 
 
 def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_numbers: Int64s) -> Any:  # noqa: ARG001
@@ -95,7 +95,7 @@ _NULL = pa.scalar(b"null", pa.binary())
 
 
 def _of_batches(columns: RecordColumns, texts: list[bytes]) -> Any:  # pyarrow.BinaryArray, or one scalar for all
-    """Gives each row the text of its batch."""
+    """Returns, for each row, the text of its batch."""
     if len(set(texts)) == 1:
         return pa.scalar(texts[0], pa.binary())
     return pa.array(texts, pa.binary()).take(pa.array(columns.batch_numbers))
@@ -109,5 +109,5 @@ def _header_json(columns: RecordColumns) -> Any:  # pyarrow.BinaryArray, or one 
 
 
 def _control_field(columns: RecordColumns) -> Any:
-    """Gives control records a field that no producer takes for one of data."""
+    """Returns a field for control records that no producer takes for one of data."""
     return _of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches])

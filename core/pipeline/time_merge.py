@@ -39,11 +39,11 @@ class _Head:
 
     @property
     def known_until(self) -> int:
-        """Gives the time up to which nothing more comes from the partition than is there."""
+        """Returns the timestamp up to which the partition's rows are complete."""
         return self._latest
 
     def take(self, until: int) -> tuple[PartitionRows, Int64s] | None:
-        """Takes those as early as that or earlier, of what is there; None if there are none."""
+        """Takes the present rows up to that timestamp; returns None if there are none."""
         assert self.rows is not None
         count = int(np.searchsorted(self.times, until, side="right"))
         if not count:
@@ -61,7 +61,7 @@ class _Head:
 def merge_by_time(
     of_partitions: Mapping[TopicPartition, Chunks],
 ) -> Iterator[tuple[list[PartitionRows], Int64s]]:
-    """Gives pages of rows of several partitions, each with the order of its rows, in order of timestamps."""
+    """Yields pages of rows of several partitions, each with the order of its rows, in order of timestamps."""
     heads = [_Head(chunks) for _, chunks in sorted(of_partitions.items())]
     while heads := [head for head in heads if head.rows is not None or head.error is not None]:
         first = min(heads, key=lambda head: head.known_until)

@@ -29,7 +29,7 @@ class InputFormat(StrEnum):
 
 
 class TimestampUnit(StrEnum):
-    """What the numbers of a field with timestamps count."""
+    """The unit of the numbers of a field with timestamps."""
 
     s = "s"
     ms = "ms"
@@ -61,7 +61,9 @@ class TimestampField:
         self._tell: Callable[[str], None] | None = tell if unit is None else None
 
     def milliseconds(self, value: Any, row: int) -> int:  # whatever JSON may hold
-        """Rounds down. Raises BadLineError for what is no time, or none that a record can have."""
+        """Returns the time in milliseconds, rounded down. Raises BadLineError for a value that is not a time, or out of
+        a record's range.
+        """
         found = self._find(value)
         if found is None:
             what = f"{'milliseconds' if self._unit is None else self._unit} since 1970 or an ISO 8601 time"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TraceAccount:
-    """Holds what was found, and what went wrong."""
+    """The traces, and the errors."""
 
     traces: list[Trace] = field(default_factory=list)
     failures: list[AccessError] = field(default_factory=list)
@@ -84,7 +84,7 @@ def _copy(copy: ServerCopy, partition: TopicPartition, offset: int | None, on_by
 
 
 def trace_figures(trace: Trace) -> dict[str, Any]:
-    """Gives all that is known, as JSON has it."""
+    """Returns all known facts, as JSON."""
     record, transaction, gap = trace.record, trace.transaction, trace.gap
     return {
         "topic": trace.partition.topic,
@@ -128,7 +128,7 @@ def trace_figures(trace: Trace) -> dict[str, Any]:
 
 
 def _bounds(client: KafkaClient, partition: TopicPartition) -> tuple[int | None, int | None]:
-    """Gives where a server's log begins and ends, as far as it says so."""
+    """Returns the start and end of a server's log, or None for both if it does not answer."""
     admin = Admin(client)
     try:
         return admin.list_offsets({partition: EARLIEST})[partition], admin.list_offsets({partition: LATEST})[partition]
@@ -137,13 +137,13 @@ def _bounds(client: KafkaClient, partition: TopicPartition) -> tuple[int | None,
 
 
 def _batch_json(batch: Batch, file: Path | None) -> dict[str, Any]:
-    """Gives the batch of a copy of a server's log without a file: nobody knows where it lies there."""
+    """Returns the batch as JSON; for a copy of a server's log without file and position, which are not known there."""
     row = batch_row(batch)
     return {"file": str(file), **row} if file is not None else {**row, "position": None}
 
 
 def life_lines(trace: Trace) -> list[tuple[str, Any]]:
-    """Gives what `plog trace` prints of it: names, each with its value."""
+    """Returns the lines that `plog trace` prints of it: names, each with its value."""
     found = trace_figures(trace)
     lines: list[tuple[str, Any]] = [("record", f"{trace.partition} offset {trace.offset}")]
     if trace.record is None:
