@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class RunInBackground(Protocol):
-    """Does the work in another thread, one after the other, then calls `then` in the task of who asked, unless the work
+    """Does the work in another thread, one after the other, then calls `then` in the caller's task, unless the work
     failed.
     """
 

@@ -10,13 +10,13 @@ class Clock(Protocol):
     """Tells the time, and how much of it goes by."""
 
     def now_ms(self) -> int:
-        """Gives milliseconds since the Unix epoch."""
+        """Returns milliseconds since the Unix epoch."""
 
     def monotonic_us(self) -> int:
-        """Gives microseconds since some moment; nobody sets it."""
+        """Returns microseconds since a fixed moment; unlike the time of day, it can't be set."""
 
     def monotonic_ms(self) -> int:
-        """Gives the same in milliseconds: what is due, or has been idle, goes by it."""
+        """Returns the same in milliseconds, for timeouts and idle times."""
 
 
 class SystemClock:

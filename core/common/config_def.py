@@ -18,7 +18,7 @@ from core.common.printable import did_you_mean
 
 Value = bool | int | float | str | list[str] | None
 Validator = Callable[[Value], str | None]
-"""Gives what is wrong with a parsed value, None if nothing is."""
+"""Returns the problem of a parsed value, or None."""
 
 
 KEPT_ONLY = "plog keeps this setting and does not act on it."
@@ -28,7 +28,7 @@ ZOOKEEPER_SILENCE = "plog.zookeeper.silence.ms"
 """The name by which a broker's DescribeConfigs says for how long ZooKeeper has been away."""
 
 HIDDEN = "[hidden]"
-"""What is shown in place of a secret; Kafka's word."""
+"""Replaces a secret in output; Kafka's word."""
 
 
 class ConfigType(IntEnum):
@@ -47,7 +47,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings: the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
+    """The type of a resource with settings: the numbers of org.apache.kafka.common.config.ConfigResource.Type."""
 
     TOPIC = 2
     BROKER = 4
@@ -92,11 +92,11 @@ class ConfigKey:
 
     @property
     def full_doc(self) -> str:
-        """Gives the text that people read about the key."""
+        """Returns the text that people read about the key."""
         return f"{self.doc} {KEPT_ONLY}" if self.is_kept_only else self.doc
 
     def parse(self, text: str | None) -> Value:
-        """Gives the value of a text; raises KafkaError(INVALID_CONFIG) with Kafka's words if it is none."""
+        """Parses a value. Raises KafkaError(INVALID_CONFIG) with Kafka's message if the text is invalid."""
         if text is None:
             if self.default is None:
                 return None
@@ -163,7 +163,7 @@ class ConfigDef:
             ) from None
 
     def kept_only(self, names: Iterable[str]) -> list[str]:
-        """Gives those of the names that change nothing when they are set."""
+        """Returns the names that have no effect when they are set."""
         return [name for name in names if name in self._keys and self._keys[name].is_kept_only]
 
 

@@ -1,10 +1,10 @@
-"""How many bytes the records of one batch may decompress to: the same limit for every command, and for the broker.
+"""The limit of a batch's decompressed bytes: the same for every command, and for the broker.
 
 A few compressed bytes can claim gigabytes, so decompression stops at the limit. Kafka's own limits are of the
-compressed size, and its consumers have none; so a batch above the limit may be sound, and whoever trusts it raises the
-limit: `plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml. The
-environment carries it to the processes that a command starts. A source of Spark has a limit of its own, if its option
-`maxExpansion` says so: others may be read by the same process.
+compressed size, and its consumers have none; so a batch above the limit may be sound, and a user who trusts it raises
+the limit: `plog --max-expansion 1G`, the environment variable `PLOG_MAX_EXPANSION`, or `max-expansion` in config.toml.
+The environment carries it to the processes that a command starts. A source of Spark has a limit of its own, if its
+option `maxExpansion` says so: others may be read by the same process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_EXPANSION_LIMIT = 128 * 1024 * 1024
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 0x7FFFFFFF
-"""The most that it may be: no byte array of Kafka's is larger."""
+"""The largest limit: no byte array of Kafka's is larger."""
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _own_limit: ContextVar[int] = ContextVar("own_limit", default=0)
 
 
 def expansion_limit() -> int:
-    """Gives bytes. Raises UsageError if the environment variable is no size."""
+    """Returns the limit in bytes. Raises UsageError if the environment variable is not a size."""
     if own := _own_limit.get():
         return own
     text = os.environ.get(PLOG_MAX_EXPANSION)

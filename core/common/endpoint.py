@@ -27,7 +27,7 @@ class Endpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it. Of names, only `localhost` is known to be so."""
+        """Returns whether only this machine can reach it. Of host names, only `localhost` counts."""
         try:
             address = ipaddress.ip_address(self.host)
         except ValueError:

@@ -18,7 +18,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, value: int) -> ErrorCode:
-        """Gives the code of a number in an answer; UNKNOWN_SERVER_ERROR for one that is not known here."""
+        """Returns the code of a number in an answer; UNKNOWN_SERVER_ERROR for an unknown number."""
         known = cls._value2member_map_.get(value, cls.UNKNOWN_SERVER_ERROR)
         assert isinstance(known, cls)
         return known

@@ -25,11 +25,11 @@ from collections.abc import Collection, Sequence
 from core.common.error_code import ErrorCode
 
 _MOST_CHARACTERS = 2000
-"""Of the message of a `KafkaError`."""
+"""Limit of the message of a `KafkaError`."""
 
 
 class PlogError(Exception):
-    """What plog raises on purpose: `message` says what, where and what was expected; `hint` what to do."""
+    """An error that plog raises on purpose: `message` says what, where and what was expected; `hint` what to do."""
 
     exit_code = 1
 
@@ -40,7 +40,7 @@ class PlogError(Exception):
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]  # the hint may come later
-        """Gives what tracebacks show below the message (PEP 678), as Spark's do."""
+        """Returns the lines that tracebacks show below the message (PEP 678), as Spark's do."""
         return [f"hint: {self.hint}"] if self.hint else []
 
 
@@ -62,7 +62,7 @@ class BrokerAwayError(UsageError):
 
 
 class DamagedAnswerError(PlogError):
-    """An answer was given that rests on damaged logs; what is damaged was reported before."""
+    """An answer that rests on damaged logs; the damage was reported before."""
 
 
 class AccessError(PlogError):
@@ -88,7 +88,7 @@ class ConnectionFailedError(AccessError):
 
 
 class UnansweredError(ConnectionFailedError):
-    """A broker did not answer in time. What it was asked to change may be done all the same."""
+    """A broker did not answer in time. It may make the requested change all the same."""
 
 
 class UnreachableAddressError(AccessError):

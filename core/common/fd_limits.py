@@ -1,7 +1,7 @@
-"""How a process shares out its file descriptors: files of logs, connections, and some for everything else.
+"""Divides a process's file descriptors between files of logs, connections, and everything else.
 
-`ulimit -n` bounds them. Files and connections get half each of what is left when everything else has its part: the
-loop, locks, pipes to the cleaner's processes, and files that are open for a moment, such as indexes and checkpoints. So
+`ulimit -n` bounds them. Files and connections get half each of those left after everything else has its part: the loop,
+locks, pipes to the cleaner's processes, and files that are open for a moment, such as indexes and checkpoints. So
 neither many partitions nor many clients keep the broker from doing its work.
 """
 
@@ -20,7 +20,7 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _FOR_ALL_ELSE = 40
 _MOST_FILES = 60_000
 _MACOS_OPEN_MAX = 10_240
-"""What macOS allows a process although it reports no limit."""
+"""The limit that macOS has for a process although it reports none."""
 
 
 class Shares(NamedTuple):

@@ -36,7 +36,7 @@ class File:
         self.path = path
         self.fd = fd
         self.on_closed: Callable[[], None] | None = None
-        """Called once, by whoever closes it, from any thread."""
+        """Called once, when the file is closed, in any thread."""
 
     def read_at(self, size: int, position: int) -> bytes:
         """Reads up to `size` bytes; fewer if the file ends."""
@@ -52,8 +52,8 @@ class File:
         return os.fstat(self.fd).st_size
 
     def next_data(self, position: int) -> int:
-        """Finds where, at `position` or after it, the first bytes are that the disk keeps; those before are a hole in
-        the file, and zeros. The file's size if there are none; `position` on a disk that knows no holes.
+        """Returns the first position from `position` on whose bytes the disk stores; those before are a hole in the
+        file, and zeros. Returns the file's size if only a hole follows; `position` on a disk without holes.
         """
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
@@ -85,9 +85,9 @@ class File:
         sync_data(self.fd)
 
     def forget_cached(self) -> None:
-        """Is called after a sync that failed: what is read next is what the disk has. The system takes pages that it
-        could not write for written, once it has said so, and would give them to readers, and sync them, as if they were
-        safe. A system without this call (macOS) keeps what it has.
+        """Called after a failed sync: the next read returns the disk's contents. The system marks pages that it could
+        not write as clean, once it has reported the error, and would return them to readers, and sync them, as if they
+        were safe. A system without this call (macOS) keeps them.
         """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -154,7 +154,7 @@ class FileSystem:
         old.replace(new)
 
     def link(self, path: Path, name: Path) -> None:
-        """Gives a file a second name; makes a copy if the disk has no links."""
+        """Adds a second name to a file; copies it if the disk has no links."""
         try:
             os.link(path, name)
         except PermissionError:
@@ -179,7 +179,7 @@ class FileSystem:
                 path.chmod(0o700)
 
     def remove_tree(self, path: Path) -> None:
-        """Removes a folder and what it holds; what is gone already is no error."""
+        """Removes a folder with its contents; missing files are no error."""
         for folder, folders, files in os.walk(path, topdown=False):
             for name in files:
                 self.unlink(Path(folder, name))
@@ -228,8 +228,8 @@ def sync_all(fd: int) -> None:
 
 
 def open_regular(path: Path | str, flags: int) -> int:
-    """Opens a regular file. Raises the system's OSError, and one for what is no regular file, at once: a pipe would
-    block whoever opens it until somebody writes to it.
+    """Opens a regular file. Raises the system's OSError, and an OSError at once for any other file: a pipe would block
+    until somebody opens its other end.
     """
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     try:
@@ -262,7 +262,7 @@ _HINTS = {
     errno.EEXIST: "something else has that name: see ls -ld PATH",
     errno.ELOOP: "a symbolic link leads back to itself: see namei -l PATH",
 }
-"""What to do, by the system's words."""
+"""Advice, by the system's error."""
 
 
 def find_hint(message: str) -> str | None:

@@ -1,11 +1,11 @@
-"""Reads JSON as it is found, not only as RFC 8259 wants it.
+"""Parses real-world JSON, not only that of RFC 8259.
 
-`read_json` takes what Python's, JavaScript's and Java's libraries write: NaN and Infinity, numbers of any size (1e400
-is infinite), escapes of surrogates that stand alone, a byte order mark, UTF-16 and UTF-32, and any number of levels.
-What is left (control characters in strings, cut texts, other notations) raises ValueError, which says where.
+`read_json` accepts the output of Python's, JavaScript's and Java's libraries: NaN and Infinity, numbers of any size
+(1e400 is infinite), escapes of surrogates that stand alone, a byte order mark, UTF-16 and UTF-32, and any number of
+levels. Other errors (control characters in strings, cut texts, other notations) raise ValueError with the place.
 
-msgspec reads almost everything; json what msgspec refuses; and what neither does (deep levels, more than 4,300 digits),
-the slow reader below, which does not recurse.
+msgspec reads almost everything; json some texts that msgspec refuses; and the slow reader below, which does not
+recurse, all others (deep levels, more than 4,300 digits).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NAMED = {
 }  # fmt: skip
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 _MOST_DIGITS = 4300
-"""Those of the longest number that Python's int reads; more take it time that grows with their square."""
+"""Digits of the longest number that Python's int reads; longer ones take it quadratic time."""
 _ENDS = {"[": "]", "{": "}"}
 
 
 def read_json(text: bytes | str, *, is_exact: bool = False) -> Any:  # whatever JSON may hold
-    """Reads it; with `is_exact` numbers with a fraction or an exponent are Decimals, as whole numbers of
-    more than 4,300 digits always are. Raises ValueError if it is none.
+    """Parses JSON; with `is_exact` numbers with a fraction or an exponent are Decimals, as whole numbers of more than
+    4,300 digits always are. Raises ValueError for other text.
     """
     try:
         return _exactly(text) if is_exact else msgspec.json.decode(text)
@@ -58,7 +58,7 @@ def decode_text(text: bytes | str) -> str:
 
 
 def describe_error(error: ValueError) -> str:
-    """Says what is wrong, and where."""
+    """Describes the error, and its place."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at')} at column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
@@ -89,7 +89,9 @@ def indented(text: bytes | str) -> str:
 
 
 def member_text(text: bytes | str, name: str) -> str:
-    """Gives the text of a member of an object that `read_json` takes, as `compact` writes it; the last one counts."""
+    """Returns the text of a member of an object that `read_json` accepts, as `compact` writes it; the last one
+    counts.
+    """
     depth, found, is_name, is_it = 0, "", False, False
     for part in _tokens(decode_text(text)):
         depth -= part in ("]", "}")

@@ -1,11 +1,11 @@
-"""Files that a user wants, such as that of `--out`: whole under their name, or not at all.
+"""Output files, such as that of `--out`: complete under their name, or not at all.
 
-A regular file is written beside, as `FILE.partial`, synced, and renamed once it is whole: a run that fails leaves what
-was there before. What it wrote keeps the name `FILE.partial`, if that is anything. That file is locked meanwhile, so
-that no two runs write one file. A pipe or a device is written directly, and so is `/dev/stdout`, whatever it leads to.
+A regular file is written beside, as `FILE.partial`, synced, and renamed once it is complete: a run that fails keeps the
+earlier file. Its own output stays in `FILE.partial`, if there is any. That file is locked meanwhile, so that no two
+runs write one file. A pipe or a device is written directly, and so is `/dev/stdout`, whatever it leads to.
 
-`open_sink` opens a file that is written from its beginning to its end by whoever wants a Python file, such as Arrow,
-through the seam that tests put another disk into.
+`open_sink` opens a file for sequential writers that need a Python file, such as Arrow, through the seam that tests put
+another disk into.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 def open_sink(filesystem: FileSystem, path: Path) -> io.BufferedWriter:
-    """Makes a file for writing, which nobody else has. Closing it writes what is left, and syncs nothing. Raises
-    FileExistsError if something has the name, and the disk's OSError.
+    """Creates a new file for writing. Closing it flushes the buffer, and does not sync. Raises FileExistsError if the
+    name exists, and the disk's OSError.
     """
     filesystem.make_file(path)
     return io.BufferedWriter(_FileSink(filesystem.open_append(path, creates=False)), _BUFFER_BYTES)
@@ -64,7 +64,7 @@ class _FileSink(io.RawIOBase):
 
 _PLAIN_MODE = 0o666
 _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-"""Names in these stand for what is open already."""
+"""Names in these stand for open descriptors."""
 
 
 class NamedFile(io.FileIO):
@@ -131,8 +131,8 @@ class OutFile:
             return
 
     def end(self, *, is_whole: bool) -> Path | None:
-        """Gives the file its name if it is whole. If not, returns where what was written stays; None if nothing was.
-        Raises AccessError if the last bytes of a whole file can't be written; nothing stays then.
+        """Puts a whole file in its place. If it is not whole, returns the path of the partial file, or None if that is
+        empty. Raises AccessError if the last bytes of a whole file can't be written; then no file stays.
         """
         failure = self._sync()
         try:
@@ -147,7 +147,9 @@ class OutFile:
             self._close()
 
     def put_in_place(self) -> None:
-        """Gives the file its name, unless it has it; it may grow after that. Raises AccessError if that is refused."""
+        """Renames the file to its name, unless it has it; it may grow after that. Raises AccessError if that is
+        refused.
+        """
         if self._partial is None:
             return
         try:
@@ -162,7 +164,7 @@ class OutFile:
             self.file.close()
 
     def _sync(self) -> OSError | None:
-        """Gives what the system refused, if anything."""
+        """Returns the system's error, or None."""
         try:
             self.file.flush()
             if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
@@ -172,7 +174,7 @@ class OutFile:
         return None
 
     def _keep(self) -> Path | None:
-        """Gives the partial file's place if there is something in it; takes it away if not."""
+        """Returns the partial file's path if it is not empty; deletes it otherwise."""
         if self._partial is None:
             return None
         with contextlib.suppress(OSError):
@@ -182,7 +184,7 @@ class OutFile:
         return None
 
     def discard(self) -> None:
-        """Closes the file and takes away what was written, unless it has its name already."""
+        """Closes the file and deletes it, unless it has its name already."""
         if self._partial is not None:
             with contextlib.suppress(OSError):
                 self._partial.unlink()
@@ -190,7 +192,7 @@ class OutFile:
 
 
 def _is_direct(path: Path) -> bool:
-    """Says whether the name leads to what is no regular file. Raises OSError as the system does."""
+    """Returns whether the name leads to a file that is not regular. Raises OSError as the system does."""
     if path.absolute().parent in _DESCRIPTORS:
         return True
     try:
@@ -200,7 +202,7 @@ def _is_direct(path: Path) -> bool:
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = _PLAIN_MODE) -> None:
-    """Writes a file of which all is known; nobody can read it but whom `mode` lets. Raises AccessError."""
+    """Writes a whole file at once, with permissions `mode`. Raises AccessError."""
     out = OutFile(path, mode=mode)
     try:
         out.file.write(content)

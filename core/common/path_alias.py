@@ -11,8 +11,8 @@ from core.common.errors import PlogError
 
 
 class PathAlias(logging.Filter):
-    """Puts `directory` in the place of `temporary` in texts, in errors, and, between `start` and `stop`, in what plog's
-    loggers say. Immutable.
+    """Replaces `temporary` by `directory` in texts, in errors, and, between `start` and `stop`, in log lines of plog's
+    loggers. Immutable.
     """
 
     def __init__(self, temporary: Path, directory: Path) -> None:

@@ -18,13 +18,13 @@ Schedule = Callable[[int, Callable[[], None]], TimerHandle]
 
 
 class Pending(Generic[T]):
-    """A value, or an error that nobody foresaw, that is given once; owned by one task.
+    """A value, or an unforeseen error, that arrives once; owned by one task.
 
-    Whoever waits sets `on_value`, and `on_failure` for the error. One of the two is called, once, unless `cancel` comes
-    first. Who does not want to wait any longer calls `complete_now`.
+    The waiting side sets `on_value`, and `on_failure` for the error. One of the two is called, once, unless `cancel`
+    comes first. To stop waiting it calls `complete_now`.
 
-    Whoever gives calls `complete_with`, `fail`, or `follow`: the first call counts. A subclass says in `value_now` what
-    the value is if it is needed at once, and in `forget` how to end what it watches.
+    The completing side calls `complete_with`, `fail`, or `follow`: the first call counts. A subclass returns in
+    `value_now` the value that counts if it is needed at once, and ends in `forget` whatever it watches.
     """
 
     on_value: Callable[[T], None] | None = None
@@ -35,9 +35,9 @@ class Pending(Generic[T]):
     """Whether it was given, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
     _followed: Pending[Any] | None = None
-    _make: Callable[[Any], Any] | None = None  # of what is given
+    _make: Callable[[Any], Any] | None = None  # of the completed value
 
-    # --- for whoever waits
+    # --- for the waiting side
 
     @property
     def is_at_work(self) -> bool:
@@ -45,7 +45,7 @@ class Pending(Generic[T]):
         return self._followed is not None and self._followed.is_at_work
 
     def complete_now(self) -> None:
-        """Gives the value as it is now, unless it was given."""
+        """Completes with the value as it is now, unless it is complete."""
         if self._followed is not None:
             self._followed.complete_now()
         elif not self.is_over:
@@ -58,7 +58,9 @@ class Pending(Generic[T]):
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """Has it give what `function` makes of the value. It is the same object; whoever gives need not know."""
+        """Applies `function` to the value when it arrives. It returns the same object; the completing side need not
+        know.
+        """
         assert not self.is_over, "nobody would ever be called"
         mapped: Pending[Any] = self
         make = self._make
@@ -66,13 +68,13 @@ class Pending(Generic[T]):
         return mapped
 
     def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
-        """Gives what `work` answers, which may have to wait itself. It is done when the value is there, and not at all
-        if that is cancelled first; until then it counts as work that holds the request.
+        """Returns the result of `work`, which may itself wait. `work` runs when the value arrives, and not at all if
+        that is cancelled first; until then it counts as work that holds the request.
         """
         assert not self.is_over, "nobody would ever be called"
         return _Then(self, work)
 
-    # --- for whoever gives
+    # --- for the completing side
 
     def complete_with(self, value: T) -> None:
         if not self.is_over:
@@ -81,7 +83,7 @@ class Pending(Generic[T]):
             if make is not None:
                 try:
                     value = make(value)
-                except Exception as error:  # not for whoever gives it, who may have others to give it to
+                except Exception as error:  # not for the completing side, which may have others to complete
                     if on_failure is None:
                         raise
                     on_failure(error)
@@ -100,7 +102,7 @@ class Pending(Generic[T]):
             on_failure(error)
 
     def follow(self, other: T | Pending[T]) -> None:
-        """Gives what `other` is, or comes to; if nobody waits any more, nobody does for that either."""
+        """Completes with `other`, or its value; if nobody waits any more, cancels `other`."""
         if isinstance(other, Pending) and self.is_over:
             other.cancel()
         elif isinstance(other, Pending):
@@ -114,7 +116,7 @@ class Pending(Generic[T]):
         self._timer = schedule(delay_ms, self.complete_now)
 
     def stop_waiting(self) -> None:
-        """Ends the time limit, and what it watches."""
+        """Ends the time limit, and whatever it watches."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -130,11 +132,11 @@ class Pending(Generic[T]):
     # --- for subclasses
 
     def value_now(self) -> T:
-        """Gives the value, if it can't be waited for any longer."""
+        """Returns the value that counts when the wait ends early."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Ends what it watches."""
+        """Stops watching."""
 
 
 class _Then(Pending[U]):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Gives `did you mean X?`, if one of the known names is much like it; else None."""
+    """Returns `did you mean X?`, if one of the known names is much like it, or None."""
     from difflib import get_close_matches
 
     by_lower = {other.lower(): other for other in known}
@@ -20,7 +20,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def printable(text: str, keeps: str = "\n") -> str:
-    """Writes what would drive a terminal as Python writes it: `\x1b`, `\x9b`, `\u202e`.
+    r"""Escapes characters that control a terminal, as Python does: `\x1b`, `\x9b`, `\u202e`.
 
     Those are control characters, C1 too, and marks that turn the direction of writing. `keeps` are left as they are.
     """

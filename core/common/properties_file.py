@@ -13,8 +13,8 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Gives keys and values, the last of a repeated key winning. Comments start with # or !, a backslash joins lines.
-    Lines end and words are apart where Java says so: a value may hold any other space of Unicode's.
+    """Returns keys and values; the last of a repeated key counts. Comments start with # or !, a backslash joins lines.
+    Only Java's line ends and spaces separate: a value may hold any other space of Unicode's.
     """
     properties = {}
     for line in _joined_lines(text):
@@ -25,7 +25,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _joined_lines(text: str) -> Iterator[str]:
-    """Gives lines with something in them. A comment ends with its line, whatever it ends with."""
+    """Yields lines that are not empty. A comment ends with its line, even after a backslash."""
     lines = iter(_LINE_END.split(text))
     for first in lines:
         line = first.lstrip(_SPACE)
@@ -45,7 +45,7 @@ def _unescape(text: str) -> str:
 
 
 def _with_pairs_joined(text: str) -> str:
-    """Joins pairs: Java writes a character beyond U+FFFF as two escapes, of which neither is a character."""
+    """Joins surrogate pairs: Java writes a character beyond U+FFFF as two escapes, neither of which is a character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

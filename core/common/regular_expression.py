@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def matching(pattern: str, texts: Sequence[str]) -> list[str]:
-    """Gives the texts that match from their beginning to their end. Raises ValueError if the pattern is none."""
+    """Returns the texts that match as a whole. Raises ValueError if the pattern is invalid."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,8 +1,7 @@
-"""Reads files that the disk gives only in parts, and files that are not what their names say.
+"""Reads files that the disk can read only in parts, and files whose contents do not fit their names.
 
-`SalvagingFile` reads round bad sectors: zeros stand in their place, and `unreadable` says which bytes those are, so
-that whoever checks the bytes finds damage there and can name its cause. `read_small_file` is the one way to read a file
-whole.
+`SalvagingFile` reads round bad sectors: zeros stand in their place, and `unreadable` lists those bytes, so that a check
+of the bytes finds damage there and can name its cause. `read_small_file` is the one way to read a file whole.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class UnreadableRange(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Gives it in the system's words, as "input/output error (errno 5)"."""
+        """Returns the system's text, as "input/output error (errno 5)"."""
         return errno_text(self.errno)
 
 
@@ -71,10 +70,12 @@ class SalvagingFile(File):
         super().__init__(inner.path, inner.fd)
         self._inner = inner
         self.unreadable: list[UnreadableRange] = []
-        """What was met so far; these bytes are not asked for again."""
+        """The unreadable ranges so far; they are not read again."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Reads as `File.read_at` does, with zeros for what can't be read. Raises OSError for what is no bad sector."""
+        """Reads as `File.read_at` does, with zeros for unreadable bytes. Raises OSError for errors other than bad
+        sectors.
+        """
         try:
             is_known = self.unreadable and self._find_unreadable(position, position + size)
             data = b"" if is_known else self._inner.read_at(size, position)
@@ -129,7 +130,7 @@ class SalvagingFile(File):
         assert all(before.end < after.position for before, after in pairwise(merged))
 
     def unreadable_in(self, position: int, end: int) -> list[UnreadableRange]:
-        """Gives the parts of bytes [position, end) that could not be read, in order."""
+        """Returns the parts of bytes [position, end) that could not be read, in order."""
         return [
             UnreadableRange(max(known.position, position), min(known.end, end), known.errno)
             for known in self.unreadable
@@ -150,8 +151,8 @@ def open_salvaging(path: Path, filesystem: FileSystem | None = None) -> Salvagin
 
 
 def open_readable(path: Path, filesystem: FileSystem | None = None) -> SalvagingFile:
-    """Opens as `open_salvaging` does; raises UnreadableFileError for what says something of the file, a link that leads
-    nowhere included. Raises FileNotFoundError if there is none, OSError for what says something of this process.
+    """Opens as `open_salvaging` does. Raises UnreadableFileError for errors of the file itself, a dangling link
+    included; FileNotFoundError if it does not exist; OSError for errors of this process.
     """
     try:
         return open_salvaging(path, filesystem)
@@ -182,8 +183,8 @@ def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> Unreada
 
 
 def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> bytes:
-    """Reads the whole file. Raises FileNotFoundError if there is none, UnreadableFileError if the system does not give
-    all: a bad sector, no regular file, a link that leads nowhere, a permission, or more than `limit_bytes`.
+    """Reads the whole file. Raises FileNotFoundError if it does not exist, UnreadableFileError if the system can't read
+    all of it: a bad sector, not a regular file, a dangling link, a permission, or more than `limit_bytes`.
     """
     file = open_readable(path)
     try:

@@ -1,10 +1,10 @@
 """A folder worked on without touching it: a shadow of it, links to its files, that takes every change in their place.
 
-A link is replaced by a file of the shadow's own when it is first written to (copy on write); what is renamed or deleted
-is a link. So an engine that finishes, repairs and notes things down as it opens a folder can open one that must stay as
-it is, on a disk that may not even be writable.
+A link is replaced by a file of the shadow's own when it is first written to (copy on write); renames and deletions
+affect the links. So an engine that finishes work, repairs and writes notes as it opens a folder can open one that must
+not change, on a disk that may not even be writable.
 
-`StoppableFileSystem` refuses from one moment on, so that long work on files ends soon in another thread.
+`StoppableFileSystem` refuses calls once it is stopped, so that long work on files ends soon in another thread.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StoppableFileSystem(FileSystem):
 
 
 _COPY_BYTES = 1024 * 1024
-_IN_MEMORY = "/dev/shm"  # noqa: S108 - what is made there has a name that nobody knows, and is the owner's alone
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - the files have names that nobody knows, and are the owner's alone
 _LEAST_FREE_BYTES = 32 * 1024 * 1024
 _LOG_BYTES_A_BYTE_MADE = 50
 """Log bytes per byte of index: indexes made again take 1/200 of a log, at Kafka's distance between entries."""
@@ -93,7 +93,9 @@ def temporary_shadow(directory: Path, prefix: str) -> tempfile.TemporaryDirector
 
 
 def _find_memory(directory: Path) -> str | None:
-    """Gives None if there is none, not enough, or somebody said where temporary files go."""
+    """Returns a directory in memory, or None if the system has none, it is too small, or the user chose a place for
+    temporary files.
+    """
     if any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")):
         return None
     try:
@@ -156,14 +158,14 @@ def _link_folder(
     try:
         os.scandir(path).close()
     except OSError:
-        shadow.symlink_to(path)  # whoever opens it learns why it can't be read
+        shadow.symlink_to(path)  # opening it explains why it can't be read
         return
     shadow.mkdir()
     link_tree(path, shadow, is_left_out=is_left_out, on_unreadable=on_unreadable, depth=depth)
 
 
 class ShadowFileSystem(FileSystem):
-    """Works in a folder made by `link_tree`; `paths` knows what it is a shadow of. Stateless; safe from any thread."""
+    """Works in a folder made by `link_tree`; `paths` maps it to its original. Stateless; safe from any thread."""
 
     def __init__(self, paths: PathAlias) -> None:
         self._paths = paths
@@ -180,7 +182,7 @@ class ShadowFileSystem(FileSystem):
 class _LinkedFile(File):
     """A file of the other folder, until it is written to.
 
-    Cutting its end off copies nothing: whoever does so knows the size, and reads no farther.
+    Truncating it copies nothing: the caller knows the size, and reads no farther.
     """
 
     __slots__ = ("_is_own",)
@@ -190,7 +192,7 @@ class _LinkedFile(File):
         self._is_own = False
 
     def _own(self, size: int | None = None) -> None:
-        """Makes a copy, of the first `size` bytes if no more are needed: a file may be of any size."""
+        """Copies the file, or only its first `size` bytes: a file may be of any size."""
         if self._is_own:
             return
         beside = self.path.with_name(self.path.name + ".tmp")

@@ -1,4 +1,4 @@
-"""Looks at several things, of which some may not be readable."""
+"""Reads several things, some of which may not be readable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Found = TypeVar("Found")
 def skip_unreadable(
     things: Iterable[Thing], look_at: Callable[[Thing], Iterable[Found]], failures: list[AccessError]
 ) -> Iterator[Found]:
-    """Gives what is found in each of the paths or partitions that a command works on; why one can't be read is kept in
-    `failures`, and the others are looked at all the same.
+    """Yields the results for each of the paths or partitions of a command; errors of unreadable ones go to `failures`,
+    and the others are read all the same.
     """
     for thing in things:
         try:

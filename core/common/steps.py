@@ -1,6 +1,6 @@
-"""Work in steps: a generator that gives way between two of them, and returns what it made.
+"""Work in steps: a generator that yields between steps, and returns its result.
 
-Whoever drives it may do something else meanwhile, or stop: a step is bounded, however much work there is.
+Its driver may do something else meanwhile, or stop: a step is bounded, however much work there is.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MUCH_FOLLOWS = True
-"""Is given by the step before those that hold much memory until they are done, and need the libraries of columns:
-whoever drives many may let them wait there.
+"""Yielded before steps that hold much memory until they are done, and need the libraries of columns: a driver of many
+generators may let some wait here.
 """
 
 OTHERS_FIRST = "others first"
-"""Is given by a step that waits for what somebody else does in turns: whoever drives both must not ask again before
-others had a turn.
+"""Yielded by a step that waits for work that others do in turns: its driver must not ask again before others had a
+turn.
 """
 
 Steps = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
 
 
 def finish(steps: Steps[T]) -> T:
-    """Gives what they make, all at once."""
+    """Returns their result, all at once."""
     while True:
         try:
             next(steps)
@@ -34,7 +34,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def made_in_one_step(steps: Steps[T]) -> T | None:
-    """Gives what they make if one is enough; None, and they are ended, if there are more."""
+    """Returns their result if one step is enough; otherwise ends them, and returns None."""
     try:
         next(steps)
     except StopIteration as end:

@@ -23,7 +23,7 @@ def parse_iso_time(text: str) -> int:
 
 
 def find_time(text: str, now_ms: int) -> int | None:
-    """Reads `-2h` or an ISO 8601 time as milliseconds since the epoch; None if the text is neither. Raises what
+    """Reads `-2h` or an ISO 8601 time as milliseconds since the epoch, or returns None for other text. Raises what
     `ensure_milliseconds` raises.
     """
     match = _AGO.fullmatch(text)
@@ -36,7 +36,9 @@ def find_time(text: str, now_ms: int) -> int | None:
 
 
 def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
-    """Gives the number itself; raises UsageError if no record's timestamp can be it. `text`: how the user wrote it."""
+    """Returns the number itself. Raises UsageError if it is out of range for a record's timestamp. `text`: the user's
+    input.
+    """
     if not -(1 << 63) <= timestamp_ms < 1 << 63:
         raise UsageError(
             f"{text!r} is out of range", hint="a time is a number of milliseconds since 1970, less than 2^63"

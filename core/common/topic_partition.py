@@ -18,7 +18,7 @@ ZERO_UUID = bytes(16)
 """No topic id: partitions of old formats and sessions without ids have it."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""What brokers write themselves (org.apache.kafka.common.internals.Topic)."""
+"""Topics that brokers write themselves (org.apache.kafka.common.internals.Topic)."""
 
 _METADATA_TOPIC_ID = bytes(15) + b"\x01"
 _RESERVED_UUIDS = frozenset({ZERO_UUID, _METADATA_TOPIC_ID, bytes(15) + b"\x02"})
@@ -59,7 +59,7 @@ def is_valid_topic_name(name: str) -> bool:
 
 
 def name_in_metrics(name: str) -> str:
-    """Gives what Kafka's metrics call the topic: to them '.' and '_' are the same. No two topics may share it."""
+    """Returns the topic's name in Kafka's metrics, where '.' and '_' are the same. No two topics may share it."""
     return name.replace(".", "_")
 
 

@@ -12,7 +12,9 @@ from core.common.errors import UsageError
 
 
 def load_function(text: str, option: str = "") -> Callable[..., Any]:
-    """Imports it, also of the folder that the user is in. Raises UsageError, naming the option, if there is none."""
+    """Imports the function, also from the user's working directory. Raises UsageError, naming the option, if it is
+    missing.
+    """
     what = f"{option} {text}".lstrip()
     module, _, name = text.partition(":")
     if not name:
