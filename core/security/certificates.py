@@ -1,7 +1,7 @@
-"""Makes certificates: a CA, and what it signs. And reads them: what one says, in words.
+"""Creates certificates, by a CA of our own, and describes certificates in words.
 
-Needs the extra `security` (cryptography), so nothing imports this module but what is about certificates. All keys are
-of the curve P-256, which every TLS library of the last ten years takes and which is made in a moment.
+Needs the extra `security` (cryptography), so only modules about certificates import this one. All keys are of the curve
+P-256, which every TLS library of the last ten years accepts and which is generated in a moment.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _key_usage(*, is_ca: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """Reads an address or a host's name; raises ValueError for what is neither."""
+    """Parses an address or a host's name. Raises ValueError for other text."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -152,7 +152,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"(\*\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
-"""The last label is no number, or the name is an address that is none (RFC 3696, 2)."""
+"""The last label must not be a number: the name would be an invalid address (RFC 3696, 2)."""
 
 
 # --- read
@@ -160,7 +160,7 @@ _HOST_NAME = re.compile(rf"(\*\.)?({_LABEL}\.)*(?![0-9]+$){_LABEL}")
 
 @dataclass(frozen=True, slots=True)
 class CertificateDescription:
-    """What a certificate says. Names are as RFC 2253 writes them, and Kafka its principals."""
+    """The contents of a certificate. Names are in the form of RFC 2253, which Kafka uses for its principals."""
 
     subject: str
     issuer: str
@@ -181,7 +181,7 @@ class CertificateDescription:
 
 
 def describe_certificate(der: bytes) -> CertificateDescription:
-    """Describes it; raises CertificateError for bytes that are none."""
+    """Describes a certificate. Raises CertificateError for other bytes."""
     try:
         certificate = x509.load_der_x509_certificate(der)
         return CertificateDescription(

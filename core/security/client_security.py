@@ -1,6 +1,6 @@
-"""How a client reaches a cluster: what it trusts, and how it says who it is. Values only; nothing here opens a file.
+"""How a client reaches a cluster: its trust, and its identity. Values only; nothing here opens a file.
 
-Made of settings by `client_settings.py`, used by `core/client` (tls.py, sasl_client.py, token_source.py).
+Made of settings by `client_settings.py`, used by `core/client/net` (tls_context.py, authenticator.py, token_source.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from core.security.secret import Secret, shown_url
 
 
 class StoreType(StrEnum):
-    """Kinds of files with certificates and keys. The first bytes of a file say what it is: as in Java, a JKS may be a
+    """Kinds of files with certificates and keys. The first bytes of a file tell its kind: as in Java, a JKS may be a
     PKCS12 and the other way round.
     """
 
@@ -82,7 +82,7 @@ class TokenEndpoint:
 
     @property
     def shown(self) -> str:
-        """Gives the URL as it may be shown."""
+        """Returns the URL without secrets."""
         return shown_url(self.url)
 
 

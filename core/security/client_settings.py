@@ -1,8 +1,8 @@
 """Makes one description of a client's settings, by the names of Kafka's client.properties and of librdkafka.
 
-If the two have two names for a thing, both are known. A name that neither knows is refused, with the one that was
-meant; Kafka's settings that have nothing to do with how a cluster is reached are passed over (`other_settings.py`).
-What would make a connection less safe if it were passed over is refused by its name.
+If the two have two names for a thing, both are known. A name that neither knows is refused, with a similar one; Kafka's
+settings that do not concern connections are ignored (`other_settings.py`). Unsupported settings are refused by name if
+ignoring them would make a connection less safe.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "sasl.oauthbearer.metadata.authentication.type": ("none",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
 }
-"""What plog can't do, and the values that ask for nothing."""
+"""Settings that plog does not support, and the values that ask for nothing."""
 
 SECRET_SETTINGS = frozenset(
     {
@@ -203,7 +203,7 @@ _NOT_OF_REGISTRY = {
     "ssl.enabled.protocols",
     "ssl.cipher.suites",
 }
-"""What the client of the registry always does in its own way: it checks names and certificates."""
+"""Settings that the registry's client ignores: it always checks names and certificates."""
 
 AskPassword = Callable[[str], str]
 
@@ -227,7 +227,7 @@ class ClientSettings:
 
 
 def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword | None = None) -> ClientSettings:
-    """Parses them; raises UsageError for one that is none, is wrong, or asks what plog can't do; it shows no secret.
+    """Parses the settings. Raises UsageError for an unknown, invalid or unsupported one; the error shows no secret.
 
     `ask_password` gets the name of a user whose password is not in the settings.
     """
@@ -272,13 +272,13 @@ def is_passed_over(name: str) -> bool:
 
 
 def canonical_name(name: str) -> str:
-    """Takes kcat's prefix from a setting of topics: `topic.auto.offset.reset`."""
+    """Removes kcat's prefix from a setting of topics: `topic.auto.offset.reset`."""
     short = name.removeprefix("topic.")
     return short if name not in OTHER_SETTINGS and short in OTHER_SETTINGS else name
 
 
 def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
-    """Raises UsageError for a name that is none, and a value that plog can't obey; `where` begins its message."""
+    """Raises UsageError for an unknown name, and a value that plog does not support; `where` begins its message."""
     ours = _SASL | _TLS | _OURS
     for name, value in settings.items():
         if name in ours or name in OTHER_SETTINGS or name in _OF_NO_EFFECT:
@@ -307,7 +307,7 @@ def _unknown(name: str, ours: set[str], where: str) -> UsageError:
 
 
 _NAME = re.compile(r"[\w-]{1,32}([. ][\w-]{1,32}){0,9}")
-"""What may be shown of a name that is none: it may be a line of a key, or the end of a password."""
+"""The part of an unknown name that may be shown: it may be a line of a key, or the end of a password."""
 
 _OTHERS_MECHANISMS = {
     "AWS_MSK_IAM": (
@@ -337,7 +337,7 @@ def _unspoken(mechanism: str) -> UsageError:
 
 
 def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
-    """Gives what is set and does nothing: somebody forgot `security.protocol`."""
+    """Returns warnings about settings without effect: the user forgot `security.protocol`."""
     sasl = sorted(_SASL & settings.keys()) if security.login is None else []
     tls = sorted((_TLS & settings.keys()) - {"ssl.endpoint.identification.algorithm"}) if security.tls is None else []
     return [
@@ -360,14 +360,14 @@ def _unsafe(security: ClientSecurity) -> list[str]:
 
 
 class _Settings:
-    """Takes values out of settings, and checks them."""
+    """Looks values of settings up, and checks them."""
 
     def __init__(self, settings: Mapping[str, str], ask_password: AskPassword | None) -> None:
         self._settings = settings
         self._ask_password = ask_password
 
     def take(self, *names: str) -> str | None:
-        """Gives the value that one of the names has. Raises UsageError if two say different things: which is meant?"""
+        """Returns the value of one of the names, or None. Raises UsageError if two have different values."""
         found = {name: self._settings[name] for name in names if self._settings.get(name)}
         for name, value in list(found.items())[1:]:
             self._ensure_same(next(iter(found)), next(iter(found.values())), name, value)
@@ -379,7 +379,7 @@ class _Settings:
             raise UsageError(f"{name} and {other_name} are both set, and differ, expected one of them")
 
     def _of_either(self, options: Mapping[str, str], option: str, name: str) -> str | None:
-        """Gives that of the login module or of a setting."""
+        """Returns the value from the login module or from a setting."""
         in_module, value = options.get(option), self.take(name)
         if in_module and value:
             self._ensure_same(f"{option} in sasl.jaas.config", in_module, name, value)
@@ -558,7 +558,7 @@ class _Settings:
 
 
 def _keeps_secrets(url: str) -> bool:
-    """Says whether nobody on the way reads what is sent there."""
+    """Returns whether nobody on the way can read the requests to that URL."""
     from urllib.parse import urlsplit
 
     try:
@@ -571,7 +571,7 @@ def _keeps_secrets(url: str) -> bool:
 
 
 def _mechanism_of(module: LoginModule | None) -> str:
-    """Names the one that the login module can be of and no other, be it one that plog does not have."""
+    """Returns the only mechanism that the login module fits, even one that plog does not have."""
     other = _mechanism_of_class(module.name) if module is not None else None
     if other is not None:
         return other

@@ -32,7 +32,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Raises UsageError if it is none, or more than one; the message shows no value."""
+    """Raises UsageError if the text is not exactly one login module; the message shows no value."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[0][0] != "word" or tokens[1][1].lower() not in _FLAGS:
         is_file = any(token == ("word", "{") for token in tokens)
@@ -56,7 +56,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Gives (word, quoted or mark; text) of each."""
+    """Returns (word, quoted or mark; text) of each token."""
     tokens = []
     position = 0
     while position < len(text):

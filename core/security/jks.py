@@ -48,8 +48,8 @@ class JavaKeyStore:
 def parse_jks(
     data: bytes, password: str | None, key_password: str | None = None, *, wants_keys: bool = True
 ) -> JavaKeyStore:
-    """Parses it; without a password nothing is checked, as in Java. Keys stay empty unless they are wanted; they need a
-    password. Raises KeyStoreError.
+    """Parses a key store; without a password nothing is checked, as in Java. Keys are left out unless `wants_keys`;
+    they need a password. Raises KeyStoreError.
     """
     encoded = None if password is None else password.encode("utf-16-be")
     body = data[:-_DIGEST_BYTES]
@@ -122,7 +122,7 @@ def _octets(protected: bytes) -> bytes:
 
 
 def _der(data: bytes, tag: int) -> tuple[bytes, bytes]:
-    """Gives what the element at the beginning holds, which is of that tag, and what comes after it."""
+    """Returns the contents of the first element, which must have that tag, and the bytes after it."""
     if len(data) < 2 or data[0] != tag:
         raise KeyStoreError("the private key is no DER")
     size, start = data[1], 2

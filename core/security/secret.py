@@ -17,7 +17,7 @@ _AUTHORITY = re.compile(r"(?:[^/?#@]*@)?((?:[^/?#@:\[\]]+|\[[^/?#@\]]*\])(?::\d*
 
 
 class Secret:
-    """Prints as `[hidden]` in text, messages, logs and tracebacks; `reveal` gives what it is. Immutable."""
+    """Prints as `[hidden]` in text, messages, logs and tracebacks; `reveal` returns the secret. Immutable."""
 
     __slots__ = ("_value",)
 
@@ -38,7 +38,7 @@ class Secret:
 
 
 def shown_url(url: str) -> str:
-    """Gives the URL as it may be shown: without user information, query and fragment, which may hold secrets."""
+    """Returns the URL without user information, query and fragment, which may hold secrets."""
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     found = _AUTHORITY.match(rest)
     shown = rest.rpartition("@")[2] if found is None else found[1] + rest[found.end() :]  # a slash in a password
@@ -46,8 +46,8 @@ def shown_url(url: str) -> str:
 
 
 def hide_secrets(text: str, secrets: Collection[str], whole: Collection[str] = ()) -> str:
-    """Gives what a peer said, or that it can't be shown if one of the secrets, or a part of it, is in it, also as it is
-    written in URLs, headers, JSON or HTML; of what is in `whole`, parts may be shown.
+    """Returns a peer's text, or a replacement if it holds a secret or a part of one, also in the encoding of URLs,
+    headers, JSON or HTML; parts of texts in `whole` may be shown.
     """
     said = text.lower()
     forms = [form for secret in (*secrets, *whole) if secret for form in _forms(secret)]

@@ -26,7 +26,7 @@ class OAuthBearerClient:
     """Owned by one task. After a refused token the server's own last word fails the login; `refusal` has its first."""
 
     def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        """Raises UsageError for what can't be sent; the message does not show the token."""
+        """Raises UsageError for characters that can't be sent; the message does not show the token."""
         if not _TOKEN.fullmatch(token):
             raise UsageError("the OAUTHBEARER token holds characters that a token can't have")
         for key, value in (extensions or {}).items():

@@ -15,7 +15,7 @@ class PlainClient:
     """Owned by one task."""
 
     def __init__(self, name: str, password: str) -> None:
-        """Raises UsageError if the two can't be told apart."""
+        """Raises UsageError if either holds a NUL, which separates the two."""
         if "\0" in name or "\0" in password:
             raise UsageError("a name or password of PLAIN can't hold a NUL")
         self._name = name

@@ -1,8 +1,8 @@
-"""What the mechanisms of SASL have in common: the client's steps, bytes in, bytes out, no I/O.
+"""The common part of SASL mechanisms: the client's steps, bytes in, bytes out, no I/O.
 
-A client gives `first`, and then the answer to each message of the server's, until an answer is None: the server is
-satisfied then, and has proven itself if the mechanism lets it. AuthenticationError says that the server's message is
-wrong. Kafka's frames around the messages (SaslAuthenticate) are others' business.
+A client sends `first`, and then the answer to each message of the server, until an answer is None: then the server is
+satisfied, and has proven itself if the mechanism lets it. AuthenticationError means that the server's message is wrong.
+The caller adds Kafka's frames around the messages (SaslAuthenticate).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ClientSteps(Protocol):
     def first(self) -> bytes: ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Answers; None if nothing is left to say. Raises AuthenticationError for a message no server should send."""
+        """Returns the answer, or None if the exchange is over. Raises AuthenticationError for an invalid message."""
 
 
 def wrong_message(mechanism: str, what: str) -> AuthenticationError:

@@ -90,7 +90,7 @@ class ScramClient:
         return f"{_NO_BINDING},{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Gives the proof to the server's first message; None to its last one, whose signature was right."""
+        """Returns the proof for the server's first message, or None for its last one, whose signature it checks."""
         if self._signature is None:
             return self._prove(self._text(challenge))
         self._check(self._text(challenge))
