@@ -1,8 +1,8 @@
-"""Finds the batch, or the damage, that holds a byte of a log, and reads no more of the file than that takes.
+"""Finds the batch, or the damage, that holds a byte of a log, and reads as little of the file as possible.
 
-What lies where is what a walk over the whole file says (core.forensics.batch_scanner). A walk goes on from a sound
-batch in the same way whatever was before it; so it may begin at one near the byte, which the offset index leads to.
-Where there is no index, headers are hopped over, 61 bytes a batch, and the places are kept that were passed.
+The result is that of a walk over the whole file (core.forensics.batch_scanner). A walk goes on from a sound batch in
+the same way whatever was before it; so it may begin at one near the byte, which the offset index leads to. Without an
+index, it hops over headers, 61 bytes a batch, and keeps their positions.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class LogItem(NamedTuple):
 class BatchLookup:
     """The batches and the damage of one log's file; owned by one task. The file stays its owner's.
 
-    Steps give a position that was come to, now and then: whoever goes through them may stop.
+    Steps yield the position reached, now and then, where the caller may stop.
     """
 
     def __init__(self, path: Path, file: SalvagingFile, base_offset: int) -> None:
-        """Offsets are expected from `base_offset` on, which the file's name says."""
+        """Offsets are expected from `base_offset` on, which is in the file's name."""
         self.path = path
         self._file = file
         self._records = FileRecords(path, lambda _path: file)
@@ -88,7 +88,7 @@ class BatchLookup:
         return self._records.size_bytes
 
     def look_again(self) -> None:
-        """Takes notice of what was appended to the file since, or cut off it. Raises OSError."""
+        """Notices bytes that were appended to the file since, or cut off it. Raises OSError."""
         size_bytes = self._file.size()
         if size_bytes == self.size_bytes:
             return
@@ -109,7 +109,7 @@ class BatchLookup:
     # --- by position
 
     def known_at(self, position: int) -> LogItem | None:
-        """Gives what holds the byte, if that was found already."""
+        """Returns the item that holds the byte, if it was found already, or None."""
         number = bisect_right(self._starts, position) - 1
         if number < 0:
             return None
@@ -117,7 +117,7 @@ class BatchLookup:
         return item if position < item.end else None
 
     def at(self, position: int) -> LogItem:
-        """Gives what holds a byte of the file."""
+        """Returns the item that holds a byte of the file."""
         for _ in self.find(position):
             pass
         found = self.known_at(position)
@@ -173,7 +173,7 @@ class BatchLookup:
     # --- places to begin
 
     def _sound_before(self, position: int) -> int:
-        """Gives where a sound batch begins, as near before a position as is known; or the file's start."""
+        """Returns the start of the nearest known sound batch before a position, or the file's start."""
         best = 0
         for number in range(bisect_right(self._starts, position) - 1, -1, -1):
             if self._items[self._starts[number]].damage is None:
@@ -189,14 +189,14 @@ class BatchLookup:
         return best
 
     def _index_positions(self, position: int) -> list[int]:
-        """Gives the positions of the last entries of the index that are not beyond that one."""
+        """Returns the positions of the last index entries up to that one."""
         if self._index is None:
             return []
         found = (self._index[number][1] for number in self._last_entries(1, position))
         return [one for one in found if 0 < one <= position]
 
     def _last_entries(self, field: int, most: int) -> range:
-        """Gives the numbers of the last entries of the index whose field is not above that, the last one first."""
+        """Returns the numbers of the last index entries whose field is at most `most`, the last one first."""
         following = 0 if self._index is None else bisect_right(self._index, most, key=itemgetter(field))
         return range(following - 1, max(following - 1 - _MOST_TRIES, -1), -1)
 
@@ -238,7 +238,7 @@ class BatchLookup:
             self._hops.insert(number, position)
 
     def _headers(self, position: int) -> Iterator[Batch]:
-        """Gives headers from there on. Raises CorruptRecordError at what is no batch, AccessError as the disk says."""
+        """Yields headers from there on. Raises CorruptRecordError for damage, AccessError if the disk refuses."""
         try:
             yield from self._records.iter_headers(position)
         except OSError as error:
@@ -247,9 +247,7 @@ class BatchLookup:
     # --- batches
 
     def batch(self, item: LogItem) -> Batch:
-        """Reads a batch that was found. Raises CorruptRecordError if it is there no more, AccessError if the disk
-        refuses.
-        """
+        """Reads a batch that was found. Raises CorruptRecordError if it is gone, AccessError if the disk refuses."""
         assert item.damage is None, item
         try:
             return self._records.read_batch(item.start)
@@ -284,7 +282,7 @@ class BatchLookup:
             position = item.end
 
     def _position_before(self, offset: int) -> int:
-        """Gives where a sound batch begins, by the index, that lies before the offset or holds it; or 0."""
+        """Returns the start of a sound batch, by the index, that lies before the offset or holds it; or 0."""
         for number in self._last_entries(0, offset - self._base_offset):
             relative, position = self._index[number] if self._index is not None else (0, 0)
             if 0 < position < self.size_bytes and self._is_sound(position, self._base_offset + relative):

@@ -18,9 +18,9 @@ _TIMES = frozenset(("base timestamp", "max timestamp", "timestamp", "timestamp d
 
 
 class Field(NamedTuple):
-    """Bytes [start, end). `value` is as `plog dump-segment --hex` writes it; `meaning` is what it stands for, if that
-    is more: a time, an offset. `path` names what the field lies in, the outermost first. `number` counts the fields of
-    a group. The value of one that `is_hidden` may be a secret, and so may its bytes.
+    """Bytes [start, end). `value` is as `plog dump-segment --hex` writes it; `meaning` is its interpretation, if that
+    is more: a time, an offset. `path` names the structures around the field, the outermost first. `number` counts the
+    fields of a group. If it `is_hidden`, its value and its bytes may be a secret.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Field(NamedTuple):
 
 
 class FieldGroup(NamedTuple):
-    """Fields that lie at bytes [start, end), without a gap, in the batch at [outer_start, outer_end), or alone.
-    `offset` is the first that it is about; None if it is about none.
+    """Fields at bytes [start, end), without a gap, in the batch at [outer_start, outer_end), or alone. `offset` is the
+    first that it is about, or None.
     """
 
     start: int
@@ -88,7 +88,7 @@ def _field(span: Span, number: int, place: Place, has_secrets: HasSecrets | None
 
 
 def hidden_text(name: str, value: str) -> str:
-    """Says what is hidden, and no more."""
+    """Returns the text in place of a hidden value."""
     return HIDDEN if name == "value" else f"{HIDDEN} ({value})"
 
 

@@ -1,4 +1,4 @@
-"""The bytes of a file, or of what is compressed in it, with the field under each: what `plog inspect` shows as hex.
+"""The bytes of a file, or of a compressed batch, with the field of each: the hex view of `plog inspect`.
 
 Names and values are those of `plog dump-segment --hex` (core.inspector.dump.byte_fields). Secrets are hidden as there,
 and their bytes with them.
@@ -43,7 +43,7 @@ _MOST_UNCOMPRESSED_BYTES = 32 * 1024 * 1024
 
 
 class Lead(NamedTuple):
-    """What an entry points to: a position in a log, or an offset."""
+    """The target of an entry: a position in a log, or an offset."""
 
     path: Path
     position: int | None
@@ -51,10 +51,10 @@ class Lead(NamedTuple):
 
 
 class FieldBytes(FieldSource):
-    """Those of a file, of any kind; opened for reading, past bad sectors."""
+    """The fields of a file of any kind; opened for reading, past bad sectors."""
 
     def __init__(self, path: Path, kind: FileKind | None = None) -> None:
-        """Finds the kind by the name if it is not given. Raises AccessError if the file can't be opened."""
+        """Finds the kind by the name if `kind` is None. Raises AccessError if the file can't be opened."""
         self.path = path
         self.title = str(path)
         self.kind = kind or kind_of_bytes(path)
@@ -96,7 +96,7 @@ class FieldBytes(FieldSource):
         return kind_of(self.path) is not None or is_set_aside_log(self.path.name)
 
     def look_again(self) -> None:
-        """Takes notice of what was appended since, or cut off, and whether the file is still there."""
+        """Notices bytes that were appended since, or cut off, and whether the file still exists."""
         try:
             if not isinstance(self._groups, LineGroups):
                 self._groups.look_again()
@@ -159,7 +159,7 @@ class FieldBytes(FieldSource):
                 yield Step(group[0], group)
 
     def _record_group(self, groups: LogGroups, item: LogItem, offset: int) -> tuple[int, int]:
-        """Gives where the record lies; where the batch does if the record is compressed, or not there."""
+        """Returns the bounds of the record, or those of the batch if the record is compressed or missing."""
         opened = groups.batch(item)
         if opened.records is None:
             return item.start, item.end
@@ -173,14 +173,14 @@ class FieldBytes(FieldSource):
         return opened.batch if opened is not None and opened.is_compressed else None
 
     def uncompressed(self, position: int) -> Uncompressed | None:
-        """Opens what is compressed in the batch at a position; None if nothing is. Raises CorruptRecordError if it
-        does not decompress.
+        """Opens the compressed records of the batch at a position, or returns None. Raises CorruptRecordError if they
+        do not decompress.
         """
         batch = self._compressed_at(position)
         return None if batch is None else Uncompressed(batch, self._has_secrets)
 
     def lead_at(self, position: int) -> Lead | None:
-        """Gives what the entry at a position of an index or snapshot points to; None if it points to nothing."""
+        """Returns the target of the entry at a position of an index or snapshot, or None."""
         if self.kind not in _LEADS or position >= self.size_bytes:
             return None
         group = self.group_at(position)
@@ -200,14 +200,14 @@ _LEADS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX
 
 
 def kind_of_bytes(path: Path) -> FileKind | None:
-    """Gives the kind of what is in a file, though a start, a recovery or a compaction has renamed it."""
+    """Returns the kind of a file, even if a start, a recovery or a compaction has renamed it."""
     if is_set_aside_log(path.name):
         return FileKind.LOG
     return kind_of(path.with_name(_old_name(path.name)))
 
 
 def _old_name(name: str) -> str:
-    """Gives the name that a file had, or will have, if it is to be deleted or not finished."""
+    """Returns the name that a deleted or unfinished file had, or will have."""
     ending = next((suffix for suffix in _RENAMED if name.endswith(suffix) and name != suffix), "")
     return name.removesuffix(ending)
 

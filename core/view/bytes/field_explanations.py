@@ -1,7 +1,7 @@
-"""What each field of Kafka's files is for, in a sentence or two: the words beside the bytes in `plog inspect`.
+"""The purpose of each field of Kafka's files, in a sentence or two, for the hex view of `plog inspect`.
 
-The names are those of core/inspector/dump/byte_fields.py and entry_fields.py, each under the kind of thing that it is a
-field of. The pages of docs/format say the same with worked examples.
+The names are those of core/inspector/dump/byte_fields.py and entry_fields.py, by the structure that holds the field.
+The pages of docs/format say the same with worked examples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READING = "docs/reading.md"
 
 
 class Part(Enum):
-    """What a field is a field of; of small files the kind of file."""
+    """The structure that holds a field; for small files the kind of file."""
 
     BATCH = "batch"
     RECORD = "record"
@@ -216,7 +216,7 @@ EXPLANATIONS: dict[Part, dict[str, str]] = {
         "bytes": "This file is none that Kafka or plog gives a meaning to by its name, so the bytes have no names.",
     },
 }
-"""By what it is a field of, then by its name; those of damage, and of what is too short for an entry, are below."""
+"""By structure, then by the field's name; those of damage, and of incomplete entries, are below."""
 
 _REST = "The file ends in the middle of an entry: these bytes are too few for one."
 
@@ -236,7 +236,7 @@ DAMAGE: dict[DamageKind, str] = {
 
 
 def explain_damage(kind: DamageKind) -> Explanation:
-    """Explains what is wrong with bytes that hold no sound batch."""
+    """Explains the damage of bytes that hold no sound batch."""
     return Explanation(DAMAGE[kind], _FINDINGS)
 
 

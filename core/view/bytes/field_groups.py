@@ -60,7 +60,7 @@ class RecordGroups:
         return FieldGroup(start, end, *(outer or (start, end)), fields, offset)
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """Finds where the record with an offset lies; None if there is none."""
+        """Returns the bounds of the record with an offset, or None."""
         first = self.section.offset_of(0)
         number = None if first is None else find_record(self.section, offset, first)
         bounds = None if number is None else self.section.bounds(number)
@@ -122,18 +122,18 @@ class Groups(ABC):
         """Makes the group that holds a byte of the file. Raises AccessError if the disk refuses."""
 
     def find(self, position: int) -> Iterator[int]:  # noqa: ARG002 - most find it at once
-        """Does what may take long before `at`, in steps; a position may come with each."""
+        """Does slow work before `at`, in steps; each may yield a position."""
         return iter(())
 
     def look_again(self) -> None:  # noqa: B027 - most have nothing to look at
-        """Takes notice of what was appended to the file."""
+        """Notices bytes that were appended to the file."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing open
-        """Closes what was opened beside the file."""
+        """Closes files that were opened beside the file."""
 
 
 class LogGroups(Groups):
-    """Those of a log, or of a snapshot of the metadata. Keeps the batches that were looked at last."""
+    """Groups of a log, or of a snapshot of the metadata. Keeps the last batches."""
 
     def __init__(self, items: BatchLookup, has_secrets: HasSecrets | None) -> None:
         self.items = items
@@ -151,7 +151,7 @@ class LogGroups(Groups):
         return self.batch(item).group(position)
 
     def batch(self, item: LogItem) -> OpenBatch:
-        """Reads a batch, or gives the one that was read before."""
+        """Reads a batch, or returns the kept one."""
         found = self._open.get(item.start)
         if found is not None and found.end == item.end:
             self._open.move_to_end(item.start)
@@ -176,7 +176,7 @@ class LogGroups(Groups):
 
 
 class EntryGroups(Groups):
-    """Those of an index or a producer snapshot: its head, then entry after entry."""
+    """Groups of an index or a producer snapshot: its head, then entry after entry."""
 
     def __init__(self, file: SalvagingFile, kind: FileKind, base_offset: int) -> None:
         self._file = file
@@ -214,7 +214,7 @@ class EntryGroups(Groups):
 
 
 class LineGroups(Groups):
-    """Those of a small file of text: its lines."""
+    """Groups of a small text file: its lines."""
 
     def __init__(self, data: bytes, kind: FileKind) -> None:
         self._data = data

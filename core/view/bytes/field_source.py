@@ -14,15 +14,15 @@ from core.common.errors import AccessError, UsageError
 from core.view.bytes.byte_field import Field, FieldGroup
 
 Needles = Sequence[bytes]
-"""Any of these is what is looked for."""
+"""Alternatives of a search."""
 
 _HEX = re.compile(r"(0[xX])?((?:\s*[0-9a-fA-F]{2})+)\s*")
 _QUOTED = re.compile(r"([\"'])(.+)\1")
 
 
 def parse_needles(text: str) -> Needles:
-    """Reads what was typed: `"in quotes"` is text, `0x6b31` is hex, and what may be either is looked for as both:
-    `6b 31`, `6b31`. Raises UsageError if there is nothing to look for.
+    """Parses the text of a search: `"in quotes"` is text, `0x6b31` is hex, and ambiguous text is searched for as both:
+    `6b 31`, `6b31`. Raises UsageError for an empty search.
     """
     quoted = _QUOTED.fullmatch(text.strip())
     if quoted is not None:
@@ -38,7 +38,7 @@ def parse_needles(text: str) -> Needles:
 
 
 def find_first(needles: Needles, data: bytes, start: int = 0) -> tuple[int, int] | None:
-    """Finds the first of them, and where it ends; None if there is none."""
+    """Returns the bounds of the first match, or None."""
     found = ((data.find(needle, start), len(needle)) for needle in needles)
     first = min((one for one in found if one[0] >= 0), default=None)
     return None if first is None else (first[0], first[0] + first[1])
@@ -49,7 +49,7 @@ _SEARCH_BYTES_OF_SECRETS = 64 * 1024
 
 
 class ReadBytes(NamedTuple):
-    """`data` has zeros at what the disk does not give (`unreadable`), and at what may be secret (`hidden`): ranges of
+    """`data` has zeros for unreadable bytes (`unreadable`), and for bytes that may be secret (`hidden`): ranges of
     positions.
     """
 
@@ -66,11 +66,11 @@ class Step(NamedTuple):
 
 
 class FieldSource(ABC):
-    """Bytes [0, size_bytes) in fields; owned by one task. What it is asked for reads no more than it needs."""
+    """Bytes [0, size_bytes) in fields; owned by one task. Its methods read as little as possible."""
 
     title: str
     note: str = ""
-    """What is to be known of all of it, in words; empty if nothing is."""
+    """A remark about the whole source; "" if there is none to make."""
 
     @property
     @abstractmethod
@@ -81,7 +81,7 @@ class FieldSource(ABC):
 
     @abstractmethod
     def _raw(self, position: int, size: int) -> ReadBytes:
-        """Gives bytes with nothing hidden."""
+        """Returns bytes with nothing hidden."""
 
     @property
     @abstractmethod
@@ -89,23 +89,23 @@ class FieldSource(ABC):
         """Whether some of the bytes may be secret."""
 
     def approach(self, position: int) -> Iterator[Step]:  # noqa: ARG002 - most are near
-        """Does what may take long before anything is asked about a position, in steps."""
+        """Does slow work before the first call about a position, in steps."""
         return iter(())
 
     # --- fields
 
     def group_at(self, position: int) -> FieldGroup:
-        """Gives the fields around a byte. Raises IndexError beyond the end, AccessError if the disk refuses."""
+        """Returns the fields around a byte. Raises IndexError beyond the end, AccessError if the disk refuses."""
         if not 0 <= position < self.size_bytes:
             raise IndexError(position)
         return self._group_at(position)
 
     def field_at(self, position: int) -> Field:
-        """Gives the field that holds a byte; raises as `group_at` does."""
+        """Returns the field that holds a byte; raises as `group_at` does."""
         return next(field for field in self.group_at(position).fields if field.start <= position < field.end)
 
     def fields_in(self, start: int, end: int) -> Iterator[Field]:
-        """Gives the fields of which a byte lies at [start, end), in order."""
+        """Yields the fields of which a byte lies at [start, end), in order."""
         position = max(start, 0)
         end = min(end, self.size_bytes)
         while position < end:
@@ -116,7 +116,7 @@ class FieldSource(ABC):
     # --- bytes
 
     def read(self, position: int, size: int) -> ReadBytes:
-        """Gives bytes, fewer at the end. Raises AccessError if the disk refuses."""
+        """Returns bytes, fewer at the end. Raises AccessError if the disk refuses."""
         found = self._raw(position, max(min(size, self.size_bytes - position), 0))
         if not self._has_hidden or not found.data:
             return found
@@ -134,12 +134,14 @@ class FieldSource(ABC):
     # --- moving
 
     def next_item(self, position: int) -> int | None:
-        """Gives where the next record, entry or batch begins; None if there is none."""
+        """Returns the start of the next record, entry or batch, or None."""
         end = self.group_at(position).end
         return end if end < self.size_bytes else None
 
     def previous_item(self, position: int) -> int | None:
-        """Gives where the item at the position begins, or the one before it; None at the first byte."""
+        """Returns the start of the item at the position, or, if it starts there, of the one before; None at the first
+        byte.
+        """
         start = self.group_at(position).start
         return start if start < position or not start else self._group_at(start - 1).start
 
@@ -154,12 +156,12 @@ class FieldSource(ABC):
         return start if start < position or not start else self._group_at(start - 1).outer_start
 
     def next_field(self, position: int) -> int | None:
-        """Gives where the next field begins; None if there is none."""
+        """Returns the start of the next field, or None."""
         end = self.field_at(position).end
         return end if end < self.size_bytes else None
 
     def previous_field(self, position: int) -> int | None:
-        """Gives where the field at the position begins, or the one before it."""
+        """Returns the start of the field at the position, or, if it starts there, of the one before."""
         start = self.field_at(position).start
         return start if start < position or not start else self.field_at(start - 1).start
 
@@ -172,15 +174,15 @@ class FieldSource(ABC):
         raise AccessError(f"{self.title} holds no records, so it has no offsets", where=self.title)
 
     def position_of(self, offset: int) -> int | None:
-        """Gives where `find_offset` finds it; None if it does not."""
+        """Returns the position that `find_offset` finds, or None."""
         for step in self.find_offset(offset):
             if step.found is not None:
                 return step.found[0]
         return None
 
     def find(self, needles: Needles, position: int = 0) -> Iterator[Step]:
-        """Looks for bytes from a position on, then from the first byte on, in steps. What is hidden or unreadable is
-        never found, and what is compressed is looked at as it is in the file.
+        """Searches for bytes from a position on, then from the first byte on, in steps. Hidden or unreadable bytes
+        never match, and compressed records are searched as they are in the file.
         """
         overlap = max(map(len, needles)) - 1
         piece = _SEARCH_BYTES_OF_SECRETS if self._has_hidden else _SEARCH_BYTES
@@ -204,4 +206,4 @@ class FieldSource(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 - not all have something open
-        """Closes what was opened."""
+        """Closes open files."""

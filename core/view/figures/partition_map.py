@@ -1,8 +1,8 @@
-"""A partition's segments to scale, with what is known to be damaged in them, and which transactions are open.
+"""A partition's segments to scale, with their known damage and open transactions.
 
 It comes from the folder's listing, the batches at the log's end, the newest snapshot and a broker's ledger of damage,
-so that it takes no longer if the log is large. Damage that only a reading of the whole log finds comes from `plog
-verify`, if its findings are given; the map says if they are not.
+so that it takes no longer for a large log. Damage that only a reading of the whole log finds comes from `plog verify`,
+if its findings are given; the map says if they are not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SMALL_BYTES = 4 * 1024 * 1024
 
 
 class Sign(Enum):
-    """What a stretch of the log is marked with: a letter, so that a terminal without colours says it as well."""
+    """The mark of a stretch of the log: a letter, so that a terminal without colours shows it as well."""
 
     UNKNOWN = "?"
     NONE = "."
@@ -100,8 +100,8 @@ class MapCell(NamedTuple):
 
 
 class SegmentFacts(NamedTuple):
-    """What is known of a segment, whose offsets end before `end_offset`. Timestamps are that of its first batch, and
-    the largest that its time index names; -1 if it is not known.
+    """Facts about a segment, whose offsets end before `end_offset`. Timestamps are that of its first batch, and the
+    largest in its time index; -1 if it is unknown.
     """
 
     segment: MapSegment
@@ -113,8 +113,8 @@ class SegmentFacts(NamedTuple):
 
 
 class PartitionMap(NamedTuple):
-    """The segments lie end to end in order of their offsets. The log's last sound batch ends before `end_offset`, which
-    is None if it is not known, at byte `sound_end`.
+    """The segments lie end to end in order of their offsets. The log's last sound batch ends before `end_offset`, None
+    if it is unknown, at byte `sound_end`.
     """
 
     directory: Path
@@ -125,7 +125,7 @@ class PartitionMap(NamedTuple):
     is_checked: bool
     """Whether `damage` is what `plog verify` found."""
     notes: list[str]
-    """What is wrong with the folder, in words, and what has no place in the log."""
+    """Problems of the folder, and of files without a place in the log."""
     open: list[Mark] | None = None
     """The open transactions, each up to the log's end; None while they are not known."""
     open_problem: str = ""
@@ -140,7 +140,7 @@ class PartitionMap(NamedTuple):
         return sorted([*self.damage, *(self.open or ())], key=lambda mark: mark.start)
 
     def segment_at(self, position: int) -> int:
-        """Gives the number of the segment that holds a byte of the map."""
+        """Returns the number of the segment that holds a byte of the map."""
         return min(bisect_right(self.segments, position, key=_END), len(self.segments) - 1)
 
     # --- transactions
@@ -225,8 +225,8 @@ class PartitionMap(NamedTuple):
         )
 
     def offset_at(self, number: int, position: int) -> int:
-        """Gives the first offset of the last batch that the index of a segment has at or before a byte of the map; the
-        segment's first if there is none.
+        """Returns the first offset of the last batch that a segment's index has at or before a byte of the map, or else
+        the segment's first offset.
         """
         segment = self.segments[number]
         with suppress(OSError, CorruptRecordError), closing(_open(segment)) as reader:
@@ -293,8 +293,8 @@ def _open(segment: MapSegment) -> SegmentReader:
 
 
 def _find_end(segments: Sequence[MapSegment]) -> tuple[int | None, int]:
-    """Finds the offset after the last sound batch, by the headers from the last entry of the index on, and the byte
-    where that batch ends; None if they are far from the log's end.
+    """Returns the offset after the last sound batch, and the byte where it ends; walks headers from the last index
+    entry on. The offset is None if that is far from the log's end.
     """
     last = next((one for one in reversed(segments) if one.size_bytes or one.problem), None)
     if last is None:
@@ -323,7 +323,7 @@ def _find_tail(last: MapSegment, sound_end: int) -> Tail | None:
 
 
 def _evident(segments: Sequence[MapSegment]) -> Iterator[Mark]:
-    """Gives what the listing shows."""
+    """Yields the damage that the listing shows."""
     for number, one in enumerate(segments):
         if one.problem:
             text = f"{one.name} can't be read: {one.problem}"
@@ -333,7 +333,7 @@ def _evident(segments: Sequence[MapSegment]) -> Iterator[Mark]:
 
 
 def _noted(directory: Path, segments: Sequence[MapSegment], notes: list[str]) -> Iterator[Mark]:
-    """Gives what a broker noted when it met it."""
+    """Yields the damage that a broker noted when it met it."""
     numbers = {one.base_offset: number for number, one in enumerate(segments)}
     try:
         ranges = read_damaged_ranges(directory)
@@ -349,7 +349,7 @@ def _noted(directory: Path, segments: Sequence[MapSegment], notes: list[str]) ->
 
 
 def _within(segment: MapSegment, position: int, end_position: int) -> tuple[int, int]:
-    """Gives where bytes of a segment's log are on the map."""
+    """Returns the bounds of bytes of a segment's log on the map."""
     start = segment.start + min(position, max(segment.size_bytes - 1, 0))
     return start, max(min(segment.start + end_position, segment.end), start)
 

@@ -1,4 +1,4 @@
-"""What the report of `plog stats --html` has beside the figures: findings, gaps, maps of the logs, consumer groups."""
+"""The parts of `plog stats --html` beside the figures: findings, gaps, maps of the logs, consumer groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from core.view.target.inspect_target import InspectTarget
 
 
 class LogReport(NamedTuple):
-    """One log. `gaps` is None if nobody accounts for them, `map` if there are no files to draw; `problem` says why the
-    files could not be drawn.
+    """One log. `gaps` is None without a gap account, `map` without files to draw; `problem` says why the files could
+    not be drawn.
     """
 
     gaps: dict[str, Any] | None
@@ -40,7 +40,7 @@ class GroupsReport(NamedTuple):
 
 
 class StatsReport(NamedTuple):
-    """`logs` by their names; `beside` is what is wrong with other files of the places."""
+    """`logs` by their names; `beside` are findings about other files of the places."""
 
     logs: dict[str, LogReport]
     beside: list[Finding]
@@ -48,7 +48,7 @@ class StatsReport(NamedTuple):
 
 
 def make_report(account: StatsAccount, session: Session) -> StatsReport:
-    """Makes the report of what was accounted for, with checks. What can't be read is said in it."""
+    """Makes the report from an account with checks. The report names unreadable files."""
     logs = {name: _log_report(checks) for name, checks in account.checks.items()}
     return StatsReport(logs, account.beside, _all_groups(account.checks.values(), session))
 

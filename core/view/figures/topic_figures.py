@@ -1,7 +1,6 @@
-"""The figures of all topics, which nobody has to read records for: the first screen of `plog inspect`.
+"""The figures of all topics that need no records: the first screen of `plog inspect`.
 
-They come in steps: names first, then sizes and offsets, then who is behind. What was known before stands there until
-there is something newer.
+They come in steps: names first, then sizes and offsets, then group lags. Old figures stand there until new ones come.
 
 `ServerFigures` asks a cluster's brokers about many topics at once.
 """
@@ -62,7 +61,7 @@ class ServerFigures:
         return client
 
     def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:  # noqa: ARG002
-        """Asks for this topic and the next ones, and remembers what it will be asked for soon. Raises KafkaError if the
+        """Asks for this topic and the next ones, and keeps the answers for the next calls. Raises KafkaError if the
         topic is refused.
         """
         if topic not in self._asked:
@@ -121,7 +120,7 @@ class ServerFigures:
         }
 
     def _sizes(self, admin: Admin, names: list[str]) -> Mapping[TopicPartition, int]:
-        """Gives none if this client may not ask, or the broker is too old for it."""
+        """Returns {} if this client may not ask, or the broker is too old for it."""
         try:
             return admin.log_sizes(names)
         except KafkaError:
@@ -137,7 +136,7 @@ class ServerFigures:
 
 
 def partition_rows(inspected: InspectTarget, topic: str) -> list[dict[str, Any]]:
-    """Describes each partition; what is not known is None. Raises KafkaError if there is no such topic, and what
+    """Describes each partition; unknown values are None. Raises KafkaError if the topic does not exist, and what
     reading the directory or asking the server raises.
     """
     if inspected.reader is not None:
@@ -166,9 +165,9 @@ _STEP_MS = 100
 
 
 class TopicRow(NamedTuple):
-    """A topic. `records` is how many there are at most: offsets from start to end. Rates are since the last look, of
-    what was appended. What is not known yet, or can't be had, is None; `problem` says why it can't. `damaged` is what
-    `plog topic describe` says, with the partition in front.
+    """A topic. `records` is an upper bound: offsets from start to end. Rates are those of appends since the last look.
+    Unknown values are None; `problem` says why they are unavailable. `damaged` is as in `plog topic describe`, with the
+    partition in front.
     """
 
     topic: str
@@ -184,7 +183,7 @@ class TopicRow(NamedTuple):
 
 
 class TopicListing(NamedTuple):
-    """The topics by name, as far as they are known: all of it if `is_whole`. `problems` says what is missing."""
+    """The topics by name, as far as they are known; complete if `is_whole`. `problems` says what is missing."""
 
     rows: list[TopicRow]
     is_whole: bool
@@ -192,7 +191,7 @@ class TopicListing(NamedTuple):
 
 
 class FiguresSource(Protocol):
-    """Knows the logs of the topics: files or a server. Its methods may raise PlogError."""
+    """A source of topics' figures: files or a server. Its methods may raise PlogError."""
 
     @property
     def topics(self) -> dict[str, list[int]]: ...
@@ -201,7 +200,7 @@ class FiguresSource(Protocol):
         """Looks which topics there are."""
 
     def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
-        """Gives the figures of the topic's partitions as they are now."""
+        """Returns the present figures of the topic's partitions."""
 
     @property
     def problem(self) -> str: ...
@@ -210,7 +209,7 @@ class FiguresSource(Protocol):
 
 
 class _Sample(NamedTuple):
-    """What a topic's partitions were like at that moment."""
+    """The figures of a topic's partitions at one moment."""
 
     at_us: int
     figures: Mapping[int, PartitionFigures]
@@ -240,15 +239,15 @@ class TopicFigures:
             self._groups.close()
 
     def look(self) -> TopicListing:
-        """Gives all of it."""
+        """Returns the complete listing."""
         listing = TopicListing([], is_whole=False, problems=[])
         for listing in self.steps():  # noqa: B007 - the last one counts
             pass
         return listing
 
     def steps(self) -> Iterator[TopicListing]:
-        """Looks again, and gives what is known, more with each step. Raises ConnectionFailedError if the server can't
-        be reached, AccessError if the directory is gone.
+        """Looks again, and yields listings that are more complete with each step. Raises ConnectionFailedError if the
+        server can't be reached, AccessError if the directory is gone.
         """
         self._source.look_again()
         topics = self._source.topics
@@ -355,7 +354,7 @@ class _FileFigures:
 
 
 def _rate(before: _Sample | None, sample: _Sample, name: str) -> float | None:
-    """Adds up what was appended to each partition, a second; retention takes nothing off. None at the first look."""
+    """Returns the appends to all partitions per second; retention subtracts nothing. Returns None at the first look."""
     if before is None or sample.at_us <= before.at_us:
         return None
     grown = 0
@@ -373,7 +372,7 @@ def _summed_up(problems: list[str]) -> str:
 
 
 def _behind(found: GroupListing) -> tuple[dict[str, int], dict[str, int]]:
-    """Counts the groups with lag by topic; gives the largest lag of a group, too."""
+    """Returns, by topic, the number of groups with lag, and the largest lag of a group."""
     counts: dict[str, int] = defaultdict(int)
     largest: dict[str, int] = {}
     for group in found.groups:

@@ -83,7 +83,7 @@ class SegmentLog:
         return end_offset
 
     def headers(self, position: int) -> Iterator[Batch]:
-        """Gives headers from there on, at most `_MOST_HEADERS`. Raises CorruptRecordError for what is no batch."""
+        """Yields headers from there on, at most `_MOST_HEADERS`. Raises CorruptRecordError for damage."""
         for number, batch in enumerate(self.records.iter_headers(position)):
             if number == _MOST_HEADERS:
                 return
@@ -92,7 +92,7 @@ class SegmentLog:
     # --- anchors
 
     def position_before(self, offset: int) -> int | None:
-        """Gives a position where a batch begins that lies before the offset, or holds it; None if none is near."""
+        """Returns the start of a batch that lies before the offset, or holds it; None if no such batch is near."""
         if self._index is None:
             return 0
         relative = offset - self.base_offset
@@ -199,7 +199,7 @@ class SegmentLog:
 
 
 def _open_index(path: Path) -> IndexEntries | None:
-    """Opens it; None if there is none that can be read."""
+    """Opens the index, or returns None if it is missing or unreadable."""
     file: SalvagingFile | None = None
     with contextlib.suppress(OSError):
         file = open_salvaging(path)
@@ -210,7 +210,7 @@ def _open_index(path: Path) -> IndexEntries | None:
 
 
 def open_log(path: Path) -> SegmentLog | None:
-    """Opens the log that an index stands beside; None if there is none that can be read."""
+    """Opens the log beside an index, or returns None if it is missing or unreadable."""
     try:
         return SegmentLog(path)
     except OSError:

@@ -49,7 +49,7 @@ class CheckProgress(NamedTuple):
 
     @property
     def left_seconds(self) -> float | None:
-        """Gives how long the rest takes at this rate; None if that is not known."""
+        """Returns how long the rest takes at this rate, or None if that is not known."""
         rate = self.bytes_per_second
         return self.left_bytes / rate if rate and self.total_bytes else None
 
@@ -79,9 +79,8 @@ class CheckRun:
 
 
 class Checking(ABC):
-    """Guarded by its lock. `start` gives the work, which goes to a thread of the caller's; everything else may be asked
-    meanwhile. A run that was stopped ends within some milliseconds, and changes nothing any more: the next may begin at
-    once.
+    """Guarded by its lock. `start` returns the work, which the caller runs in a thread; all other methods may be called
+    meanwhile. A stopped run ends within some milliseconds, and changes nothing any more: the next may begin at once.
     """
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
@@ -99,13 +98,13 @@ class Checking(ABC):
 
     @abstractmethod
     def _work(self, run: CheckRun) -> Callable[[], None]:
-        """Does the work, and calls `run.add_bytes` as it goes along. What is given notes the outcome; it is called
-        unless the run was stopped.
+        """Does the work, and calls `run.add_bytes` as it goes along. Returns a function that records the outcome,
+        called unless the run was stopped.
         """
 
     def start(self) -> Callable[[], None]:
-        """Begins, or begins again. What is given does the work, returns when that is over, and raises nothing that says
-        something about the files.
+        """Begins, or begins again. Returns the work as a function, which returns when the work is over; errors about
+        the files are recorded, not raised.
         """
         with self._lock:
             self._change(CheckState.RUNNING)
@@ -115,7 +114,7 @@ class Checking(ABC):
         return lambda: self._do(run)
 
     def stop(self) -> None:
-        """Stops it, if it is running; what it found until then stays."""
+        """Stops it, if it is running; its findings until then stay."""
         with self._lock:
             if self.state is CheckState.RUNNING:
                 self._run.is_stopped = True

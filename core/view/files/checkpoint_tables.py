@@ -201,7 +201,7 @@ class PartitionMetadataTable(ListedTable):
         return Comparison(Fit.UNKNOWN, why)
 
     def _siblings(self, partition: TopicPartition) -> Iterator[tuple[TopicPartition, bytes]]:
-        """Gives the other partitions of the topic that have an id, those that `plog verify` believes first."""
+        """Yields the other partitions of the topic that have an id, those that `plog verify` believes first."""
         try:
             folders = find_partition_folders(self._root)
         except OSError:

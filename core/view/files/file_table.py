@@ -1,7 +1,7 @@
-"""A file beside a log as a table: its entries, and beside each what the log says of it.
+"""A file beside a log as a table: its entries, each compared with the log.
 
-An entry *does not fit* only if `plog verify` has a finding about it, or about damage that explains it. What would take
-long to find out is *not compared* here; `plog verify` reads it all.
+An entry *does not fit* only if `plog verify` has a finding about it, or about damage that explains it. Slow comparisons
+are *not compared* here; `plog verify` makes them all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
 
 
 class FileRow(NamedTuple):
-    """One entry: `cells` are what `plog dump-segment` gives of it, `position` is where it begins in the file."""
+    """One entry: `cells` are those of `plog dump-segment`, `position` is where it begins in the file."""
 
     number: int
     cells: Mapping[str, Any]
@@ -65,7 +65,7 @@ class FileTable(ABC):
         self.kind = kind
         self.columns = columns
         self.problems: list[str] = []
-        """What is wrong with the file as a whole, or what is missing from it; in words."""
+        """Problems of the file as a whole, missing parts included, in words."""
 
     @property
     @abstractmethod
@@ -81,13 +81,13 @@ class FileTable(ABC):
     def _row(self, number: int) -> FileRow: ...
 
     def find(self, text: str, after: int) -> int | None:  # noqa: ARG002 - for subclasses
-        """Finds the number of an entry, by what somebody typed who looks at entry `after`: by that number itself, if
-        the kind of file knows nothing better. None if there is no such entry.
+        """Returns the number of the entry that the user's text names while looking at entry `after`, or None; by
+        default the text is that number.
         """
         return int(text) if text.isdecimal() and int(text) < self.count else None
 
     def close(self) -> None:  # noqa: B027 - most have nothing open
-        """Closes what was opened."""
+        """Closes open files."""
 
 
 @contextmanager
@@ -141,7 +141,7 @@ class ListedTable(FileTable):
 
 
 def read_cells(path: Path, kind: FileKind) -> tuple[list[Mapping[str, Any]], str | None]:
-    """Reads a file's entries, and says what is wrong with it, if anything is. Raises AccessError if it is gone."""
+    """Reads a file's entries; returns them, and its error or None. Raises AccessError if it is gone."""
     found: list[Mapping[str, Any]] = []
     try:
         found.extend(dump_rows(path, kind))

@@ -25,7 +25,7 @@ _MOST_AFTER_END = 4096
 
 
 class _IndexTable(FileTable):
-    """What both kinds share; each has its `CHECK`, and says which field of an entry is the offset (`OFFSET_FIELD`)."""
+    """Shared by both kinds; each has its `CHECK`, and the field of an entry that is the offset (`OFFSET_FIELD`)."""
 
     CHECK: type[OffsetIndexCheck] | type[TimeIndexCheck]
     OFFSET_FIELD: int
@@ -81,7 +81,7 @@ class _IndexTable(FileTable):
     def _compare(self, log: SegmentLog, number: int, offset: int) -> Comparison: ...
 
     def _without_batch(self, log: SegmentLog, number: int, offset: int, why: NoBatch) -> Comparison:
-        """Judges an entry of which no batch is found. What the log may have lost in a crash is no fault of an index."""
+        """Judges an entry without a batch. Records that the log may have lost in a crash are no fault of an index."""
         if why is NoBatch.INSIDE:
             return Comparison(Fit.NO, why.value, offset=offset)
         if why is not NoBatch.END:

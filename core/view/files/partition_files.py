@@ -35,8 +35,8 @@ _PAGE_ENTRIES = 64
 
 
 class FileEntry(NamedTuple):
-    """A file of a folder; `what` says what it is, in words, also of files that are none of Kafka's kinds. One that
-    `is_missing` should be there, as its log has batches.
+    """A file of a folder; `what` describes it, also if it is not one of Kafka's kinds. A file that `is_missing` should
+    exist, as its log has batches.
     """
 
     path: Path
@@ -63,7 +63,7 @@ def list_files(folder: Path) -> list[FileEntry]:
 
 
 def _missing(files: Sequence[FileEntry]) -> Iterator[FileEntry]:
-    """Gives the indexes that `plog verify` misses."""
+    """Yields the indexes that `plog verify` misses."""
     paths = {file.path for file in files}
     for file in files:
         if file.kind is FileKind.LOG and file.size_bytes and parse_offset_file_name(file.path.name):
@@ -99,8 +99,8 @@ def what_is(name: str, kind: FileKind | None) -> str:
 
 
 class EntryCount(NamedTuple):
-    """How many entries a file has; None for a log, and for what is no file of Kafka's. `problem` says in words why it
-    can't be read, if that is so.
+    """The number of a file's entries, or None for a log or a file that is not Kafka's. `problem` says why the file
+    can't be read, or is "".
     """
 
     entries: int | None = None
@@ -151,8 +151,8 @@ def has_table(path: Path) -> bool:
 
 
 def open_table(path: Path) -> FileTable | None:
-    """Opens a file as a table; None for a log and for what is no file of Kafka's, which have none. Raises AccessError
-    if it can't be read.
+    """Opens a file as a table, or returns None for a log or a file that is not Kafka's. Raises AccessError if it can't
+    be read.
     """
     kind = kind_of(path)
     if kind is None or not has_table(path):

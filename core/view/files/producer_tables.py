@@ -54,19 +54,19 @@ class SmallLog:
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What `plog verify` says of the folder; nothing if the log is not read."""
+        """Returns the findings of `plog verify` about the folder, or [] if the log is not read."""
         if self.why_not_read:
             return []
         try:
             return list(verify(self.folder))
         except PlogError:
-            return []  # whoever opens the files says so
+            return []  # the opener of the files reports it
 
     def findings_of(self, path: Path) -> list[Finding]:
         return [finding for finding in self.findings if finding.path == str(path)]
 
     def producers_at(self, offset: int) -> ProducerCheck | str:
-        """Gives what the log shows of its producers up to an offset; or why that is not known, in words."""
+        """Returns the log's producers up to an offset, or the reason why they are not known."""
         if self.why_not_read:
             return self.why_not_read
         producers, end_offset = ProducerCheck(), self.logs[0][0] if self.logs else 0
@@ -124,7 +124,7 @@ class FolderLogs:
 
 
 class _FolderTable(FileTable):
-    """What both kinds share: the file, and the log of its folder."""
+    """Shared by both kinds: the file, and the log of its folder."""
 
     def __init__(self, path: Path, kind: FileKind, columns: list[str]) -> None:
         super().__init__(path, kind, columns)
@@ -165,7 +165,7 @@ class SnapshotTable(_FolderTable):
 
     @cached_property
     def _wrong(self) -> dict[int, str]:
-        """What `plog verify` says, by producer id."""
+        """Messages of `plog verify`, by producer id."""
         messages = (finding.message for finding in self._small.findings_of(self.path))
         parted = (message.removeprefix("producer ").partition(": ") for message in messages)
         return {int(producer_id): said for producer_id, _, said in parted if producer_id.lstrip("-").isdecimal()}
@@ -222,7 +222,7 @@ class TransactionIndexTable(_FolderTable):
 
     @cached_property
     def _wrong(self) -> dict[int, str]:
-        """What `plog verify` says, by the number of the entry."""
+        """Messages of `plog verify`, by the number of the entry."""
         found = [finding for finding in self._small.findings_of(self.path) if finding.position >= 0]
         return {one.position // ENTRY.size: one.message.partition(": ")[2] or one.message for one in found}
 
@@ -283,7 +283,7 @@ class TransactionIndexTable(_FolderTable):
 
 
 def _said_of_marker(log: SegmentLog, batch: Batch, entry: AbortedTransaction) -> str | None:
-    """Says what is there instead of the marker that aborted the transaction; None if that is there."""
+    """Describes what is there instead of the transaction's abort marker; returns None if the marker is there."""
     no_marker = f"no transaction was aborted at offset {entry.last_offset} of the log"
     if not isinstance(batch, RecordBatch) or not batch.is_control or batch.last_offset != entry.last_offset:
         return no_marker

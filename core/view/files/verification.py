@@ -1,4 +1,4 @@
-"""`plog verify` in the background, and the plan of `plog recover` for what it finds."""
+"""`plog verify` in the background, and the plan of `plog recover` for its findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Verification(Checking):
         super().__init__(path, clock=clock)
         self.options = options
         self.findings: list[Finding] = []
-        """What was found so far; another list after the next start."""
+        """The findings so far; the next start makes another list."""
         self.unchecked: list[Path] = []
         """The folders that were passed over, as their names are no partition's; known in the end."""
 
@@ -48,17 +48,17 @@ class Verification(Checking):
 
 
 class RecoveryPlan(Checking):
-    """What `plog recover` would do about a folder or a data directory; locking as of `Checking`. Reads only."""
+    """The plan of `plog recover` for a folder or a data directory; locking as of `Checking`. Reads only."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         super().__init__(path, clock=clock)
         self.options = RecoveryOptions()
-        """What it may do; taken up by the next start."""
+        """The allowed steps; used by the next start."""
         self.steps: list[Step] = []
         self.summary: list[str] = []
-        """What the steps cost, by folder if there are several, and in all; known in the end."""
+        """The cost of the steps, by folder if there are several, and in all; known in the end."""
         self.notes: list[str] = []
-        """What else the command says of the plan."""
+        """The command's other remarks on the plan."""
 
     def _begin(self) -> None:
         self.steps, self.summary, self.notes = [], [], []

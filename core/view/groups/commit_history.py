@@ -1,6 +1,6 @@
-"""The commits of one group for one partition that __consumer_offsets still holds: how fast it read, and how far behind.
+"""The commits of one group for one partition that __consumer_offsets still holds: reading rate and lag.
 
-A cleaner keeps the last one of them alone, so there are those since it came by last.
+A cleaner keeps only the last one, so these are the commits since its last run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_LAGS = 100
 
 
 class Commit(NamedTuple):
-    """`offset` is None if the group's offset was deleted. `rate` is how many offsets a second it moved on since the
-    commit before; `lag` how many offsets up to the end that the log had then, by its records' timestamps: None if that
-    is not known. Times are in ms.
+    """`offset` is None if the group's offset was deleted. `rate` is the number of offsets a second since the commit
+    before; `lag` counts offsets up to the log's end at that time, by its records' timestamps, or is None if that is
+    unknown. Times are in ms.
     """
 
     time_ms: int
@@ -58,7 +58,7 @@ class CommitHistory:
         return list(self._commits)
 
     def read(self, number: int) -> Iterator[None]:
-        """Reads that partition of __consumer_offsets in steps; what can't be read is among `problems`."""
+        """Reads that partition of __consumer_offsets in steps; its errors go to `problems`."""
         stored = TopicPartition(GROUPS_TOPIC, number)
         try:
             with closing(self._logs.reader.open(stored)) as log:
@@ -80,7 +80,7 @@ class CommitHistory:
             yield
 
     def _ending_of_key(self) -> bytes:
-        """Gives what follows the record's type, of which there are two, in an `OffsetCommitKey`."""
+        """Returns the bytes of an `OffsetCommitKey` after its type, which may be one of two."""
         parts = [text.encode() for text in (self._group_id, self._partition.topic)]
         return b"".join(len(part).to_bytes(2) + part for part in parts) + self._partition.partition.to_bytes(4)
 

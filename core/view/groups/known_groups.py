@@ -43,7 +43,7 @@ Offsets = Mapping[TopicPartition, GroupOffset]
 
 
 class GroupPartition(NamedTuple):
-    """A partition for which the group committed an offset, or that a member reads. What can't be had is None, and
+    """A partition for which the group committed an offset, or that a member reads. Unavailable values are None, and
     `problem` says why; `lag_ms` is that of `plog group describe`.
     """
 
@@ -65,15 +65,15 @@ class EndOffset(NamedTuple):
 
 
 class GroupSource(Protocol):
-    """Knows the groups: files or a server. Each method may raise PlogError; a KafkaError is about that group only."""
+    """A source of groups: files or a server. Each method may raise PlogError; a KafkaError is about that group only."""
 
     def refresh(self) -> Iterator[tuple[int, int]]:
-        """Looks again; gives how much of it is done, and of how much."""
+        """Looks again; yields the steps done, and their total."""
 
     def list_groups(self) -> list[ListedGroup]: ...
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is none."""
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
 
     def offsets(self, group_id: str) -> Offsets: ...
 
@@ -81,15 +81,15 @@ class GroupSource(Protocol):
         """Says of each where its log ends."""
 
     def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
-        """Gives one for each of the group's partitions, in order."""
+        """Returns a row for each of the group's partitions, in order."""
 
     @property
     def problems(self) -> list[str]:
-        """What of the groups could not be had, in words."""
+        """Errors of the groups that could not be read."""
 
 
 def partitions_of(group: GroupDescription, committed: Offsets) -> list[TopicPartition]:
-    """Gives those for which the group committed an offset, or that a member reads, in order."""
+    """Returns the partitions for which the group committed an offset, or that a member reads, in order."""
     return sorted({*committed, *readers_of(group)})
 
 
@@ -245,7 +245,7 @@ class FileGroups:
         }
 
     def numbers_of(self, group_id: str) -> list[int]:
-        """Gives the partitions of __consumer_offsets that know the group: one, as a rule."""
+        """Returns the partitions of __consumer_offsets that know the group: one, as a rule."""
         return [number for number, part in self._topic.parts.items() if group_id in part.coordinator.groups]
 
     @property
@@ -326,7 +326,7 @@ class FileGroups:
         return rows
 
     def _timestamp_at(self, partition: TopicPartition, offset: int) -> int | None:
-        """Finds that of the first record from the offset on; None if it has none, or can't be read."""
+        """Returns the timestamp of the first record from the offset on, or None if it has none, or can't be read."""
         try:
             mark = self.logs.mark(partition)
             known = self._timestamps.get(partition)
@@ -402,7 +402,7 @@ class GroupSummary(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """The groups as far as they are known: all of it after `done` of `total` steps. `problems` says what is missing."""
+    """The groups as far as they are known; complete after `done` of `total` steps. `problems` says what is missing."""
 
     groups: list[GroupSummary]
     done: int
@@ -428,8 +428,8 @@ class GroupView(NamedTuple):
 
 
 class History(NamedTuple):
-    """What __consumer_offsets still holds of a group's commits for a partition, the oldest first: the last of `total`.
-    A server has none to show, and then, or if some can't be read, `problem` says why.
+    """A group's commits for a partition that __consumer_offsets still holds, the oldest first: the last of `total`. A
+    server has none to show; then, and if some can't be read, `problem` says why.
     """
 
     commits: list[Commit]
@@ -451,7 +451,7 @@ class KnownGroups:
         self._logs = logs
         self._source: ServerGroups | FileGroups | None = None
         self._summaries: dict[str, GroupSummary] = {}
-        self._history: tuple[object, History] = (None, History([]))  # the last one, after what it was read from
+        self._history: tuple[object, History] = (None, History([]))  # the last one, after its marks
 
     @property
     def note(self) -> str:
@@ -477,15 +477,15 @@ class KnownGroups:
     # --- the list
 
     def list_groups(self) -> GroupListing:
-        """Gives all of them with all figures."""
+        """Returns all groups with all figures."""
         listing = GroupListing([], 0, 0, [])
         for listing in self.steps():  # noqa: B007 - the last one counts
             pass
         return listing
 
     def steps(self) -> Iterator[GroupListing]:
-        """Gives the list as it becomes known: ids and states first, then the figures, which stand there as they were
-        until there are others.
+        """Yields the list as it becomes known: ids and states first, then the figures; old figures stand there until
+        new ones come.
         """
         source = self._find_source()
         try:
@@ -515,7 +515,7 @@ class KnownGroups:
         self._summaries = summaries
 
     def _known(self, group: ListedGroup) -> GroupSummary:
-        """Gives the group with the figures of before, if there are any."""
+        """Returns the group with its old figures, if it has any."""
         before = self._summaries.get(group.group_id)
         figures = {} if before is None else before._asdict()
         return GroupSummary(
@@ -556,7 +556,7 @@ class KnownGroups:
             raise
 
     def history(self, group_id: str, partition: TopicPartition) -> Iterator[History]:
-        """Gives the commits of a group for a partition, more with each step."""
+        """Yields the commits of a group for a partition, more with each step."""
         source = self._find_source()
         if isinstance(source, ServerGroups):
             yield History([], "not known from a server: it keeps the last commit alone")
@@ -574,7 +574,7 @@ class KnownGroups:
 
 
 def _marks(source: FileGroups, group_id: str, partition: TopicPartition) -> list[object]:
-    """Gives something that changes when the history may."""
+    """Returns a value that changes when the history may."""
     marks: list[object] = []
     for one in (*(TopicPartition(GROUPS_TOPIC, number) for number in source.numbers_of(group_id)), partition):
         try:

@@ -1,7 +1,7 @@
-"""Transactions, as `plog inspect` shows them: of a server, or of the files of a directory that nobody serves.
+"""Transactions, as `plog inspect` shows them: of a server, or of the files of a directory without one.
 
-Of a data directory, files say what is open on partitions, as their leaders would, and what __transaction_state has.
-What is said is what `plog transaction list`, `describe` and `find-hanging` say of the same directory.
+For a data directory, they come from the logs of the partitions, as from their leaders, and from __transaction_state.
+They agree with `plog transaction list`, `describe` and `find-hanging` for the same directory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
 
 class KnownId(NamedTuple):
-    """A transactional id, and where it stands. From `epoch` on None if it was not asked for, or can't be had, which
-    `problem` explains: a server is asked only of those whose transaction is not over.
+    """A transactional id and its state. Fields from `epoch` on are None if they were not requested, or are unavailable,
+    which `problem` explains: a server is asked only about ids with a transaction that is not over.
     """
 
     transactional_id: str
@@ -52,7 +52,7 @@ class KnownId(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """What is open on partitions, and the ids that coordinators know: all of it after `done` of `total` steps.
+    """The open transactions of partitions, and the ids of coordinators; complete after `done` of `total` steps.
     `problems` says what is missing.
     """
 
@@ -71,10 +71,10 @@ class TransactionSource(Protocol):
     """Somebody who knows the transactions. Its methods may raise PlogError."""
 
     def look(self) -> Iterator[tuple[int, int]]:
-        """Looks again; gives how much of it is done, and of how much."""
+        """Looks again; yields the steps done, and their total."""
 
     def listing(self, done: int, total: int) -> TransactionListing:
-        """Gives what is known now; `done` and `total` become those of the listing."""
+        """Returns the present state; `done` and `total` become those of the listing."""
 
 
 def known_id(found: TransactionDescription) -> KnownId:
@@ -108,8 +108,8 @@ class OpenHere(NamedTuple):
 
 
 class PartitionTransactions(NamedTuple):
-    """What is open on a partition, by producer id, of a log of [start_offset, end_offset). `problem` says why that is
-    not known, if it is not.
+    """The open transactions of a partition, by producer id, of a log of [start_offset, end_offset). `problem` says why
+    they are unknown, or is "".
     """
 
     start_offset: int
@@ -123,9 +123,8 @@ class PartitionTransactions(NamedTuple):
 
 
 def read_open_transactions(log: PartitionReader, before: PartitionTransactions | None = None) -> PartitionTransactions:
-    """Reads the newest snapshot of the log, and headers of the batches after it; all of a log that is damaged there, if
-    it is not too large. If it is known what was open `before`, reads headers of what was appended since. Raises
-    PlogError if the files can't be read.
+    """Reads the log's newest snapshot, and headers of the batches after it; the whole log if it is damaged there, and
+    not too large. With `before`, reads only headers of the batches since. Raises PlogError if the files can't be read.
     """
     if before is not None and not before.problem and before.end_offset <= log.end_offset:
         read = _read_on(log, before)
@@ -145,7 +144,7 @@ def read_open_transactions(log: PartitionReader, before: PartitionTransactions |
 
 
 def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTransactions | None:
-    """Takes up what was appended since; None if something is not as it has to be, so that more must be read."""
+    """Reads on after `before`; returns None if the new batches do not fit, so that more must be read."""
     known = {one.producer_id: one for one in before.found if one.start_offset >= log.start_offset}
     states = {one.producer_id: _state_of(one) for one in known.values()}
     next_offset = before.end_offset
@@ -172,7 +171,7 @@ def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTr
 
 
 def _checked_from(log: PartitionReader, offset: int) -> Iterator[Batch]:
-    """Gives headers of the log's batches from that offset on, as `checked_headers` does."""
+    """Yields headers of the log's batches from that offset on, as `checked_headers` does."""
     following = [segment.base_offset for segment in log.segments[1:]]
     for number, segment in enumerate(log.segments):
         if number < len(following) and following[number] <= offset:
@@ -273,14 +272,14 @@ class KnownTransactions:
         self._server.close()
 
     def look(self) -> TransactionListing:
-        """Gives all of it."""
+        """Returns the complete listing."""
         listing = TransactionListing([], [], 0, 0, [])
         for listing in self.steps():  # noqa: B007 - the last one counts
             pass
         return listing
 
     def steps(self) -> Iterator[TransactionListing]:
-        """Gives what is known, again and again while more becomes known."""
+        """Yields the listing again and again while it grows."""
         shown_ms = self._clock.monotonic_ms()
         source = self._find_source()
         try:
@@ -384,7 +383,7 @@ class FileTransactions:
             yield done, total
 
     def _look_at(self, partition: TopicPartition) -> None:
-        """Reads what is open there, unless nothing has changed."""
+        """Reads the open transactions of the partition, unless its log has not changed."""
         try:
             mark = self.logs.mark(partition)
             known = self._known.get(partition)

@@ -1,11 +1,10 @@
-"""What a coordinator knows, made of the records of its topic in the files: read once, and then what was added.
+"""A coordinator's state, replayed from the records of its topic in the files: read once, and then the new ones.
 
-As a coordinator does at its start, only the newest record of each key is taken up. A partition is read again as a whole
-if its log is another one than before: cut off at its end, or made again.
+Only the newest record of each key is replayed, as at a coordinator's start. A partition is read again as a whole if its
+log was truncated or created again.
 
-Coordinators need a world while they only take up what a log says: nothing happens in this one. A coordinator has one
-partition of its topic here. So every key is that partition's, whatever the number of partitions: a copied directory may
-lack some.
+Coordinators need a world even to replay a log: nothing happens in this one. A coordinator has one partition of its
+topic here. So every key is that partition's, whatever the number of partitions: a copied directory may lack some.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _NoTimer:
 
 
 class _StillWorld:
-    """What both kinds of coordinators ask for; immutable."""
+    """The world of both kinds of coordinators; immutable."""
 
     def __init__(self, number: int, clock: Clock) -> None:
         self._number = number
@@ -56,7 +55,7 @@ class _StillWorld:
         return _NoTimer()
 
     def ensure_loaded(self, key: str, /) -> None:
-        """What is asked for has been read."""
+        """Does nothing: every key has been read."""
 
     def number_of(self, key: str, /) -> int:  # noqa: ARG002
         return self._number
@@ -98,7 +97,7 @@ class ReplayedGroups:
         self._number = number
 
     def take_up(self, read: ReadRecord) -> None:
-        """Takes up a record. Raises CorruptRecordError if it is none of a coordinator's; what is known stays."""
+        """Replays a record. Raises CorruptRecordError if it is not a coordinator's; the state stays."""
         if not read.key:
             self.coordinator.replay_end_of_transaction(self._number, read.producer_id, is_commit=read.is_commit)
             return
@@ -127,7 +126,7 @@ _MOST_PROBLEMS = 5
 
 class Replay(Protocol):
     def take_up(self, read: ReadRecord) -> None:
-        """Takes up a record. Raises CorruptRecordError if it is none of a coordinator's."""
+        """Replays a record. Raises CorruptRecordError if it is not a coordinator's."""
 
 
 R = TypeVar("R", bound=Replay)
@@ -154,7 +153,7 @@ class ReplayedTopic(Generic[R]):
     """
 
     def __init__(self, topic: str, begin: Callable[[int], R]) -> None:
-        """`begin` makes what takes up the records of the partition of that number."""
+        """`begin` creates the replay of the partition of that number."""
         self._topic = topic
         self._begin = begin
         self._parts: dict[int, _Part[R]] = {}
@@ -162,19 +161,19 @@ class ReplayedTopic(Generic[R]):
 
     @property
     def parts(self) -> dict[int, R]:
-        """What is known, by partition."""
+        """The replays by partition."""
         return {number: part.replay for number, part in sorted(self._parts.items())}
 
     @property
     def problems(self) -> list[str]:
-        """What is missing from that, in words."""
+        """Errors of unread records, in words."""
         told = [f"{self._topic}-{number}: {problem}" for number, problem in sorted(self._unread.items())]
         for number, part in sorted(self._parts.items()):
             told += [f"{self._topic}-{number}: {problem}" for problem in part.problems]
         return told
 
     def refresh(self, logs: LogFigures) -> Iterator[tuple[int, int]]:
-        """Reads what was added since; gives how many partitions are done, and of how many."""
+        """Reads new records; yields the number of partitions done, and their total."""
         numbers = logs.reader.topics.get(self._topic, [])
         for gone in (self._parts.keys() | self._unread.keys()) - set(numbers):
             self._parts.pop(gone, None)
@@ -184,7 +183,7 @@ class ReplayedTopic(Generic[R]):
                 self._refresh(number, logs)
                 self._unread.pop(number, None)
             except PlogError as error:
-                self._parts.pop(number, None)  # what is known in part is known wrongly
+                self._parts.pop(number, None)  # a partial state is wrong
                 self._unread[number] = error.message
             yield done, len(numbers)
 

@@ -1,8 +1,8 @@
 """A partition's log as rows: one for each record, each marker, and each stretch of offsets without a record.
 
-Nothing is scanned: the rows from an offset on are read through the index, batch after batch, as far as somebody looks.
-Offsets say where a row is, for how many rows there are before it nobody knows. Searching with a filter may take long,
-so every iterator gives None between its rows now and then, where whoever reads it may stop.
+Nothing is scanned: the rows from an offset on are read through the index, batch after batch, as far as the user looks.
+Offsets identify rows, because the number of rows before one is unknown. A search with a filter may take long, so every
+iterator yields None between its rows now and then, where the caller may stop.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class RowKind(Enum):
 
 
 class LogRow(NamedTuple):
-    """Offsets [offset, end): a record's own, or those of a marker or a gap.
+    """Offsets [offset, end) of a record, a marker or a gap.
 
-    `text` says what a marker is, or why there is no record. `fate` says of a record that readers of committed records
-    do not get: `aborted`, `open transaction`, `behind an open transaction` or `aborted or not can't be told`; else it
-    is empty. `place` is where in which file a gap was found.
+    `text` describes a marker, or why there is no record. `fate` is set for a record that read_committed consumers do
+    not get: `aborted`, `open transaction`, `behind an open transaction` or `aborted or not can't be told`; else it is
+    empty. `place` is the file and position where a gap was found.
     """
 
     offset: int
@@ -124,7 +124,7 @@ class LogRows(ABC):
     start_offset: int
     end_offset: int
     position = 0
-    """Up to which offset records were decoded last, whether a filter wanted them or not."""
+    """The offset up to which records were decoded last, whether they passed a filter or not."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -132,21 +132,21 @@ class LogRows(ABC):
 
     @abstractmethod
     def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
-        """Gives what lies from an offset of the log on; batches may begin before it."""
+        """Yields the items from an offset of the log on; batches may begin before it."""
 
     def file_of(self, row: LogRow) -> tuple[Path, int]:
-        """Gives the file that the row lies in, or would, and the position there. Raises AccessError if none is known,
+        """Returns the file that the row lies in, or would, and the position there. Raises AccessError if it is unknown,
         as for a server's.
         """
         raise AccessError(f"no file of {self.partition} offset {row.offset} is known", where=str(self.partition))
 
     @property
     def notes(self) -> list[str]:
-        """What is wrong with the log, or worth knowing, that lies at no offset of it; in words."""
+        """Problems and remarks about the log that have no offset."""
         return []
 
     def rows_from(self, offset: int, wanted: RecordFilter | None = None) -> Steps:
-        """Gives the rows from that offset on; with a filter, the records that it wants, and what is lost to damage."""
+        """Yields the rows from that offset on; with a filter, the records that pass it, and damaged ranges."""
         waiting: list[_Found] = []
         size, limit = 0, _FIRST_GROUP_BYTES
         for item in self._items(max(offset, self.start_offset)):
@@ -164,9 +164,9 @@ class LogRows(ABC):
         yield from self._decoded(waiting, wanted)
 
     def rows_before(self, offset: int, count: int, wanted: RecordFilter | None = None) -> Iterator[list[LogRow] | None]:
-        """Gives, as its last item, up to `count` rows that begin before the offset, in order; before that None.
+        """Yields None some times, and at last up to `count` rows that begin before the offset, in order.
 
-        A stretch of offsets before it is read, a longer one each time if it has too few rows.
+        Reads a stretch of offsets before it, a longer one each time if it has too few rows.
         """
         stretch = count
         while True:
@@ -181,7 +181,7 @@ class LogRows(ABC):
                 found.append(row)
             is_all = start <= self.start_offset
             if found and not is_all and found[0].kind is not RowKind.RECORD and found[0].offset == start:
-                found.popleft()  # it may begin before that
+                found.popleft()  # it may begin before `start`
             if is_all or len(found) >= count:
                 yield list(found)[-count:]
                 return
@@ -222,7 +222,7 @@ class LogRows(ABC):
 def _hits(
     wanted: RecordFilter, partition: TopicPartition, columns: RecordColumns, start: int, end: int
 ) -> Iterator[int]:
-    """Gives which of the rows [start, end) a filter wants."""
+    """Returns which of the rows [start, end) pass a filter."""
     from core.records.record_filter import Rows  # whose pyarrow takes long to import
 
     mask = wanted(Rows(partition, columns.select(slice(start, end))))
@@ -230,14 +230,14 @@ def _hits(
 
 
 def _bounds(columns: RecordColumns) -> list[int]:
-    """Gives where each batch's rows begin, and where the last one's end."""
+    """Returns where each batch's rows begin, and where the last one's end."""
     import numpy as np
 
     return [int(n) for n in np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1))]
 
 
 def _rows_of(found: _Found, columns: RecordColumns, indexes: Iterable[int]) -> Iterator[LogRow]:
-    """Gives the rows of a batch, with its missing offsets between them."""
+    """Yields the rows of a batch, with its missing offsets between them."""
     next_offset, end = found.first, found.batch.last_offset + 1
     evidence = (
         f"the batch at position {found.batch.position} was made for offsets {found.batch.base_offset} to {end - 1}"
@@ -277,7 +277,7 @@ class DirectoryRows(LogRows):
     """The rows of a partition's folder, as `plog gaps` and `plog consume` read it; owned by one task."""
 
     def __init__(self, log: PartitionReader, partition: TopicPartition, reader: DirectoryReader | None = None) -> None:
-        """The log stays its owner's, who closes it; `reader` is of the directory that it is in."""
+        """The log stays its owner's, who closes it; `reader` is of its directory."""
         self.log = log
         self._reader = reader
         self.partition = partition
@@ -358,9 +358,7 @@ class ServerRows(LogRows):
     """The rows of a server's partition, which does not say why offsets have no record; owned by one task."""
 
     def __init__(self, client: KafkaClient, partition: TopicPartition, tell: Callable[[str], None]) -> None:
-        """`tell` is called with what is passed over because it is damaged. Raises KafkaError if there is no such
-        partition.
-        """
+        """`tell` is called with messages about skipped damage. Raises KafkaError if the partition does not exist."""
         from core.client.admin.admin import Admin
 
         self._client = client

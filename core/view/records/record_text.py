@@ -1,6 +1,6 @@
-"""Keys and values as a person reads them: text, JSON, what a Schema Registry makes of them, or hex.
+"""Keys and values as a person reads them: text, JSON, decoded with a Schema Registry, or hex.
 
-Records of Kafka's own topics are JSON, without what is not to be shown.
+Records of Kafka's own topics are JSON, without hidden values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InternalValues:
         return self._decoder is not None
 
     def decoded(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Gives the key and the value as JSON; as they are, if they say nothing that is known."""
+        """Returns the key and the value as JSON; unchanged if they can't be decoded."""
         if self._decoder is None:
             return row.key, row.value
         record = Record(row.offset, row.timestamp or 0, row.key, row.value, row.headers)
@@ -47,7 +47,7 @@ class InternalValues:
         return (row.key if key is None else _json(key)), None if value is DELETED else _json(value)
 
     def key_words(self, row: LogRow) -> bytes | None:
-        """Gives what the key names, in a few words, such as the group, the topic and the partition."""
+        """Returns the fields of the key, in a few words, such as the group, the topic and the partition."""
         key, _ = self.decoded(row)
         try:
             named = json.loads(key or b"")["data"].values()
@@ -56,7 +56,7 @@ class InternalValues:
         return " ".join(map(str, named)).encode()
 
     def plain(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Gives the key and the value as they are; not a value that may hold a secret."""
+        """Returns the key and the value unchanged, except a value that may hold a secret."""
         if self._is_metadata and has_secrets(row.value, _is_secret):
             return row.key, HIDDEN.encode()
         return row.key, row.value
@@ -110,14 +110,14 @@ def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key
         return data
     try:
         return registry.decode(data, is_key=is_key) or b""
-    except (AccessError, UsageError):  # the registry itself is what is wrong
+    except (AccessError, UsageError):  # errors of the registry itself
         raise
     except PlogError as error:
         return f"({error.message})".encode()
 
 
 def _compact(data: bytes) -> bytes:
-    """Writes JSON without its spaces; anything else, and what is too long to be read for a cell, as it is."""
+    """Returns JSON without its spaces; other text, and text that is too long for a cell, as it is."""
     if len(data) > _WHOLE_BYTES:
         return data
     try:
@@ -160,9 +160,9 @@ def _hex_line(data: bytes, at: int) -> str:
 
 
 class RowWriter:
-    """Writes keys and values of one topic's rows in one form; owned by the reader's task, which has the registry.
+    """Formats keys and values of one topic's rows; owned by the reader's task, which has the registry.
 
-    Records of Kafka's own topics are shown decoded, in every form but hex; what may be a secret is not shown in any.
+    Records of Kafka's own topics are decoded, in every form but hex; possible secrets are hidden in every form.
     """
 
     def __init__(self, topic: str, form: Form, registry: SchemaRegistry | None = None) -> None:
@@ -189,7 +189,7 @@ class RowWriter:
         return whole_lines(self.contents(row)[1], self.form, self._registry)
 
     def contents(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Gives the bytes that are written."""
+        """Returns the bytes to show."""
         if self._internal is None:
             return row.key, row.value
         return self._internal.plain(row) if self.form is Form.HEX else self._internal.decoded(row)

@@ -1,4 +1,4 @@
-"""What `plog inspect` looks at: a data directory, or a server; and places in it as people type them.
+"""The target of `plog inspect`: a data directory, or a server; and places in it as users type them.
 
-In: what stands on the command line. Out: an `InspectTarget`, of which the other rooms ask logs, brokers and figures.
+In: command line arguments. Out: an `InspectTarget`, which the other screens ask for logs, brokers and figures.
 """

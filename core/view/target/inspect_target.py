@@ -41,7 +41,7 @@ EXPECTED = "TOPIC[:P][@OFFSET or @TIME], or an offset, a time, -N, beginning or 
 
 
 class Place(NamedTuple):
-    """A partition, and where in it, as it was typed; None if that was not said."""
+    """A partition, and the place in it, as it was typed, or None."""
 
     partition: TopicPartition
     where: str | None = None
@@ -107,7 +107,7 @@ class InspectTarget:
         self.session = session
         self.reader = reader
         self.notes: list[str] = []
-        """What sources had to say of the logs, in words, each once."""
+        """Messages of the sources about the logs, each once."""
         self._opened = ExitStack()
         self._source: RecordSource | None = None
         self._client: KafkaClient | None = None
@@ -125,20 +125,20 @@ class InspectTarget:
 
     @property
     def root_option(self) -> str:
-        """The same for what is known of a whole directory, such as its groups."""
+        """The option for facts about a whole directory, such as its groups."""
         if self.reader is not None and self.reader.root != self.reader.directory:
             return f" --data-dir {shlex.quote(_shorter(self.reader.root))}"
         return self.option
 
     @property
     def name(self) -> str:
-        """Says what it is, for a title."""
+        """Returns the name for a title."""
         if self.reader is not None:
             return str(self.reader.directory)
         return self.session.find_named_server() or ""
 
     def folder(self, partition: TopicPartition) -> Path | None:
-        """Gives the partition's folder; None for a server's, and for a partition that is not there."""
+        """Returns the partition's folder, or None for a server's, and for an unknown partition."""
         return None if self.reader is None else self.reader.partitions.get(partition)
 
     # --- what the reader's task asks
@@ -168,7 +168,7 @@ class InspectTarget:
         return self._client
 
     def topics(self) -> dict[str, list[int]]:
-        """Gives partition numbers by topic, both in order; of files those of now."""
+        """Returns the present partition numbers by topic, both in order."""
         if self.reader is not None:
             return self.reader.topics
         return {topic.name: sorted(topic.partitions) for topic in self.client.refresh().values()}
@@ -192,7 +192,9 @@ class InspectTarget:
         return DirectoryRows(self.source.log(partition), partition, self.reader)
 
     def find_offset(self, partition: TopicPartition, where: str) -> int:
-        """Finds the offset of a place, as `plog consume --from` does. Raises UsageError for a text that is none."""
+        """Returns the offset of a place, as in `plog consume --from`. Raises UsageError for a text that is not a
+        place.
+        """
         from core.pipeline.consume_request import resolve
 
         if isinstance(self.source, DirectorySource):
@@ -226,8 +228,8 @@ def _shorter(path: Path) -> str:
 
 
 class Opened(NamedTuple):
-    """What a command line named: what is looked at, and where one begins. `place` is a text for `InspectTarget.place`;
-    `file` is to be shown byte by byte.
+    """The target of a command line, and the place to begin. `place` is a text for `InspectTarget.place`; `file` is
+    shown byte by byte.
     """
 
     inspected: InspectTarget

@@ -1,7 +1,7 @@
-"""The server that can be asked about what is looked at, if there is one.
+"""The server that can be asked about the target, if there is one.
 
-What coordinators know is in a server's memory first. So a directory's owner is asked, if it listens; else what it has
-written down is read from its files. Nobody opens a directory for that, which would take its lock.
+A server has the newest state of coordinators in its memory. So a directory's owner is asked, if it listens; else the
+state is read from its files. The directory is not opened for that, which would take its lock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class LiveServer:
         self._problem = ""
 
     def find_client(self) -> KafkaClient | None:
-        """Gives a client of the server that was named, or of the one that owns the directory now; None if the files are
-        to be read. Raises ConnectionFailedError if the named server can't be reached.
+        """Returns a client of the named server, or of the one that owns the directory now, or None if the files must be
+        read. Raises ConnectionFailedError if the named server can't be reached.
         """
         server = self._find()
         if server is None:
@@ -61,7 +61,7 @@ class LiveServer:
 
     @property
     def note(self) -> str:
-        """Says by whom the answers are, and how old they may be; nothing for a server that was named."""
+        """Names the source of the answers, and how old they may be; "" for a named server."""
         if self._root is None:
             return ""
         if self._client is not None and self._holder is not None:

@@ -1,7 +1,7 @@
-"""What logs say of themselves without their records: where they begin and end, how large they are, what is damaged.
+"""The figures of logs that need no records: start, end, size and damage.
 
-A screen asks for that every few seconds, of a thousand partitions perhaps. So what was found is kept until the files of
-the partition's folder change, which two system calls show.
+A screen asks for them every few seconds, of a thousand partitions perhaps. So they are kept until the files of the
+partition's folder change, which two system calls show.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class FolderMark(NamedTuple):
 
 
 class PartitionFigures(NamedTuple):
-    """Offsets [start_offset, end_offset). What can't be had is None, and `problem` says why; `damaged` is what
-    `plog topic describe` says.
+    """Offsets [start_offset, end_offset). Unavailable values are None, and `problem` says why; `damaged` is as in `plog
+    topic describe`.
     """
 
     start_offset: int | None
@@ -104,8 +104,8 @@ class LogFigures:
 
     @property
     def topics(self) -> dict[str, list[int]]:
-        """Gives partition numbers by topic, both in order, as `plog topic list` knows them: also of folders that are
-        elsewhere, as the metadata log says or, without one, as other folders have higher numbers.
+        """Returns partition numbers by topic, both in order, as `plog topic list` does: also of folders that are
+        elsewhere, according to the metadata log or, without one, to the highest number of a folder.
         """
         found = self.reader.topics
         if not (self.reader.directory / str(_METADATA_PARTITION)).exists() or self.directory_topics is None:
@@ -118,7 +118,7 @@ class LogFigures:
 
     @property
     def directory_topics(self) -> DirectoryTopics | None:
-        """The metadata of the directory, read at the first use; None if they can't be, and `problem` says why."""
+        """The metadata of the directory, read at the first use; None if they can't be read, and `problem` says why."""
         if not self._has_looked:
             from core.cluster.description.directory_topics import DirectoryTopics  # which many directories do without
 
@@ -135,9 +135,7 @@ class LogFigures:
     # --- one partition
 
     def mark(self, partition: TopicPartition) -> FolderMark:
-        """Gives another one than before if the partition's log has changed. Raises AccessError if its folder can't be
-        read.
-        """
+        """Returns a mark that changes when the partition's log does. Raises AccessError if its folder can't be read."""
         path = self.reader.partitions.get(partition)
         if path is None:
             raise AccessError(f"no partition {partition} in {self._directory}", where=str(self._directory))
@@ -149,7 +147,7 @@ class LogFigures:
         return mark._replace(offsets=tuple(offsets.get(partition) for offsets in self._offsets))
 
     def of(self, partition: TopicPartition) -> PartitionFigures:
-        """Gives what is known of the partition now."""
+        """Returns the present figures of the partition."""
         if partition not in self.reader.partitions:
             return PartitionFigures(None, None, None, problem=f"no folder of {partition} is here")
         try:
