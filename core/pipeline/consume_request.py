@@ -39,8 +39,8 @@ _OF_PARTITION = re.compile(r"(\d+)=(.+)")
 
 
 def resolve(text: str, source: RecordSource, partitions: Sequence[TopicPartition], ends: Offsets) -> Offsets:
-    """Returns the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between,
-    of which `P=WHERE` is for partition P alone, and one may be for the others. Raises UsageError for other text.
+    """Returns the offset, in each partition, of OFFSET, -N, beginning, end or TIME; or of several with commas between:
+    `P=WHERE` is for partition P alone, and one place may be for the others. Raises UsageError for other text.
     """
     special: dict[int, str] = {}
     for piece in text.split(","):

@@ -41,7 +41,7 @@ _LONG_SECONDS = 0.05
 
 
 class Quiet(IntEnum):
-    """For how long no more input has come."""
+    """How long the input has been silent."""
 
     NOT = 0
     BRIEF = 1
@@ -153,7 +153,7 @@ class Chunk:
 
 
 def read_chunks(inputs: Sequence[Input], linger_s: float = 0.0, *, is_text: bool = False) -> Iterator[Chunk]:
-    """Yields the contents of all inputs, a megabyte at a time, or less if the input is slow and no more has come for
+    """Yields the contents of all inputs, a megabyte at a time, or less if the input is slow and silent for
     `linger_s`; nothing, if it is quiet for long. Raises AccessError if it can't be read, UsageError if it is gzipped,
     or `is_text` and begins as UTF-16 or as files of other kinds do.
     """

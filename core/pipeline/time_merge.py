@@ -43,7 +43,7 @@ class _Head:
         return self._latest
 
     def take(self, until: int) -> tuple[PartitionRows, Int64s] | None:
-        """Takes the present rows up to that timestamp; returns None if there are none."""
+        """Takes the present rows up to that timestamp, or returns None."""
         assert self.rows is not None
         count = int(np.searchsorted(self.times, until, side="right"))
         if not count:

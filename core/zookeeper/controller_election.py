@@ -1,7 +1,7 @@
 """Elects the controller of a cluster with ZooKeeper: the broker that holds /controller.
 
 A broker stands for election whenever there is no controller and it is registered: an unregistered one would elect
-others for its own partitions. It creates /controller and raises /controller_epoch in one transaction, in which one
+others for its own partitions. It creates /controller and raises /controller_epoch in one transaction; only one
 broker succeeds. The node ends with the session of its broker; the epoch stays, and fences writes of earlier
 controllers.
 

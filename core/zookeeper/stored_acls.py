@@ -47,7 +47,7 @@ class StoredAcls:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Counts the ACLs, and goes on looking while there are none. Raises ZooKeeperError if our login may not read
+        """Counts the ACLs, and goes on looking until there are some. Raises ZooKeeperError if our login may not read
         them.
         """
         await self._count()

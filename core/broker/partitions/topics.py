@@ -56,7 +56,7 @@ class Topics:
     def create_all(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> Steps[dict[str, TopicImage | KafkaError]]:
-        """Returns, by name, the results of `Controller.create_topics`. The topics exist after the first step, their
+        """Returns, by name, the results of `BrokerMetadata.create_topics`. The topics exist after the first step, their
         partitions' logs after the last one: until then clients get LEADER_NOT_AVAILABLE, and retry.
         """
         self._services.node.ensure_writable()
@@ -76,7 +76,7 @@ class Topics:
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
     ) -> Steps[None]:
-        """Grows a topic, after `Controller.ensure_few_are_added`. Raises what `Controller.create_partitions` raises."""
+        """Grows a topic, after `ensure_few_are_added`. Raises what `BrokerMetadata.create_partitions` raises."""
         self._services.node.ensure_writable()
         with self._submitting() as effects:
             self._services.controller.create_partitions(name, count, assignments, validate_only=validate_only)
@@ -87,7 +87,7 @@ class Topics:
         """Deletes all the topics, or none. They are gone after the first step; their folders are renamed by the last
         one, and deleted after `file.delete.delay.ms`.
 
-        Raises what `Controller.delete_topics` raises.
+        Raises what `BrokerMetadata.delete_topics` raises.
         """
         self._services.node.ensure_writable()
         with self._submitting() as effects:

@@ -37,7 +37,7 @@ def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key
     if format_ is SideFormat.none:
         return lambda data: data
     if format_ is SideFormat.registry:
-        assert registry is not None  # `SideFormats.open_registry` opens it
+        assert registry is not None  # `open_registry` opens it
         return partial(registry.decode, is_key=True) if is_key else registry.decode
     serde = SERDES[format_]
 

@@ -67,8 +67,8 @@ class BrokerMetadata(Protocol):
         """Raises NotInformedError if something may be missing from the topic, or from the list of all topics."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
-        """Calls back with each change from now on, when the image has it: in the task that owns the controller, also if
-        nobody submitted the change here.
+        """Calls back with each change from now on, when the image has it: in the task that owns the metadata, even if
+        the change was submitted elsewhere.
         """
 
     def create_topics(
@@ -102,7 +102,7 @@ class BrokerMetadata(Protocol):
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
         """Sets keys of a resource, or removes keys whose value is None; the caller has checked them. Returns None if
-        that is done, or a future that resolves to an error, or to None.
+        that is done, or a `Pending` error or None.
         """
 
     def ensure_feature_may_be(self, update: FeatureUpdate) -> None:

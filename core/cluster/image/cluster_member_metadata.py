@@ -36,7 +36,7 @@ class NotInformedError(Exception):
 
 
 class ClusterMemberMetadata:
-    """A `Controller`; owned by one task."""
+    """A `BrokerMetadata`; owned by one task."""
 
     def __init__(self, directory_id: bytes) -> None:
         self.directory_id = directory_id

@@ -58,7 +58,7 @@ _LARGEST_EPOCH = (1 << 31) - 1
 
 
 class SingleNodeController:
-    """`Controller`; owned by one task."""
+    """A `BrokerMetadata`; owned by one task."""
 
     is_informed = True
 

@@ -405,7 +405,7 @@ def _place(fetch: FetchPartition) -> tuple[int, int, int]:
 
 
 def _topics(asked: dict[_Key, FetchPartition]) -> list[FetchTopic]:
-    """Groups the partitions by topic, in their order, in which the leader fills its answer."""
+    """Groups the partitions by topic, in the order in which the leader fills its answer."""
     topics: list[FetchTopic] = []
     for (topic_id, _), fetch in asked.items():
         if not topics or topics[-1].topic_id != topic_id:
