@@ -30,7 +30,7 @@ OF_CLUSTER = [
     "problems",
     "waiting",
 ]
-"""What is written once above the table; programs get it with each broker."""
+"""Shown once above the table; other formats have it with each broker."""
 
 
 def status_rows(
@@ -39,8 +39,8 @@ def status_rows(
     problems: Sequence[str] | None,
     leaderless: Sequence[LeaderlessPartition] = (),
 ) -> list[Row]:
-    """Gives a row for each broker, each with what is known of the whole; `placed` and `problems` are None if nobody
-    serves the cluster.
+    """Returns a row for each broker, each with the facts about the whole; `placed` and `problems` are None without a
+    server.
     """
     of_cluster = {
         "cluster_id": found.cluster_id,
@@ -79,7 +79,9 @@ def _state(broker: BrokerDescription) -> str:
 
 
 def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
-    """Gives one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all do."""
+    """Returns one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all
+    do.
+    """
     from core.protocol.api_names import API_NAMES
 
     asked = sum(broker.versions is not None for broker in found.brokers)
@@ -103,8 +105,8 @@ FEATURE_COLUMNS = ["feature", "finalized", "min", "max", "brokers"]
 
 
 def feature_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
-    """Gives one row for each range of a feature's levels, with the brokers that support it: those that say of no level
-    support 0 alone. Level 0 is finalized if no other is. `shows_all`: says it if these are all that were asked.
+    """Returns one row for each range of a feature's levels, with the brokers that support it: a broker that reports no
+    level supports only 0. Level 0 is finalized if no other is. `shows_all`: says so if all asked brokers do.
     """
     from core.cluster.description.feature_args import features_of
 
@@ -187,7 +189,7 @@ REPLICA_COLUMNS = [
     "why_out_of_sync",
 ]
 OF_PARTITION = ["leader", "leader_epoch", "replicas", "isr", "elr", "min_isr", "log_end", "high_watermark"]
-"""What is written once above the table; programs get it with each replica."""
+"""Shown once above the table; other formats have it with each replica."""
 
 
 def replica_rows(report: PartitionReport) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What a shell completes: names of topics, groups and features if they can be found out at once, else nothing."""
+"""Shell completion: names of topics, groups and features if they are available at once, else nothing."""
 
 from __future__ import annotations
 

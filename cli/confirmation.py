@@ -1,4 +1,4 @@
-"""Asks whether somebody means what can't be taken back, or keeps others out."""
+"""Asks the user to confirm an action that can't be taken back, or keeps others out."""
 
 from __future__ import annotations
 

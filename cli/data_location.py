@@ -63,8 +63,8 @@ def typed_place() -> str:
 
 
 def level_of(context: Any, name: str) -> int:
-    """Gives how far from the command an option's value was given; 0 is the command line. For options without a value it
-    means nothing.
+    """Returns how far from the command an option's value was given; 0 is the command line. For options without a value
+    it means nothing.
     """
     source = context.get_parameter_source(name)
     if source is not None and source.name == "COMMANDLINE":
@@ -76,7 +76,7 @@ def level_of(context: Any, name: str) -> int:
 
 
 def _section(context: Any, name: str) -> str:
-    """Gives the section of config.toml; empty if the value is not from there."""
+    """Returns the section of config.toml, or "" if the value is not from there."""
     return next((str(getattr(one, "config_section", "")) for one in context.command.params if one.name == name), "")
 
 

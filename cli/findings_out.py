@@ -55,7 +55,7 @@ COLUMNS = ["severity", "code", "path", "position", "end_position", "offset", "la
 
 
 def finding_row(finding: Finding) -> Row:
-    """Makes a row of a finding; what is not known is None in it."""
+    """Returns a row for a finding; unknown values are None."""
     return {
         "severity": finding.severity.value,
         "code": finding.code.value,
@@ -74,7 +74,7 @@ def _known(value: int) -> int | None:
 
 
 def print_findings(findings: Sequence[Finding]) -> int:
-    """Prints them to stderr, and gives the exit code: 1 if there are any."""
+    """Prints them to stderr, and returns the exit code: 1 if there are any."""
     for finding in findings:
         say(finding_text(finding))
     return 1 if findings else 0

@@ -1,4 +1,4 @@
-"""The pages of `plog help`: Markdown files beside the commands, and what they say of findings."""
+"""The pages of `plog help`: Markdown files beside the commands, and their sections on findings."""
 
 from __future__ import annotations
 

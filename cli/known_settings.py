@@ -22,11 +22,11 @@ def alter_settings(
     title: str,
     validate_only: bool,
 ) -> None:
-    """Makes the changes, or only asks whether they could be made. `title` is what messages call the resource.
+    """Makes the changes, or only asks whether they could be made. `title` names the resource in messages.
 
-    It refuses to put back a key that is no setting, which a server takes without a word, and names the setting that may
-    be meant by a key that the server refuses. Raises KafkaError (INVALID_CONFIG). The defaults of all brokers (no name)
-    are not checked: a server lists only what is set of them.
+    Refuses to delete an unknown key, which a server silently accepts, and suggests a setting for a key that the server
+    refuses. Raises KafkaError (INVALID_CONFIG). The defaults of all brokers (no name) are not checked: a server lists
+    only those that are set.
     """
     deleted = [change.key for change in changes if change.operation is AlterOperation.DELETE]
     if deleted and name:
@@ -56,8 +56,8 @@ def _add_hint(error: KafkaError, keys: Collection[str], known: set[str]) -> None
 
 
 def say_kept_only(admin: Admin, type_: ConfigResourceType, name: str, keys: Collection[str]) -> None:
-    """Notes which of the keys that were set change nothing. The server's own words say so, for other brokers act on
-    them; if it gives none, that is no error, as the change is made.
+    """Reports which of the keys have no effect. The server's own docs say so, as other brokers do act on them; a server
+    without docs is no error, as the change is made.
     """
     configs: list[ConfigValue] = []
     if keys:
@@ -76,7 +76,7 @@ def _ensure_settings(keys: Sequence[str], known: set[str], title: str) -> None:
 
 
 def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
-    """Gives the names of the resource's settings; none if the server does not list them."""
+    """Returns the names of the resource's settings, or an empty set if the server does not list them."""
     return {config.name for config in admin.find_configs(type_, name)}
 
 

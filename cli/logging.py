@@ -24,8 +24,8 @@ class LogFormat(StrEnum):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (ISO 8601, UTC), level, logger, message; what a call gives as `extra={"fields": ..}` adds
-    to these or goes before them; and with an exception its traceback.
+    """One object a line: time (ISO 8601, UTC), level, logger, message; `extra={"fields": ..}` of a call adds to these
+    or replaces them; and with an exception its traceback.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,15 +42,15 @@ class JsonFormatter(logging.Formatter):
 
 
 class SparingHandler(logging.StreamHandler[TextIO]):
-    """Writes a warning or error that is logged again and again once in ten seconds, and then how often it came
-    meanwhile: a client that tries without end must not fill a disk. What the same logger says in between, such as that
-    all is well again, begins the ten seconds again. Of different ones the last thousand are remembered.
+    """Writes a repeated warning or error once in ten seconds, with the count of its repetitions: a client that tries
+    without end must not fill a disk. Other lines of the same logger in between, such as that all is well again, restart
+    the ten seconds. It remembers the last thousand different lines.
 
     Called by any thread; `_written` is guarded by the handler's lock, under which `emit` is called.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives seconds since 1970."""
+        """`clock` returns seconds since 1970."""
         super().__init__(stream)
         self._clock = clock
         self._written: OrderedDict[_Text, _Written] = OrderedDict()  # the one that was written first comes first
@@ -70,7 +70,7 @@ class SparingHandler(logging.StreamHandler[TextIO]):
                 return
             self._written[text] = _Written(self._clock(), self._clock())
             super().emit(record)
-        except Exception:  # noqa: BLE001 - whoever logs goes on, whatever is wrong with what is logged
+        except Exception:  # noqa: BLE001 - the caller goes on, whatever is wrong with its line
             self.handleError(record)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class SparingHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _forget_old(self) -> None:
-        """Forgets what was written ten seconds ago, and more if too much is remembered. A clock that was set back makes
+        """Forgets lines written ten seconds ago, and more if there are too many. A clock that was set back makes
         nothing last longer.
         """
         now_s = self._clock()

@@ -46,7 +46,7 @@ from core.common.filesystem import access_error, find_hint
 _INT16, _INT32, _INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 _GIGABYTE = 1 << 30
 _MOST = 1_000_000_000
-"""The largest number of seconds, milliseconds, or records a second: of what has a fraction."""
+"""The largest number of seconds, milliseconds, or records a second, for options with a fraction."""
 _LEAST = 1e-6
 """The smallest that is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
 
@@ -139,7 +139,7 @@ COMMANDS = {
 
 EXIT_OUR_BUG = 4
 _OUR_ERRNOS = (None, errno.EBADF, errno.EFAULT, errno.ENOTSOCK)
-"""What the system answers only if our code asks it wrongly."""
+"""Errors of the system for wrong calls by our code."""
 _ERRNOS_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 _DIGITS = "integer string conversion"
 """The limit in Python's message about a number with more digits than it reads."""
@@ -175,7 +175,7 @@ class LazyGroup(PlogGroup):
 
 
 def _load(name: str) -> Any:
-    """Imports the command, and gives it the options that many have."""
+    """Imports the command, and adds the options that many have."""
     module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
     use_plog_classes(module.app)
     command = typer.main.get_command(module.app)
@@ -250,7 +250,7 @@ def main(
 
 
 def run(args: list[str] | None = None) -> int:
-    """Runs the command line and gives the exit code."""
+    """Runs the command line and returns the exit code."""
     with obeying_stop_signals():
         code = exit_code_of(_run(args))
         if code > EXIT_OUR_BUG and not finish_output():
@@ -302,7 +302,7 @@ def _report(error: PlogError) -> int:
 
 
 def _find_mistake(error: Exception) -> UsageError | None:
-    """Finds what a user gave that Python itself refuses, in whatever the command was doing with it."""
+    """Returns the user's mistake for an error that Python itself raises, or None."""
     if isinstance(error, ValueError) and _DIGITS in str(error):
         return UsageError("a number has more digits than anything here counts", hint="the most are 19")
     if isinstance(error, RecursionError):
@@ -365,6 +365,6 @@ def _show_traceback(error: Exception) -> None:
 
 
 def _stop_writing() -> None:
-    """Drops what is not written: nobody reads our output any more, and Python must not complain of that at exit."""
+    """Drops unwritten output: nobody reads it any more, and Python must not complain of that at exit."""
     with contextlib.suppress(OSError):  # of a stdout that is closed, which has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

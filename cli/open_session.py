@@ -15,7 +15,7 @@ from core.pipeline.session import Session
 def session_of(
     bootstrap_server: str | None, data_dir: Path | None, lock_timeout_s: float = 10.0, *, zookeeper: str | None = None
 ) -> Session:
-    """Takes the platform's data directory if none is named."""
+    """Uses the platform's data directory if none is named."""
     return Session(
         directory=data_dir or default_data_dir(),
         is_default=data_dir is None,

@@ -1,4 +1,4 @@
-"""Options that commands share, and what they all say."""
+"""Options that commands share, and their help."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GroupProtocol(StrEnum):
 
 
 class Commit(StrEnum):
-    """When a group's consumer commits what it prints."""
+    """When a group's consumer commits the records that it prints."""
 
     after = "after"
     before = "before"
@@ -134,7 +134,7 @@ def say(text: str) -> None:
 
 
 def say_failures(failures: Sequence[PlogError]) -> int:
-    """Prints each to stderr, and gives the exit code: 0 if there are none."""
+    """Prints each to stderr, and returns the exit code: 0 without failures."""
     for error in failures:
         say(f"error: {error.message}")
         if error.hint:

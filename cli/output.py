@@ -36,8 +36,8 @@ def write_rows(
     drops: Sequence[str] = (),
     whole: str = "--output json",
 ) -> None:
-    """Prints the columns of each row to stdout; a column that a row lacks is empty there. They are out when it returns,
-    also in a pipe: whoever watches there sees each listing as it comes.
+    """Prints the columns of each row to stdout; a column that a row lacks is empty there. Flushes them, also into a
+    pipe, so that its reader sees each listing as it comes.
 
     `drops`: the columns that a table leaves out on a narrow terminal, the first to go first; `whole` shows them all.
     """

@@ -64,7 +64,7 @@ EVERYWHERE: Mapping[str, tuple[str, ...]] = {
 
 
 def _to(target: str, split: Callable[[str], list[str]] = lambda value: [value]) -> Convert:
-    """Gives what makes of a name's value the values of one of our options or arguments."""
+    """Returns a function that turns a name's value into the values of one of our options or arguments."""
     return lambda value: [(target, one) for one in split(value)]
 
 
@@ -253,7 +253,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "--log-dirs": "did you mean --data-dir?",
     },
 }
-"""What to do instead of an option that does not exist: of a command, of the first word of it, of any."""
+"""Advice for an option that does not exist: of a command, of its first word, of any."""
 
 _OF_KAFKA: Mapping[str, str] = {
     "topics": "plog topic",
@@ -311,7 +311,7 @@ COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
 """Names of commands of other tools, in the groups of ours where people look for them."""
 
 FLAG = ""
-"""What stands for the value of an option that takes none."""
+"""The value of an option that takes none."""
 
 _READING = ("consume", "perf consume", "perf latency", "spark-replay", "gaps")
 _WRITING = ("produce", "perf produce", "perf latency", "spark-replay")
@@ -321,7 +321,7 @@ class Setting(NamedTuple):
     """A setting of Kafka's clients that changes which records are read or written."""
 
     commands: Collection[str]
-    """Those that it means something to; to others it is one that changes nothing."""
+    """The commands on which it has an effect."""
     option: str = ""
     """The option that does it. A command without that option refuses the setting."""
     values: Mapping[str, str] | Callable[[str], str | None] | None = None
@@ -372,7 +372,9 @@ _NUMBERS = {name: name.lower() for name in ("Long", "Double", "Float", "Short")}
 
 
 def _codec_of(side: str) -> dict[str, Setting]:
-    """Gives what turns keys, or values, into bytes and back; options for both are those of the command's."""
+    """Returns the settings that turn keys, or values, into bytes and back; options for both are those of the
+    command's.
+    """
     hint = f"bytes are taken as they are; --{side}-format, or --schema-registry URL, if the command has it"
     classes = {f"{kind}{end}": name for kind, name in _NUMBERS.items() for end in ("Serializer", "Deserializer")}
     return {
@@ -456,7 +458,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
-    """Gives the names that a command takes besides its own: the option that each is, or what becomes of its value."""
+    """Returns the names that a command accepts besides its own: for each, the option, or the function for its value."""
     found: dict[str, str | Convert] = {}
     for main, names in EVERYWHERE.items():
         if main in own:
@@ -471,7 +473,7 @@ _OF_EVERY_SERVER = ("--bootstrap-server", "--command-config", "--command-propert
 
 
 def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
-    """Gives, for people, the other names by what they mean: an option's main name or an argument's parameter."""
+    """Returns, for people, the other names by their meaning: an option's main name or an argument's parameter."""
     found: dict[str, list[str]] = {}
     for name, meant in other_names(path, own).items():
         targets = [meant] if isinstance(meant, str) else [target for target, _ in meant("x")]
@@ -481,7 +483,7 @@ def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
 
 
 def hint_of(path: str, option: str) -> str | None:
-    """Finds what `HINTS` has of an option for the command."""
+    """Returns the hint of `HINTS` for an option of the command, or None."""
     for where in (path, path.split(" ")[0], ""):
         if option in HINTS.get(where, {}):
             return HINTS[where][option]
@@ -548,7 +550,7 @@ def _ensure_text(ctx: Any) -> None:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""What Python makes of a byte of the command line that is no UTF-8."""
+"""Python's characters for bytes of the command line that are not UTF-8."""
 
 
 def _no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:
@@ -581,7 +583,7 @@ def _long_names(ctx: Any) -> Iterator[str]:
 
 
 def leaf_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Gives a command by its words, or, if it is a group, each command below it."""
+    """Yields a command by its words, or, if it is a group, each command below it."""
     below = getattr(command, "commands", None)
     if below is None:
         yield path, command
@@ -591,18 +593,18 @@ def leaf_commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def option_names(command: Any) -> set[str]:
-    """Gives the names that a command's options are declared with."""
+    """Returns the names that a command's options are declared with."""
     options = (parameter for parameter in command.params if parameter.param_type_name == "option")
     return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def argument_title(argument: Any) -> str:
-    """Gives the argument's name as help shows it, without brackets and dots."""
+    """Returns the argument's name as help shows it, without brackets and dots."""
     return str(argument.metavar or argument.name.upper()).strip("[].")
 
 
 def other_names_text(command: Any, path: str) -> str | None:
-    """Writes the line of a command's help that has the other names, with what they mean; None if there are none."""
+    """Returns the line of a command's help about other names, with their meanings, or None."""
     arguments = {p.name: argument_title(p) for p in command.params if p.param_type_name == "argument"}
     pieces = [
         f"{' '.join(names)} ({arguments.get(meant, meant)})"
@@ -613,7 +615,7 @@ def other_names_text(command: Any, path: str) -> str | None:
 
 
 def _path(ctx: Any) -> str:
-    """Gives the command's words without `plog`."""
+    """Returns the command's words without `plog`."""
     return " ".join(ctx.command_path.split(" ")[1:])
 
 
@@ -621,12 +623,12 @@ def _path(ctx: Any) -> str:
 
 
 class _Parser(OptionParser):
-    """Knows the other names. What they mean for arguments goes where it would without them; owned by one task."""
+    """Accepts the other names. Values for arguments go to their usual place; owned by one task."""
 
     def __init__(self, ctx: Any) -> None:
         super().__init__(ctx)
         self._named: list[tuple[int, str]] = []
-        """What names gave to arguments: (number of the argument, its value)."""
+        """Values for arguments by name: (number of the argument, its value)."""
         self._settings = _TypedSettings(_path(ctx))
 
     def add_other_names(self, path: str) -> None:
@@ -641,7 +643,7 @@ class _Parser(OptionParser):
                 self._add(name, _Applied(self.ctx))
 
     def give(self, target: str, value: str, state: ParsingState) -> None:
-        """Gives the value to an option, or to an argument by its parameter's name."""
+        """Passes the value to an option, or to an argument by its parameter's name."""
         if target.startswith("-"):
             self._long_opt[target].process(value, state)
         else:
@@ -698,8 +700,8 @@ class _TypedSettings:
         self.option.process(value, state)
 
     def act(self, options: Mapping[str, Any], state: ParsingState) -> None:
-        """Gives their values to the options that do the same, and says which, and which change nothing. Raises
-        UsageError for one that the command can't obey, and for one that says something else than an option.
+        """Passes the values to the equivalent options, and reports these, and settings without effect. Raises
+        UsageError for a setting that the command does not support, and for one that contradicts an option.
         """
         if not self._typed:
             return
@@ -709,7 +711,7 @@ class _TypedSettings:
         for text in self._typed:
             given, separator, value = text.partition("=")
             if not separator:
-                continue  # whoever reads the settings refuses it
+                continue  # the reader of the settings refuses it
             name = canonical_name(given.strip())
             setting = SETTINGS.get(name)
             if setting is None or (setting.commands and self._path not in setting.commands):
@@ -743,7 +745,7 @@ class _TypedSettings:
 
 
 def _resolved(name: str, value: str) -> str:
-    """Takes the value from where a reference says, as ${env:NAME}."""
+    """Replaces references in the value, as ${env:NAME}."""
     if "${" not in value:
         return value
     from core.client.net.client_config_files import replace_references
@@ -752,7 +754,7 @@ def _resolved(name: str, value: str) -> str:
 
 
 def _value_of(setting: Setting, name: str, value: str) -> str:
-    """Gives what the option takes for that value of the setting; raises UsageError if there is nothing."""
+    """Returns the option's value for that value of the setting. Raises UsageError if there is no such value."""
     values = setting.values
     if values is None:
         found: str | None = value
@@ -801,7 +803,7 @@ _BEFORE_THE_COMMAND = frozenset({"max-expansion"})
 
 
 def config_path() -> Path | None:
-    """Gives None if `PLOG_CONFIG` is empty. Raises UsageError if it names what is not there."""
+    """Returns None if `PLOG_CONFIG` is empty. Raises UsageError if it names a missing file."""
     if PLOG_CONFIG in os.environ:
         name = os.environ[PLOG_CONFIG]
         if name and not Path(name).exists():
@@ -838,7 +840,9 @@ def apply_config(command: Any, name: str, profile: str | None) -> None:
 
 
 def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
-    """Raises UsageError for what no command has, in any section of the file. `load` gives a command by its name."""
+    """Raises UsageError for names that no command has, in any section of the file. `load` returns a command by its
+    name.
+    """
     _tables(config_path(), profile)  # or there may be no such profile
     for title, table in _all_tables(config_path()):
         for name, values in table.items():
@@ -883,14 +887,14 @@ def _keys(values: Any, section: str) -> set[str]:
 
 
 def find_default(name: str, profile: str | None) -> str | None:
-    """What `[default]` says of an option that stands before the command, as text; None if it says nothing."""
+    """Returns the default in `[default]` of an option that stands before the command, as text, or None."""
     values = [table.get("default", {}).get(name) for _, table in _tables(config_path(), profile)]
     return next((str(value) for value in reversed(values) if value is not None), None)
 
 
 def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """Gives the file's tables, and the profile's, which win, each with what stands before the names of its sections;
-    none if there is no file. Raises UsageError for an unknown profile.
+    """Returns the file's tables, and the profile's, which win, each with the prefix of its sections' names; [] without
+    a file. Raises UsageError for an unknown profile.
     """
     if file is None or not file.exists():
         if profile is not None:
@@ -909,7 +913,7 @@ def _tables(file: Path | None, profile: str | None) -> list[tuple[str, dict[str,
 
 
 def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
-    """Gives the file's tables as `_tables` does, with those of every profile."""
+    """Returns the file's tables as `_tables` does, with those of every profile."""
     tables = _tables(file, None)
     profiles = tables[0][1].get("profile", {}) if tables else {}
     if not isinstance(profiles, dict):
@@ -918,7 +922,7 @@ def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """Gives the command's options by name, without dashes."""
+    """Returns the command's options by name, without dashes."""
     options = {}
     for parameter in command.params:
         for name in (*parameter.opts, *parameter.secondary_opts):
@@ -928,7 +932,7 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _options_of_all(command: Any) -> set[str]:
-    """Gives the options of the command and of those below it."""
+    """Returns the options of the command and of those below it."""
     return {name for _, one in leaf_commands(command, "") for name in _options(one)}
 
 

@@ -61,7 +61,7 @@ class Progress:
         return ", ".join(parts)
 
     def done(self) -> None:
-        """Takes the line away."""
+        """Clears the line."""
         if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -1,7 +1,7 @@
 """`--command-config FILE` and `-X KEY=VALUE`: how a secured cluster is reached, for every command that talks to one.
 
-They are added to each command that has `--bootstrap-server`, here and nowhere else; what they say is kept for the one
-command line that is being run, and read when the first client is made (`core/pipeline/session.py`).
+They are added to each command that has `--bootstrap-server`, here and nowhere else; their values are kept for the
+running command line, and read when the first client is made (`core/pipeline/session.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROPERTY_HELP = (
 
 @dataclass(slots=True)
 class _Given:
-    """What a command line says; `found` is what it means, once that was asked."""
+    """The options of a command line; `found` are the settings, once they were read."""
 
     context: Any = None  # typer's Context
     config: Path | None = None
@@ -95,7 +95,7 @@ def _keep_properties(context: Any, _parameter: Any, value: Any) -> None:
 
 
 def find_client_settings() -> ClientSettings | None:
-    """Gives what the two options say, or None. Raises UsageError if they are wrong; warnings go to stderr."""
+    """Returns the settings of the two options, or None. Raises UsageError if they are wrong; warnings go to stderr."""
     given = _given.get(_Given())
     if given.config is None and not given.properties:
         return None
@@ -105,7 +105,9 @@ def find_client_settings() -> ClientSettings | None:
 
 
 def find_spark_access() -> str:
-    """Gives what the two options say, or "", for processes that reach the cluster themselves; without secrets."""
+    """Returns the settings of the two options, or "", for processes that reach the cluster themselves; without
+    secrets.
+    """
     from core.spark.cluster_access import COMMAND_CONFIG, access_of
 
     given = _given.get(_Given())
@@ -116,8 +118,8 @@ def find_spark_access() -> str:
 
 
 def find_named_server(bootstrap_server: str | None) -> str | None:
-    """Gives the servers that --bootstrap-server names, else the settings' bootstrap.servers, unless --data-dir was
-    given as near to the command as they were (`cli/data_location.py`). With --zookeeper nobody asks.
+    """Returns the servers of --bootstrap-server, else the settings' bootstrap.servers, unless --data-dir was given as
+    near to the command as they were (`cli/data_location.py`). With --zookeeper this is not called.
     """
     if bootstrap_server is not None:
         _ensure_no_other(bootstrap_server)
@@ -144,8 +146,8 @@ def _ensure_no_other(bootstrap_server: str) -> None:
 
 
 def find_tls_settings() -> Tls | None:
-    """Gives what the two options say of TLS, None if neither is there; whether the protocol has TLS, and who logs in,
-    does not matter. Raises UsageError if they are wrong.
+    """Returns the TLS settings of the two options, or None without them, even if the protocol has no TLS. Raises
+    UsageError if they are wrong.
     """
     given = _given.get(_Given())
     if given.config is None and not given.properties:
@@ -171,7 +173,7 @@ def _read(given: _Given) -> ClientSettings:
 
 
 def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
-    """Reads those of the file, and puts the single ones over them; gives warnings too."""
+    """Reads the file's settings, and puts the single ones over them; returns warnings too."""
     from core.client.net.client_config_files import read_settings_file, reference_warnings, replace_references
 
     settings: dict[str, str] = {}
@@ -216,7 +218,7 @@ def resolve_reference(option: str, value: str) -> str:
 
 
 def ask_password(name: str) -> str:
-    """Asks for it; gives an empty one if there is nobody to ask."""
+    """Asks for a password; returns "" without a terminal."""
     if not sys.stderr.isatty():
         return ""
     import getpass

@@ -1,11 +1,11 @@
-"""stdin, stdout and stderr as every command wants them, whoever started it and with whatever open.
+"""stdin, stdout and stderr, prepared for every command, even if its parent closed some of them.
 
-- A descriptor that was closed when plog began is filled: otherwise the next file that is opened, a log perhaps, would
-  get its number, and what is meant for the terminal would be written into the log. Whoever reads a stdin or writes to a
-  stdout that was closed gets an error.
+- A descriptor that was closed when plog began is filled: otherwise the next opened file, perhaps a log, would get its
+  number, and output for the terminal would be written into the log. Reading a closed stdin, or writing to a closed
+  stdout, is an error.
 - An error of stdin or stdout names the stream, as one of a file names the file; `cli/main.py` makes a message of it.
 - A character that a stream's encoding does not have is written as `\\u2588`; bytes of records pass as they are.
-- Talk on stderr that nobody can read is dropped: the work goes on, and the exit code is what it would have been.
+- Messages on a broken stderr are dropped: the work goes on, and the exit code is what it would have been.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ def _fill(number: int) -> None:
 
 
 def _writer(raw: io.RawIOBase, before: Any, *, is_messages: bool = False) -> io.TextIOWrapper:
-    """`before` is Python's own stream, whose encoding is kept; None if its descriptor was closed. It is buffered even
-    with PYTHONUNBUFFERED: unbuffered, a write ends early without an error when the disk is full or a signal comes.
+    """`before` is Python's own stream, whose encoding is kept, or None if its descriptor was closed. The result is
+    buffered even with PYTHONUNBUFFERED: unbuffered, a write ends early without an error when the disk is full or a
+    signal comes.
     """
     return io.TextIOWrapper(
         io.BufferedWriter(raw),

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def stats_html(logs: Mapping[str, Mapping[str, Any]], report: StatsReport | None = None) -> str:
-    """Makes the page. `logs`: name -> what `plog stats --output json` has of a log. The report has what is wrong with
-    them, who reads them, and their maps.
+    """Returns the page. `logs`: name -> the figures of `plog stats --output json` for a log. The report has their
+    findings, consumer groups and maps.
     """
     parts = [] if report is None else _overview(logs, report)
     for name, log in logs.items():

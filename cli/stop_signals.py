@@ -1,14 +1,14 @@
 """How SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command.
 
 The first of them raises KeyboardInterrupt where the command is just then, so that all three end it in the same way; the
-exit code says which it was. The second ends the process at once, as if nobody had caught it. A signal that was ignored
-when the command started stays ignored: that is what `nohup` asks for.
+exit code says which it was. The second ends the process at once, as if it were not caught. A signal that was ignored
+when the command started stays ignored, as `nohup` requires.
 
-Some work is not to be cut in the middle: a request of which the answer says what was written, a page of output and the
-note that it is out. A block of `undivided` ends first, or comes to the end of its time; then the exception is raised.
+Some work must not be interrupted: a request whose answer says what was written, a page of output and its bookkeeping. A
+block of `undivided` ends first, or reaches its time limit; then the exception is raised.
 
-Python drops an exception that is raised while it clears an object away, as a generator that nobody reads to its end. If
-that happens to this one, it is raised once more.
+Python drops an exception that is raised while it deletes an object, as an unfinished generator. If that happens to this
+one, it is raised once more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SAME_HANGUP_SECONDS = 1.0
 
 
 class _Stop:
-    """Remembers which signal came, and what must end before it counts. Owned by the main thread."""
+    """Remembers which signal came, and which blocks must end before it counts. Owned by the main thread."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -43,9 +43,7 @@ class _Stop:
         self._is_raised = False
         self.hook_before = sys.unraisablehook
         self._blocks: list[float] = []
-        """What is under way, the inner ones last: how long each may go on, in seconds; once there was a signal, until
-        when.
-        """
+        """The running blocks, the inner ones last: how long each may go on, in seconds; after a signal, until when."""
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         now_s = time.monotonic()
@@ -67,7 +65,7 @@ class _Stop:
         self._raise_if_due()
 
     def on_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Takes the place of `sys.unraisablehook`, which is called with exceptions that Python drops."""
+        """Replaces `sys.unraisablehook`, which is called with exceptions that Python drops."""
         if self.received is None or not isinstance(dropped.exc_value, KeyboardInterrupt):
             self.hook_before(dropped)
             return
@@ -88,7 +86,7 @@ class _Stop:
             self._raise_if_due()
 
     def _raise_if_due(self) -> None:
-        """Raises only once, if that is not dropped: what is done after it ends the command."""
+        """Raises only once, unless that is dropped: the cleanup after it ends the command."""
         if self._blocks:
             self._set_alarm()
         elif not self._is_raised:
@@ -105,7 +103,7 @@ _stop = _Stop()
 
 @contextlib.contextmanager
 def obeying_stop_signals() -> Iterator[None]:
-    """Signals end the block as the module says; afterwards they do what they did before."""
+    """Signals end the block as the module says; afterwards their old handlers are back."""
     global _stop
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -140,7 +138,7 @@ def undivided(limit_s: float = FINISHING_SECONDS) -> Iterator[None]:
 
 
 def exit_code_of(code: int) -> int:
-    """Gives 128 and the number of the signal, if there was one; else the code."""
+    """Returns 128 and the number of the signal, if there was one; else the code."""
     return code if _stop.received is None else 128 + _stop.received
 
 

@@ -28,7 +28,7 @@ _NARROW = 24
 
 
 class Cell(NamedTuple):
-    """What must not be broken, and what stands between that."""
+    """Pieces that must not be broken, and the text between them."""
 
     pieces: Sequence[str]
     glue: str
@@ -113,7 +113,7 @@ def _least(columns: Sequence[_Column]) -> int:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Gives what is left beyond the least to those that want more: the modest ones get what they want."""
+    """Shares out the rest beyond the least widths: the columns that want least get all they want."""
     left = width - _least(columns)
     widths = {column.name: column.least for column in columns}
     wanting = sorted((c for c in columns if c.width > c.least), key=lambda c: c.width - c.least)

@@ -1,4 +1,4 @@
-"""What a terminal can show: how wide it is, how wide a text is on it, and lines that are broken between words."""
+"""The properties of a terminal: its width, the width of a text on it, and lines broken between words."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EscapedBytes:
 
 
 def open_stdout(*, is_raw: bool = False) -> ByteSink:
-    """Gives where bytes of records go: as they are into a pipe or a file, or if they are wanted raw; else escaped."""
+    """Returns the target of records' bytes: unchanged into a pipe or a file, or with `is_raw`; else escaped."""
     sys.stdout.flush()
     return EscapedBytes() if is_terminal() and not is_raw else sys.stdout.buffer
 
@@ -93,8 +93,8 @@ def _character_width(character: str) -> int:
 def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", indent: str = "") -> list[str]:
     """Makes lines of pieces with the glue between them; the first line begins with `first`, the others with `indent`.
 
-    No piece is broken. One that is wider than what is left beside the indent begins a line without it: if it is wider
-    than the terminal, too, the terminal goes on in the next line, and it can still be copied as one.
+    No piece is broken. One that is wider than the line beside the indent begins a line without it: if it is wider than
+    the terminal, too, the terminal goes on in the next line, and it can still be copied as one.
     """
     lines: list[str] = []
     line, is_begun = first, False
@@ -110,14 +110,14 @@ def fill(pieces: Sequence[str], glue: str, width: int, *, first: str = "", inden
 
 
 def cut(text: str, width: int) -> str:
-    """Keeps as much of the text as there is room for: in lines that change, of which nobody copies anything."""
+    """Cuts the text to the width: for changing lines, which nobody copies."""
     while text_width(text) > width:
         text = text[:-1]
     return text
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """Breaks each line that is wider than that between words, and indents what is broken off."""
+    """Breaks each line that is wider than that between words, and indents the rest."""
     if width is None:
         return text
     return "\n".join(line for whole in text.split("\n") for line in _wrap(whole, width))

@@ -1,4 +1,4 @@
-"""What the commands take of the click inside typer: the one place that imports `typer._click`.
+"""The names of the click inside typer that commands need: the one place that imports `typer._click`.
 
 typer has no public name for these: the error of an unknown option, which names the option; the error that means "show
 the help"; the running command's context; and the parser, which `cli/plog_command.py` extends by names of other tools.

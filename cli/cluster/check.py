@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["partition", "brokers", "start_offset", "end_offset", "compared", "only_in_some", "result"]
 _FURTHER = ["compacted", "differences", "not_compared"]
-"""What messages say beside the table; programs get it with each partition."""
+"""Shown in messages beside the table; other formats have it with each partition."""
 _DROPS = ["only_in_some", "compared", "start_offset", "brokers"]
 _EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
 
@@ -96,7 +96,7 @@ def _say_differences(one: ReplicaComparison, clear: object) -> None:
 
 
 def _say_rest(found: Sequence[ReplicaComparison]) -> None:
-    """Says what was not compared, each reason once."""
+    """Reports the replicas that were not compared, each reason once."""
     reasons: dict[tuple[int, str], list[TopicPartition]] = {}
     for one in found:
         for broker, error in one.not_compared.items():

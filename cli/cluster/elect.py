@@ -92,7 +92,7 @@ def _write(rows: Sequence[Row], output: OutputFormat) -> None:
 
 
 def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> list[ReplicatedPartition]:
-    """Gives the partitions that are meant; without names, those that are not led as they are to be."""
+    """Returns the named partitions, or, for all, those not led by their preferred leader."""
     from core.client.cluster_admin.cluster_partitions import read_partitions
 
     if is_unclean:
@@ -105,7 +105,7 @@ def _find(client: KafkaClient, names: Sequence[str], *, is_unclean: bool) -> lis
 
 
 def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
-    """Raises UsageError unless each partition is named: what is lost is lost for each."""
+    """Raises UsageError unless each partition is named: each may lose records."""
     from core.common.errors import UsageError
 
     known = client.refresh()
@@ -141,8 +141,8 @@ def _needs_election(p: ReplicatedPartition, *, is_unclean: bool) -> bool:
 def _planned(
     p: ReplicatedPartition, brokers: Collection[int], next_leader: int | None = None, *, is_unclean: bool
 ) -> Row:
-    """Gives the row of what would be done, with these brokers that live. `next_leader` is who would lead, if somebody
-    who lives has said what it has.
+    """Returns the row of a planned election, with these live brokers. `next_leader` is the broker that would lead, if a
+    live one has reported its log end.
     """
     first = p.replicas[0]
     if is_unclean:
@@ -167,8 +167,8 @@ def _newly_led(
     *,
     is_unclean: bool,
 ) -> set[TopicPartition]:
-    """Gives the partitions that have another leader than before. The controller may say of one that this is not needed
-    that it was asked for twice, as its first answer came late.
+    """Returns the partitions that have another leader than before. The controller may answer that an election was not
+    needed because the request was repeated after a late first answer.
     """
     from core.common.error_code import ErrorCode
 
@@ -183,8 +183,8 @@ def _newly_led(
 def find_leaders(
     client: KafkaClient, placed: Sequence[ReplicatedPartition], elected: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Gives who leads the partitions now, and says of which that is not known, and why: what the controller has
-    answered is to be shown in any case.
+    """Returns the present leaders, and reports partitions whose leader is unknown, with the reason: the controller's
+    answer must be shown in any case.
     """
     from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
     from core.cluster.description.cluster_health import names_text
@@ -208,7 +208,7 @@ def _rows(
     leaders: Mapping[TopicPartition, int],
     results: Mapping[TopicPartition, KafkaError | None],
 ) -> tuple[list[Row], int]:
-    """Gives the rows, and how many partitions were refused; no leader if none is known."""
+    """Returns the rows, and how many partitions were refused; the leader is empty if it is unknown."""
     from core.common.error_code import ErrorCode
 
     rows: list[Row] = []

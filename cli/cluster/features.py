@@ -81,11 +81,11 @@ def features(
         raise typer.Exit(_change(client, wanted, output, is_meant=yes, dry_run=dry_run))
 
 
-# --- what is
+# --- present levels
 
 
 def _show(bootstrap_server: str | None, data_dir: Path | None, output: OutputFormat) -> int:
-    """Gives the exit code."""
+    """Returns the exit code."""
     from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
     from core.client.admin.cluster_status import describe_cluster
     from core.client.net.kafka_client import KafkaClient
@@ -120,7 +120,7 @@ def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
 
 
 def _say_lacking(found: ClusterDescription) -> int:
-    """Says which brokers can't work at what is finalized, and gives the exit code."""
+    """Reports brokers that can't work at the finalized levels, and returns the exit code."""
     from core.cluster.image.feature_levels import unsupported
 
     code = 0
@@ -142,13 +142,13 @@ def _hint_at_more(found: ClusterDescription) -> None:
         say(f"hint: plog cluster features --upgrade {ALL}{typed_place()} would finalize {_levels_text(more)}")
 
 
-# --- what is to be
+# --- new levels
 
 
 def _change(
     client: KafkaClient, wanted: Sequence[FeatureArg], output: OutputFormat, *, is_meant: bool, dry_run: bool
 ) -> int:
-    """Gives the exit code. Raises the failure of a broker that has to be asked and can't be reached."""
+    """Returns the exit code. Raises the failure of a broker that must be asked and can't be reached."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.cluster.description.feature_args import plan_updates
@@ -180,7 +180,7 @@ def _change(
 
 
 def _check(admin: ClusterAdmin, updates: Sequence[FeatureUpdate]) -> Mapping[str, KafkaError]:
-    """Gives what the controller would refuse, before anybody is asked; nothing if it is too old to say."""
+    """Returns the controller's refusals before the user is asked; {} if it is too old to check."""
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 
@@ -207,7 +207,7 @@ def _unsafe_of(needed: Sequence[PlannedUpdate]) -> list[PlannedUpdate]:
 
 
 def _warn(needed: Sequence[PlannedUpdate], found: ClusterDescription) -> str:
-    """Says what follows from it, and gives what may be wrong with that; nothing if a safe downgrade is all."""
+    """Reports the consequences, and returns the risk; "" if there are only safe downgrades."""
     from core.cluster.description.feature_args import features_of
     from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
 

@@ -1,4 +1,4 @@
-"""`plog cluster forget-replica`: partitions wait for the replicas of a broker no more, as it is gone for good."""
+"""`plog cluster forget-replica`: partitions stop waiting for the replicas of a broker that is gone for good."""
 
 from __future__ import annotations
 

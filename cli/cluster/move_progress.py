@@ -63,7 +63,7 @@ class MoveProgress:
         return next((text for text in texts if len(text) <= width), cut(texts[-1], width))
 
     def _of_bytes(self, state: MovedSoFar, now_s: float) -> tuple[str, str, str]:
-        """Says how much is moved, how fast, and how long it takes still; nothing of what is not known."""
+        """Returns bytes moved, rate and time left; unknown ones are empty."""
         if state.bytes_left is None:
             return "", "", ""
         sizes = f"{size_text(state.moved_bytes)} of {size_text(state.moved_bytes + state.bytes_left)}"
@@ -74,7 +74,7 @@ class MoveProgress:
         return sizes, f"{size_text(per_s)}/s", time_left
 
     def done(self) -> None:
-        """Takes the line away."""
+        """Clears the line."""
         if self._width is not None:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

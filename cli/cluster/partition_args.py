@@ -15,8 +15,8 @@ _SHOWN = 3
 
 
 def find_named_partitions(texts: Iterable[str], known: Mapping[str, Collection[int]]) -> list[TopicPartition]:
-    """Gives those that each text names, of topics and the numbers of their partitions that are `known`. Raises
-    KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a name of none. A text that can be read in two ways is TOPIC-N.
+    """Returns the partitions that the texts name, among the `known` numbers by topic. Raises
+    KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for an unknown name. An ambiguous text is TOPIC-N.
     """
     return [partition for text in texts for partition in _find(text, known)]
 

@@ -96,7 +96,7 @@ def reassign(
 
 
 def _ensure_one_way(names: Sequence[str] | None, plan: Path | None, *, status: bool, cancel: bool) -> None:
-    """Raises UsageError unless it is clear what is to be done."""
+    """Raises UsageError unless the options agree on one action."""
     from core.common.errors import UsageError
 
     if status and cancel:
@@ -158,7 +158,7 @@ def _read(client: KafkaClient, file: Path) -> list[PlannedMove]:
     return [move for move in moves if move.changes]
 
 
-# --- what is under way
+# --- ongoing moves
 
 
 def _watch(

@@ -1,4 +1,4 @@
-"""What `plog cluster reassign` and `plog cluster drain` share: a plan is shown, carried out, and watched to its end."""
+"""Shared by `plog cluster reassign` and `plog cluster drain`: a plan is shown, carried out, and watched to its end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _is_id(text: str) -> bool:
 
 
 def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, str | None]:
-    """Gives the racks of these brokers, or of all that live. Raises UsageError for one that is away."""
+    """Returns the racks of these brokers, or of all live ones. Raises UsageError for a broker that is away."""
     from core.client.admin.cluster_status import describe_cluster
     from core.common.errors import UsageError
 
@@ -190,7 +190,7 @@ def _say_unknown(partitions: int) -> None:
         say(f"note: nobody says how large {partitions:,} of the partitions are")
 
 
-# --- what is under way
+# --- ongoing moves
 
 
 def write_progress(moves: Sequence[PlannedMove], state: MovedSoFar, output: OutputFormat) -> None:
@@ -237,7 +237,7 @@ def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:
 def carry_out(
     client: KafkaClient, moves: Sequence[PlannedMove], throttle: int | None, output: OutputFormat, *, dry_run: bool
 ) -> int:
-    """Shows the plan, does it unless it is a dry run, and watches it. Gives the exit code."""
+    """Shows the plan, carries it out unless it is a dry run, and watches it. Returns the exit code."""
     if not moves:
         say("there is nothing to move: all is where it is to be")
         write_moves(moves, output, as_plan=dry_run)
@@ -257,8 +257,8 @@ def carry_out(
 
 
 def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMove], progress: MoveProgress) -> int:
-    """Shows how far the moves are until they are done. Gives the exit code: 1 if some partitions are elsewhere in the
-    end.
+    """Shows the progress of the moves until they are done. Returns the exit code: 1 if some partitions did not
+    arrive.
     """
     if not moves:
         reassigner.remove_throttle()

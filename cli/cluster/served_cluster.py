@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | None) -> Iterator[KafkaClient]:
-    """Opens a client. Raises UsageError for a directory that nobody serves, and if no place is named and nothing is at
-    the usual one; AccessError if there is none at the place that is named.
+    """Opens a client. Raises UsageError for a directory without a server, and if no place is named and the default one
+    has none; AccessError if the named place has none.
     """
     from core.client.net.kafka_client import KafkaClient
     from core.common.errors import AccessError, UsageError
@@ -41,7 +41,7 @@ def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | No
 
 
 def find_partitions(client: KafkaClient, names: Sequence[str]) -> list[TopicPartition]:
-    """Gives the partitions that are named, each once; all of the cluster's for no names, and for `all`."""
+    """Returns the named partitions, each once; all of the cluster's for no names, and for `all`."""
     from cli.cluster.partition_args import find_named_partitions
     from core.common.topic_partition import TopicPartition
 

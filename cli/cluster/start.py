@@ -1,6 +1,6 @@
-"""`plog cluster start`: the options of a whole cluster, and what is refused before it starts.
+"""`plog cluster start`: the options of a whole cluster, and the checks before it starts.
 
-While the cluster lives, the command says what becomes of it; at a signal it stops the cluster.
+While the cluster lives, the command reports events; at a signal it stops the cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.1
 
 
 def run_cluster(cluster: LocalCluster, ready_file: Path | None, *, is_temporary: bool) -> int:
-    """Runs it to its end, and gives the exit code: 3 if a process of it has ended by itself. Raises what
+    """Runs it to its end, and returns the exit code: 3 if one of its processes has ended by itself. Raises what
     `LocalCluster.start` raises.
     """
     where = cluster.directory.path
@@ -52,7 +52,7 @@ def run_cluster(cluster: LocalCluster, ready_file: Path | None, *, is_temporary:
         stopped = _stop_at_signals(cluster)
         _say_all_ready(cluster, ready_file)
         code = _watch(cluster, stopped)
-    except KeyboardInterrupt:  # before it was ready; a second signal ends what is left, and this command goes on
+    except KeyboardInterrupt:  # before it was ready; a second signal ends the rest, and this command goes on
         _stop_at_signals(cluster).append(signal.SIGINT)
         raise
     finally:
@@ -89,9 +89,7 @@ def _say_all_ready(cluster: LocalCluster, ready_file: Path | None) -> None:
 
 
 def _watch(cluster: LocalCluster, stopped: list[int]) -> int:
-    """Returns when it is to be stopped, or no broker is left; says meanwhile which processes have ended. Gives the exit
-    code.
-    """
+    """Returns the exit code at a signal, or when no broker is left; reports meanwhile which processes have ended."""
     code = 0
     while not stopped:
         running = cluster.running()
@@ -106,7 +104,7 @@ def _watch(cluster: LocalCluster, stopped: list[int]) -> int:
 
 
 def _stop_at_signals(cluster: LocalCluster) -> list[int]:
-    """Lets the first signal stop the cluster, and the second end it at once. Gives a list of those that came."""
+    """Lets the first signal stop the cluster, and the second end it at once. Returns the list of received signals."""
     received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -148,7 +146,7 @@ def shown_logs(cluster: LocalCluster) -> Iterator[None]:
 
 
 class _LogTail:
-    """What comes to a file after it was made; owned by one thread at a time."""
+    """New contents of a file; owned by one thread at a time."""
 
     def __init__(self, prefix: str, path: Path) -> None:
         self._prefix = prefix
@@ -275,7 +273,7 @@ def start(
 
 @contextlib.contextmanager
 def _directory(named: Path | None) -> Iterator[Path]:
-    """Gives where the cluster is; a temporary directory is deleted after the block, unless its logs are needed."""
+    """Yields the cluster's directory; a temporary one is deleted after the block, unless its logs are needed."""
     if named is not None:
         yield named
         return
@@ -301,8 +299,8 @@ def _racks(text: str | None) -> list[str]:
 
 
 def _checked(given: list[str]) -> dict[str, str]:
-    """Gives the settings of every broker. Raises UsageError for those that each has of its own, KafkaError for values
-    that a broker would refuse, and says which it does not know.
+    """Returns the settings of every broker. Raises UsageError for settings that each broker has of its own, KafkaError
+    for values that a broker would refuse, and reports unknown ones.
     """
     from cli.known_settings import say_unknown
     from core.broker.config.broker_config import BrokerConfig

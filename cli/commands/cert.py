@@ -169,7 +169,7 @@ _COLUMNS = [
 
 
 def _look(ders: Sequence[bytes], place: str, server: ServerCertificates | None) -> tuple[list[Row], int]:
-    """Gives a row for each certificate, and 1 if one of them is not good today."""
+    """Returns a row for each certificate, and 1 if one of them is not valid today."""
     from core.common.errors import CorruptRecordError
     from core.security.certificates import CertificateError, describe_certificate
 

@@ -1,4 +1,4 @@
-"""`plog cluster`: the commands that show one. Those that move things and compare replicas are in cli/cluster."""
+"""`plog cluster`: the commands that show a cluster. Those that move replicas or compare them are in cli/cluster."""
 
 from __future__ import annotations
 
@@ -242,13 +242,13 @@ app.command()(check)
 app.command()(start)
 
 
-# --- what is asked
+# --- queries
 
 
 def _ask_cluster(
     client: KafkaClient, notes: list[str] | None = None, topics: Sequence[str] | None = None
 ) -> tuple[ClusterDescription, list[ReplicatedPartition]]:
-    """Gives the cluster, and the partitions of these topics or of all."""
+    """Returns the cluster, and the partitions of these topics or of all."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_partitions import read_partitions, with_moves
 
@@ -278,7 +278,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, LogDirsQuery]:
-    """Gives what the files tell of each broker: of one at most."""
+    """Returns the files' facts about each broker: about one at most."""
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
 
     sizes: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
@@ -289,7 +289,7 @@ def _survey_directory(reports: Iterable[PartitionReport]) -> dict[int, LogDirsQu
     return {broker_id: LogDirsQuery(held) for broker_id, held in sizes.items()}
 
 
-# --- what is said
+# --- output
 
 
 def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:

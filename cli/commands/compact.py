@@ -94,7 +94,7 @@ def compact(
 def _plans(
     path: Path, options: CompactionOptions, failures: list[PlogError], *, apply: bool
 ) -> Iterator[CompactionPlan]:
-    """Gives the plan of each partition, and adds to `failures` why settings can't be read."""
+    """Yields the plan of each partition, and adds to `failures` the errors of unreadable settings."""
     with _compaction(path, options) as compaction, compaction.locked() if apply else contextlib.nullcontext():
         failures += [] if compaction.settings_error is None else [compaction.settings_error]
         for partition in compaction.partitions():
@@ -198,7 +198,7 @@ def _explain(paths: Sequence[Path], options: CompactionOptions, key: bytes | Non
 
 
 def _printable(text: str) -> str:
-    """Escapes what is not for terminals, as keys of internal topics."""
+    """Escapes text that is not for terminals, as keys of internal topics."""
     return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 

@@ -227,7 +227,7 @@ def _is_secret_config(resource_type: int, name: str) -> bool:
 
 
 def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
-    """Prints everything, and then what was wrong; gives the exit code."""
+    """Prints everything, and then the findings; returns the exit code."""
     findings = []
     if format_ is DumpFormat.arrow:
         dumps = _print_arrow(dumps)
@@ -313,7 +313,7 @@ def _write_to(fd: int, dump: FileDump) -> None:
 
 
 def _find_pipe() -> int | None:
-    """Gives the descriptor of stdout; None for a terminal, and for a closed stdout, or a test's, which has none."""
+    """Returns the descriptor of stdout, or None for a terminal, and for a closed stdout, or a test's, without one."""
     if is_terminal():
         return None
     try:

@@ -76,11 +76,11 @@ _STATES = {
         "Unknown",
     )
 }  # fmt: skip
-"""Those of all kinds of groups, as Kafka calls them."""
+"""States of all kinds of groups, as Kafka calls them."""
 
 
 def _are_groups(topic: str) -> bool:
-    """Says whether what is known of groups is kept in that topic."""
+    """Returns whether that topic holds the state of groups."""
     return topic == "__consumer_offsets"
 
 
@@ -141,7 +141,7 @@ def describe(
 
 
 def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:
-    """Gives what `look` sees, every so many seconds, for ever; rows have how many records were read a second since."""
+    """Yields what `look` returns, every so many seconds, for ever; rows have the records read per second since."""
     before: dict[Any, int] = {}
     looked_s = time.monotonic()
     while True:

@@ -21,7 +21,7 @@ _SHOWN_NAMES = 6
 
 
 def find_text(words: list[str]) -> str:
-    """Finds what is to be shown for these words. Raises UsageError if no page is about them."""
+    """Returns the text to show for these words. Raises UsageError if no page is about them."""
     from cli.main import COMMANDS
 
     name = "-".join(words).lower()
@@ -42,7 +42,7 @@ def _subcommands(command: str) -> list[str]:
 
 
 def _hint(name: str, words: list[str]) -> str:
-    """Names what is spelled nearly the same; else the pages in which all of the words are used."""
+    """Returns a name with nearly the same spelling, or else the pages that use all of the words."""
     if near := did_you_mean(name, [*page_names(), *OTHER_NAMES, *findings()]):
         return near
     using = [name for name in page_names() if all(_uses(page(name), word) for word in words)]

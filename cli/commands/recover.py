@@ -122,7 +122,7 @@ def _ensure_new(file: Path, *, like_kafka: bool) -> None:
 
 
 def _salvage(plans: Sequence[FolderPlan], path: Path) -> None:
-    """Writes what can be read of the records that the plans lose, before anything is done. Raises AccessError."""
+    """Writes the readable records that the plans lose, before the plans are applied. Raises AccessError."""
     from core.common.out_file import OutFile
     from core.inspector.recover.salvage import salvage, salvaged_from
 
@@ -170,7 +170,7 @@ def _row(step: Step) -> Row:
 
 
 def _apply(path: Path, options: RecoveryOptions) -> int:
-    """Applies the plan, and gives the exit code. It is planned again: now nobody else may write."""
+    """Applies the plan, and returns the exit code. Plans again: now nobody else may write."""
     from core.inspector.check.segment_check import VerifyOptions
     from core.inspector.check.verify import verify
     from core.inspector.recover.recovery import Recovery, losses_text, root_of

@@ -187,7 +187,7 @@ def serve(
 
 
 def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]:
-    """Gives the listeners; `listen` is the address of a single one, in place of those that are configured."""
+    """Returns the listeners; `listen` is the address of a single one, in place of the configured ones."""
     from core.broker.serving.listener_endpoints import Listener
     from core.common.endpoint import DEFAULT_PORT, Endpoint, parse_endpoint
 
@@ -267,7 +267,7 @@ def _broker_config(
 
 
 def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[str]:
-    """Gives what advertised.listeners is with the addresses of the command line, one for each listener."""
+    """Returns advertised.listeners with the addresses of the command line, one for each listener."""
     from core.common.errors import UsageError
 
     names = [one.name for one in config.served_listeners] or [config.main_listener]
@@ -288,7 +288,7 @@ def _advertised_listeners(config: BrokerConfig, advertise: list[str]) -> list[st
 
 
 def _ensure_open_to_everybody(config: BrokerConfig) -> None:
-    """Raises UsageError for a configuration that asks for security, unless that is to be ignored: then it warns."""
+    """Raises UsageError for a configuration that asks for security, unless the user ignores that: then it warns."""
     from core.broker.config.security_requirements import ensure_asks_for_none, find_security_requirements
 
     ensure_asks_for_none(config)
@@ -374,7 +374,7 @@ def _serve(
 
 
 def _run_whole(runner: asyncio.Runner, work: Coroutine[Any, Any, None]) -> None:
-    """Runs it to its end. A signal that stops the command meanwhile cancels it, and what it does about that is done."""
+    """Runs it to its end. A signal that stops the command meanwhile cancels it, and its cleanup still runs."""
 
     async def end() -> None:
         await task
@@ -399,7 +399,7 @@ def _entry(
 
 
 def _answer_signals(node: BrokerServer) -> None:
-    """Stops at the first signal; whoever asks again learns how far the stop is, and does not cut it short."""
+    """Stops at the first signal; further signals report the progress of the stop, and do not cut it short."""
 
     def answer(_number: int, _frame: object) -> None:
         how_far = node.services.log_manager.closing_text
@@ -413,7 +413,7 @@ def _answer_signals(node: BrokerServer) -> None:
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """Gives the signals that stop the broker, but for a SIGHUP that `nohup` has ignored."""
+    """Returns the signals that stop the broker, except a SIGHUP that `nohup` has ignored."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in _STOP_SIGNALS if number != signal.SIGHUP or not is_ignored]
 
@@ -472,7 +472,7 @@ async def _run_as_member(
         server.stop()
 
     def leave(error: PlogError) -> None:
-        """Others take over first what is led here."""
+        """Others first take over the partitions led here."""
         if not failures:
             say(f"leaving the cluster: {error.message}")
             failures.append(error)
@@ -485,7 +485,7 @@ async def _run_as_member(
         server.turns_away = False
 
     try:
-        entry.security.ensure_open()  # what came while the directory was opened could be told to nobody
+        entry.security.ensure_open()  # errors while the directory was opened had no receiver
         await entry.register(
             node.services.node.node_id,
             node.reached_at(),
@@ -536,6 +536,6 @@ async def _run_until_stopped(server: SocketServer, node: BrokerServer, ready_fil
         raise
     except OSError as error:  # clients may connect all the same
         say(f"warning: ready, but could not write so to stdout: {(error.strerror or '').lower()}")
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - what is left of the line goes there
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - the rest of the line goes there
     await server.run()
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # the loop's end would give them back to the system

@@ -35,7 +35,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
-"""What one core writes: what benchmarks/RESULTS.md has of Parquet, rounded down."""
+"""The write rate of one core: that of Parquet in benchmarks/RESULTS.md, rounded down."""
 
 _NOTHING_TO_COMMIT = "group {} stays where it is: there is nothing new to commit"
 _MOST_NAMES = 5
@@ -265,7 +265,7 @@ def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> b
 
 
 def _print_left_out(texts: Sequence[str]) -> bool:
-    """Prints what was left out; says whether there was nothing."""
+    """Prints the parts that were left out; returns whether there were none."""
     for text in texts:
         say(f"warning: left out: {text}")
     return not texts
@@ -287,7 +287,7 @@ def _commit(
     *,
     save: Callable[[Notes], None],
 ) -> None:
-    """Commits, once for a replay, what it replayed, and nothing if an earlier run did it."""
+    """Commits the offsets of a replay once, and nothing if an earlier run did it."""
     from core.pipeline.spark_replay_request import all_group_offsets, commit_to_group
     from core.spark.group_commit import commit_replayed
 
@@ -381,8 +381,8 @@ def _run(replay: Replay, plan: ReplayPlan, master: str, *, is_delta: bool) -> No
 
 
 def _reopen(replay: Replay, plan: ReplayPlan) -> None:
-    """Has the files written again that were there and are not any more, if the log still has their records. Of a log on
-    disk that is known before anything in the folder changes.
+    """Marks lost files to be written again, if the log still has their records. For a log on disk it finds out before
+    it changes anything in the folder.
     """
     from core.spark.replay import find_gaps
     from core.spark.replay_plan import ensure_source_is_the_same
@@ -437,7 +437,7 @@ def _done_of(ranges: int, left: int) -> str:
 
 @contextmanager
 def _saying_how_far(count_done: Callable[[], str]) -> Iterator[None]:
-    """Says what was done, if the block is stopped."""
+    """Reports the progress, if the block is stopped."""
     try:
         yield
     except KeyboardInterrupt:
@@ -451,7 +451,7 @@ def _saying_how_far(count_done: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """Gives a folder for Spark. It stays if the block fails: its spark.log is of use then."""
+    """Yields a folder for Spark. It stays if the block fails: its spark.log is of use then."""
     scratch = Path(tempfile.mkdtemp(prefix="plog-spark-"))
     try:
         yield scratch
@@ -468,7 +468,7 @@ def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_pl
     try:
         later = make_plan().ranges_after(ends)
         counts = [find_gaps(range_, fails=False)[0] for range_ in later]
-    except PlogError:  # the log is not there any more, or not reached: what is done is done
+    except PlogError:  # the log is gone, or not reached: the replay stays valid
         return
     if not later:
         return
@@ -531,7 +531,7 @@ def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, grou
 def _run_to_topic(
     replay: TopicReplay, lanes: Sequence[Lane], plan: ReplayPlan, master: str
 ) -> tuple[Sequence[Lane], list[str]]:
-    """Gives the lanes, which are done, and what this run left out of them."""
+    """Returns the lanes, which are done, and the parts that this run left out."""
     from core.spark.replay_plan import ensure_source_is_the_same
     from core.spark.spark_session import spark_session
 
@@ -556,7 +556,9 @@ def _run_to_topic(
 
 @contextmanager
 def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> Iterator[Callable[[], None]]:
-    """Gives what is to be called now and then, and shows how many ranges are done, as the cluster has noted it."""
+    """Yields a function that the caller calls now and then; it shows how many ranges are done, as the cluster has
+    noted.
+    """
     from cli.progress import Progress
 
     missing = [range_ for lane in lanes for range_ in lane.missing]
@@ -568,7 +570,7 @@ def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> It
         if time.monotonic() - looked_s < _LOOK_SECONDS:
             return
         looked_s = time.monotonic()
-        with suppress(PlogError):  # the tasks reach the same cluster, and say what is wrong
+        with suppress(PlogError):  # the tasks reach the same cluster, and report the error
             left = [range_ for lane in replay.look(lanes) for range_ in lane.missing]
             done_bytes = sum(range_.size_bytes for range_ in missing) - sum(range_.size_bytes for range_ in left)
             progress.add(len(missing) - len(left) - progress.count, done_bytes - progress.bytes)

@@ -147,7 +147,7 @@ def _sparkline(values: list[int]) -> str:
 
 
 def _blocks() -> str:
-    """Gives characters for nothing up to everything, which stdout's encoding has."""
+    """Returns characters of rising height that stdout's encoding has."""
     return _BLOCKS if can_show(_BLOCKS, sys.stdout) else _ASCII_BLOCKS
 
 

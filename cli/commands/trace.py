@@ -59,7 +59,7 @@ def trace(
 
 
 def _say_rest(found: TraceAccount, where: str, key: str | None) -> int:
-    """Says what was not found, and why; the exit code."""
+    """Reports the records that were not found, with the reason; returns the exit code."""
     from core.forensics.missing_offsets import wrong_start_hole
 
     wrong = [wrong_start_hole(one.wrong_start, one.offset).error() for one in found.traces if one.wrong_start]

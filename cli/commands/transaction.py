@@ -86,12 +86,12 @@ def list_(
 
 
 def _are_transactions(topic: str) -> bool:
-    """Says whether what is known of transactional ids is kept in that topic."""
+    """Returns whether that topic holds the state of transactional ids."""
     return topic == "__transaction_state"
 
 
 def _state(text: str) -> str:
-    """Writes it as brokers do, however it was typed; gives it back as it is if there is no such state."""
+    """Returns the state in the brokers' spelling, or the text itself if no state has that name."""
     from core.coordinator.transaction_state import TransactionState
 
     plain = text.replace("-", "").replace("_", "").lower()
@@ -297,7 +297,7 @@ def abort(
 def _find(
     admin: TransactionAdmin, topic: str, partition: int, start_offset: int | None, producer_id: int | None
 ) -> OpenTransaction:
-    """Raises KafkaError if there is none, or its coordinator looks after it."""
+    """Returns the transaction. Raises KafkaError if it does not exist, or its coordinator looks after it."""
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 

@@ -65,7 +65,7 @@ def verify(
                 show(finding_text(finding))
             elif output is OutputFormat.ndjson:
                 write_rows([finding_row(finding)], COLUMNS, output)
-    finally:  # what was found is reported, whatever ends this
+    finally:  # findings are reported, whatever ends this
         progress.done()
         if output in (OutputFormat.json, OutputFormat.csv):
             write_rows(list(map(finding_row, findings)), COLUMNS, output)

@@ -119,7 +119,7 @@ def _run(server: ZooKeeperProcess, was_stopped: list[int]) -> None:
 
 
 def _stop_at_signals(server: ZooKeeperProcess) -> list[int]:
-    """Lets the first signal stop the server, and the second end it at once. Gives a list of those that came."""
+    """Lets the first signal stop the server, and the second end it at once. Returns the list of received signals."""
     received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The application behind `plog inspect`: one stack of screens over what is looked at. It reads, and never writes."""
+"""The application behind `plog inspect`: one stack of screens over the target. It reads, and never writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.common.topic_partition import TopicPartition
 
 
 class InspectApp(InspectHost):
-    """Knows every screen. Those that are not shown at once are imported when they are."""
+    """Opens every screen. Those that are not shown at once are imported when they are."""
 
     def on_mount(self) -> None:
         if not self.glyphs.is_unicode:

@@ -38,13 +38,13 @@ class FieldPanel(Static):
     """Stands below the bytes or beside them, and always has the same size, so that a key costs no new layout."""
 
     def lay_out(self, *, is_beside: bool) -> None:
-        """Takes its place."""
+        """Lays itself out."""
         self.set_class(is_beside, "side")
         self.set_class(not is_beside, "detail")
         self.styles.height = "100%" if is_beside else _LINES
 
     def show(self, view: BytesView) -> None:
-        """Says what is known of the byte under the cursor."""
+        """Describes the byte under the cursor."""
         self.update(self._text_of(view), layout=False)
 
     def _text_of(self, view: BytesView) -> Text:
@@ -83,14 +83,14 @@ Move = Callable[["FieldSource", int], int | None]
 
 
 class _Seen(NamedTuple):
-    """What another look at the file shows."""
+    """The result of another look at the file."""
 
     size_bytes: int
     note: str
 
 
 class BytesScreen(InspectScreen):
-    """Shows a file, from a position or an offset on; or what is compressed in it, if that is given."""
+    """Shows a file, from a position or an offset on; or its uncompressed records, if these are given."""
 
     HELP = """
 A bar begins each field. Brackets stand round the field under the cursor, which is named and explained beside the bytes:
@@ -126,7 +126,7 @@ for in the bytes as they are in the file, compressed ones too.
     def __init__(
         self, path: Path, position: int = 0, *, offset: int | None = None, source: FieldSource | None = None
     ) -> None:
-        """`source` is what is compressed in the file; it belongs to the screen from then on."""
+        """`source` are the file's uncompressed records; it belongs to the screen from then on."""
         super().__init__()
         self.path = path
         self.partition = locate_partition(path.parent)[0]
@@ -197,7 +197,7 @@ for in the bytes as they are in the file, compressed ones too.
     # --- opening
 
     def _open(self) -> tuple[FieldSource, int | None]:
-        """Opens the file, and finds where the cursor goes; None if the offset is not there."""
+        """Opens the file, and returns it with the cursor's position, or None if the offset is not there."""
         from core.view.bytes.field_bytes import FieldBytes
 
         if self._source is None:
@@ -459,7 +459,7 @@ def _windows(source: FieldSource, start: int, end: int) -> Iterator[BytesWindow 
 
 
 def _seldom(steps: Iterator[Step]) -> Iterator[Step]:
-    """Gives the step that found something, and of the others a few in a second."""
+    """Yields the step that found something, and of the others a few in a second."""
     before = time.monotonic()
     for step in steps:
         if step.found is not None or time.monotonic() - before >= _REPORT_SECONDS:

@@ -1,7 +1,7 @@
 """Bytes as lines of hex and text, with bars where a field begins and brackets round the one under the cursor.
 
-The view holds a window of the bytes, those on the screen and a page before and after them; whoever owns it brings
-another when the cursor comes near its ends (`NeedsBytes`).
+The view holds a window of the bytes, those on the screen and a page before and after them; its owner brings another
+when the cursor comes near its ends (`NeedsBytes`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BytesWindow(NamedTuple):
 
 
 class BytesView(LineView):
-    """Shows `size_bytes` bytes, of which `position` is the cursor's.
+    """Shows `size_bytes` bytes, with the cursor at `position`.
 
     I2 0 <= position < max(size_bytes, 1), and the cursor's line is the one that holds it
     """
@@ -75,7 +75,7 @@ class BytesView(LineView):
         self._owners: array[int] = array("i")
         """The number in `window.fields` of each byte's field; -1 if it is not known."""
 
-    # --- what is shown
+    # --- contents
 
     @property
     def bytes_a_line(self) -> int:
@@ -100,20 +100,20 @@ class BytesView(LineView):
         self.refresh()
 
     def show_size(self, size_bytes: int) -> None:
-        """Takes notice of how many bytes there are."""
+        """Sets the number of bytes."""
         self.size_bytes = size_bytes
         self.go_to(self.position)
         self.refresh()
 
     @property
     def field(self) -> Field | None:
-        """The field under the cursor; None if it is not known yet."""
+        """The field under the cursor, or None if it is not known yet."""
         number = self._owner(self.position)
         return None if number < 0 else self.window.fields[number]
 
     @property
     def byte(self) -> int | None:
-        """The byte under the cursor; None if it is not known."""
+        """The byte under the cursor, or None if it is not known."""
         window = self.window
         if not window.start <= self.position < window.end or self._is_covered(self.position):
             return None
@@ -152,7 +152,7 @@ class BytesView(LineView):
         return [*left, *right]
 
     def _runs(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Gives (start, end, owner) of bytes that are of one field."""
+        """Yields (start, end, owner) of bytes of one field."""
         while start < end:
             owner = self._owner(start)
             after = start + 1
@@ -255,7 +255,7 @@ class BytesView(LineView):
 
     @property
     def wanted(self) -> tuple[int, int]:
-        """What the window should hold: the page on the screen, and one before and after it."""
+        """The bytes that the window should hold: the page on the screen, and one before and after it."""
         size, page = self.bytes_a_line, self.page_size
         return max((self.top - page) * size, 0), min((self.top + 2 * page) * size, self.size_bytes)
 
@@ -296,7 +296,7 @@ class BytesView(LineView):
             self.go_to(position)
 
     def _column_at(self, x: int) -> int | None:
-        """Gives which of a line's bytes is drawn there, in hex or as a character."""
+        """Returns which of a line's bytes is drawn there, in hex or as a character, or None."""
         left, size = _DIGITS + 2, self.bytes_a_line
         right = left + 3 * size + 2
         if right <= x < right + size:

@@ -1,4 +1,4 @@
-"""A screen that shows work which reads all logs under a path: how far it is, and what it has found so far."""
+"""A screen that shows work on all logs under a path: its progress, and its findings so far."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SHOW_SECONDS = 0.25
 
 
 class CheckingScreen(InspectScreen):
-    """Subclasses say what the work is (`checking`), and show what it has found (`show_found`). Leaving the screen stops
-    the work; going on from it to another does not.
+    """Subclasses supply the work (`checking`), and show its results (`show_found`). Leaving the screen stops the work;
+    going on from it to another does not.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,11 +44,11 @@ class CheckingScreen(InspectScreen):
     # --- what a subclass says
 
     def views(self) -> Iterable[Widget]:
-        """Gives the widgets below the line of the progress."""
+        """Returns the widgets below the line of the progress."""
         raise NotImplementedError
 
     def show_found(self) -> None:
-        """Shows what was found so far."""
+        """Shows the results so far."""
         raise NotImplementedError
 
     def finished_text(self) -> str:
@@ -79,7 +79,7 @@ class CheckingScreen(InspectScreen):
             self.show_now()
 
     def start(self) -> None:
-        """Begins the work; what is going on is stopped first."""
+        """Begins the work, after stopping the run before."""
         self.checking.stop()
         self.tell_problem(None)
         self.in_background(self.checking.start(), lambda _: self.show_now(), background=self._background)
@@ -93,7 +93,7 @@ class CheckingScreen(InspectScreen):
         self.show_now()
 
     def show_now(self) -> None:
-        """Draws the progress, and what was found."""
+        """Draws the progress, and the results."""
         from core.view.files.checking import CheckState
 
         state = self.checking.state
@@ -117,7 +117,7 @@ class CheckingScreen(InspectScreen):
         return next((partition for partition, folder in partitions.items() if folder.absolute() in folders), None)
 
     def open_place(self, path: Path, position: int) -> None:
-        """Goes to a byte of a file; says so if there is none to go to."""
+        """Goes to a byte of a file, or says that it can't be shown."""
         if path.is_file():
             self.inspect_app.open_bytes(path, max(position, 0))
         else:
@@ -133,7 +133,7 @@ class CheckingScreen(InspectScreen):
 
 
 def progress_text(progress: CheckProgress) -> str:
-    """Says how much was checked, how fast, and what is left."""
+    """Describes the progress: checked bytes, rate, and the rest."""
     checked, total, _ = progress
     parts = [f"{size_text(checked)} checked" if not total else f"{size_text(checked)} of {size_text(total)} checked"]
     if progress.bytes_per_second:

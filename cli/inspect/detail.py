@@ -1,4 +1,4 @@
-"""The panel below a list, which says what is known of the cursor's line."""
+"""The panel below a list, which describes the cursor's line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Detail(Static):
         self.update(Text(text), layout=not is_as_high)
 
     def _height_of(self, text: str) -> int:
-        """Gives how many lines the text takes; if lines have to be broken, a number that only the same text has."""
+        """Returns how many lines the text takes; if lines must be broken, a number that only the same text has."""
         width = max(self.size.width, 1)
         if any(cell_len(line) > width for line in text.split("\n")):
             return -hash(text)  # where words are broken is not known here, so the panel is laid out again

@@ -46,13 +46,13 @@ class VirtualRows(Sequence[Row]):
         return self._known.get(number) or {"number": number}
 
     def find_unknown(self, start: int, end: int) -> range | None:
-        """Gives the smallest range that holds all rows of [start, end) that are not known; None if all are."""
+        """Returns the smallest range that holds all unknown rows of [start, end), or None."""
         numbers = range(max(start, 0), min(end, self._count))
         unknown = [number for number in numbers if number not in self._known]
         return range(unknown[0], unknown[-1] + 1) if unknown else None
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Takes rows that are known now; of very many, those that came first are forgotten."""
+        """Adds known rows; of very many, the first ones are forgotten."""
         for row in rows:
             self._known[row["number"]] = row
         while len(self._known) > _MOST_KNOWN:
@@ -61,7 +61,7 @@ class VirtualRows(Sequence[Row]):
 
 _FIRST_ROWS = 64
 _LEAST_TEXT = 14
-"""What the last column gets at least; it takes what the others leave. The panel below has all of it."""
+"""The least width of the last column, which takes the rest. The panel below has all of its text."""
 
 _IMPORTANCE = {
     "last_stable_offset": 3,
@@ -74,7 +74,7 @@ _IMPORTANCE = {
     "offset_delta": 14,
     "version": 15,
 }
-"""What a narrow terminal leaves out: the highest first. Columns that are not named stay."""
+"""The columns that a narrow terminal leaves out: the highest first. Columns that are not named stay."""
 _WAITING = "..."
 _UNKNOWN = Style(color="yellow")
 
@@ -281,7 +281,7 @@ def _fit_style(row: Row) -> Style | None:
 
 
 def _columns(table: FileTable, rows: Sequence[Row]) -> Iterable[Column]:
-    """Gives the columns of a table; numbers are as wide as that of the last entry, for those in between are smaller."""
+    """Yields the columns of a table; numbers are as wide as that of the last entry, as those in between are smaller."""
     yield Column("number", "#", is_number=True, importance=9, text=_padded(number_text, "number", rows))
     for name in table.columns:
         is_number = all(isinstance(row.get(name), int | None) for row in rows)

@@ -99,7 +99,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         self.with_files(lambda: self.in_steps(self._list, self._take, failed=self._fail, background=self._background))
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
-        """Gives the files, and again each time that more entries are counted."""
+        """Yields the files, and again each time that more entries are counted."""
         from core.files.file_names import locate_partition
         from core.view.files.partition_files import count_entries, list_files
 

@@ -1,4 +1,4 @@
-"""What the screens of groups share: the model, which their thread owns, tables, and the course of a lag."""
+"""Shared by the screens of groups: the model, which their thread owns, tables, and the course of a lag."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TREND_WIDTH = 12
 
 
 def behind(row: Row) -> Style | None:
-    """Gives the style of a lag: yellow, if there is one."""
+    """Returns the style of a lag: yellow, if there is one."""
     return Style(color="yellow") if row.get("lag") else None
 
 

@@ -1,4 +1,4 @@
-"""What all screens of `plog inspect` share: what is looked at, its reader's thread, and the ways to other screens."""
+"""Shared by all screens of `plog inspect`: the target, its reader's thread, and the ways to other screens."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ EXIT_INTERRUPTED = 130
 
 
 class InspectHost(App[None]):
-    """Holds what is looked at, its reader's thread, and how things are drawn. Screens know this class alone, and
-    `InspectApp` knows the screens.
+    """Holds the target, its reader's thread, and the style of drawing. Screens know only this class, and `InspectApp`
+    knows the screens.
     """
 
     CSS = _CSS
@@ -63,9 +63,9 @@ class InspectHost(App[None]):
         self.glyphs = glyphs or glyphs_of_terminal()
         self.jobs_begun = 0
         self.bug: Exception | None = None
-        """What ended the app, if that was a mistake of ours."""
+        """The error that ended the app, if it was a bug of ours."""
         self.findings: dict[TopicPartition, list[Finding]] = {}
-        """What the last check of a partition found, for those that were checked."""
+        """Findings of the last check of each checked partition."""
         self.opened = opened
         self._schemas_url = schemas
         self._schemas: Schemas | None = None
@@ -97,7 +97,7 @@ class InspectHost(App[None]):
     # --- work
 
     def submit(self, job: Job, background: InspectWorker | None = None) -> Job:
-        """Gives a job to a thread: the one that owns what is looked at, unless it brings its own."""
+        """Passes a job to a thread: the target's, unless it brings its own."""
         self.jobs_begun += 1
         chosen = background or self._reader
         if chosen not in self._backgrounds:

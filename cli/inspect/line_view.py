@@ -1,4 +1,4 @@
-"""A list of lines that are made when they are seen: what is shown may have any number of them.
+"""A list of lines that are made when they are seen: there may be any number of them.
 
 Textual's own lists keep a widget, or at least a row, for each line, which a log is too large for. Here `top` is the
 number of the first line on the screen, and `render_line` asks `line` for those that fit.
@@ -136,19 +136,19 @@ class LineView(Widget, can_focus=True):
         raise NotImplementedError
 
     def line(self, number: int, width: int, *, is_cursor: bool) -> Sequence[Segment]:
-        """Makes the line; what is too long is cut off, and what is too short filled up."""
+        """Returns the line, cut or padded to the width."""
         raise NotImplementedError
 
     has_header = False
 
     @property
     def header(self) -> Sequence[Segment]:
-        """What stands above the lines and never moves, if `has_header`."""
+        """The line above all others that never moves, if `has_header`."""
         return ()
 
     @property
     def empty_text(self) -> str:
-        """What is shown if there are no lines."""
+        """The text shown without lines."""
         return ""
 
     # --- drawing
@@ -159,7 +159,7 @@ class LineView(Widget, can_focus=True):
         return max(self.size.height - self.has_header, 1)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draws them; what is the same for all is asked for once."""
+        """Draws them; looks up common values once."""
         self._base, self._width = self.rich_style, self.size.width
         return super().render_lines(crop)
 

@@ -1,4 +1,4 @@
-"""The map of a partition: its segments as a strip to scale, and what is known to be damaged or open in them."""
+"""The map of a partition: its segments as a strip to scale, with their known damage and open transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MapView(Widget, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor came to another place, or what is there changed."""
+        """The cursor moved, or the map at its place changed."""
 
     class Chosen(Message):
         """Enter was pressed on a place, or it was clicked a second time."""
@@ -69,7 +69,7 @@ class MapView(Widget, can_focus=True):
 
     @property
     def segment(self) -> MapSegment | None:
-        """The cursor's; None if there is none."""
+        """The cursor's segment, or None."""
         return self.of.segments[self.number] if self.of is not None and self.of.segments else None
 
     @property
@@ -316,7 +316,7 @@ there on.
 
 
 def fact_lines(facts: SegmentFacts, which: str, position: int) -> Iterator[TextLine]:
-    """Says what is known of a segment, what is wrong first; `position` is the cursor's byte of the map."""
+    """Yields the facts about a segment, damage first; `position` is the cursor's byte of the map."""
     for label, marks in (("damage", facts.damage), ("transaction", facts.open)):
         for mark in marks[:_MOST_LISTED]:
             text = mark.what if isinstance(mark.what, str) else finding_text(mark.what)

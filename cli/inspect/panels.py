@@ -71,7 +71,7 @@ class HelpPanel(_Panel):
     """Says what a screen shows, and which keys it has."""
 
     def __init__(self, text: str, keys: Sequence[tuple[str, str]], bindings: Sequence[tuple[str, str]]) -> None:
-        """`bindings` are keys as Textual names them, and what they do."""
+        """`bindings` are keys by Textual's names, and their actions."""
         always = {key for key, _ in _ALWAYS}
         named = [(_NAMES.get(key, key), meaning) for key, meaning in bindings]
         all_keys = [*keys, *(pair for pair in named if pair[0] not in always), *_ALWAYS]

@@ -1,4 +1,4 @@
-"""What `plog recover` would do, step by step. Nothing is done here."""
+"""The steps of `plog recover`, without applying them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_TEXT = 16
-"""What the last column gets at least; it takes what the others leave."""
+"""The least width of the last column, which takes the rest."""
 
 
 def _loss(row: Row) -> Style | None:

@@ -51,7 +51,7 @@ _MOST_NAME = 60
 """The most bytes of a header's name that are shown."""
 
 _SHOWN_ABOVE = ("record", "timestamp", "key", "value", "headers")
-"""What of a record's life stands above it already."""
+"""The parts of a record's life that stand above it already."""
 
 
 class RecordScreen(InspectScreen):

@@ -41,10 +41,10 @@ class _Found(NamedTuple):
 
 
 class RowLoader:
-    """Reads in the reader's thread what a view shows; owned by the screen's task.
+    """Reads a view's rows in the reader's thread; owned by the screen's task.
 
-    There is at most one job for what lies before the first line and one for what follows the last; each gives a chunk
-    of rows. A search with a filter may take long: it says how far it is, and is stopped when others need the reader.
+    There is at most one job for rows before the first line and one for rows after the last; each yields a chunk. A
+    search with a filter may take long: it reports its progress, and is stopped when others need the reader.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RowLoader:
         self._done = done
         self._failed = failed
         self._jobs: dict[bool, Job] = {}
-        """What is being read: True is for what lies before the first line, False for what follows the last."""
+        """The running jobs: True is for rows before the first line, False for rows after the last."""
         self._searched_to = 0
         """Up to which offset the filter has been asked."""
         self._is_interrupted = False
@@ -77,7 +77,7 @@ class RowLoader:
         return bool(self._jobs)
 
     def load_around(self, offset: int) -> None:
-        """Forgets what is shown, and reads what lies at the offset, and around it."""
+        """Forgets the rows, and reads those at the offset, and around it."""
         rows = self.rows
         if rows is None:
             return
@@ -108,7 +108,7 @@ class RowLoader:
         self._jobs[True] = self._screen.in_steps(before, take, done=self._note_before, failed=self._fail)
 
     def stop(self) -> None:
-        """Ends what is being read, so that the reader is free; what has come stays, and is gone on from there."""
+        """Stops reading, so that the reader is free; the rows stay, and the next read goes on from them."""
         for job in self._jobs.values():
             job.stop()
         self._jobs.clear()
@@ -205,7 +205,7 @@ class RowLoader:
 
 
 def _chunk_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer: RowWriter) -> Iterator[_Found]:
-    """Reads a chunk of rows from an offset on; a search that takes long gives now and then what it has."""
+    """Reads a chunk of rows from an offset on; a long search yields its rows now and then."""
     items: list[ShownRow] = []
     count, position, reported = 0, start, time.monotonic()
     for row in rows.rows_from(start, wanted):
@@ -348,7 +348,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
 
         def fail(error: PlogError) -> None:
-            self._show(offset)  # what is open can still be read
+            self._show(offset)  # open rows can still be read
             self.tell_problem(error)
 
         self.in_background(rows.refresh, lambda _: self._show(offset), failed=fail)
@@ -441,7 +441,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.in_background(rows.refresh, take, failed=fail)
 
     def action_look(self) -> None:
-        """Reads what is shown again, from the log as it is now."""
+        """Reads the shown rows again, from the log as it is now."""
         rows, here = self.loader.rows, self.view.item
         if rows is None:
             return

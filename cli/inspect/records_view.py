@@ -151,7 +151,7 @@ class RecordsView(LineView):
             self.lines_changed()
 
     def find_line(self, offset: int) -> int | None:
-        """Finds the line whose row holds the offset, or the first one after it; None if none is there."""
+        """Returns the line whose row holds the offset, or the first one after it, or None."""
         for number, item in enumerate(self.items):
             if offset < item.row.end:
                 return number
@@ -206,7 +206,7 @@ class RecordsView(LineView):
 
     @property
     def _names(self) -> list[str]:
-        return [name for name in self.columns if name != "value"]  # which takes what is left
+        return [name for name in self.columns if name != "value"]  # `value` takes the rest
 
     def line(self, number: int, width: int, *, is_cursor: bool) -> Sequence[Segment]:  # noqa: ARG002
         item = self.items[number]

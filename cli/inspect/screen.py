@@ -1,4 +1,4 @@
-"""What every screen of `plog inspect` has: a title, a body, a line for what is going on, and the keys.
+"""The common parts of the screens of `plog inspect`: a title, a body, a status line, and the keys.
 
 `LookingScreen` looks again every two seconds while it is seen, in a thread of its own.
 """
@@ -43,7 +43,7 @@ class Prompt(Input):
         self._take: Callable[[str], None] | None = None
 
     def ask(self, label: str, take: Callable[[str], None], initial: str = "") -> None:
-        """Shows the line; `take` is called with what was typed, once Enter is pressed."""
+        """Shows the line; `take` is called with the user's text, once Enter is pressed."""
         self._take = take
         self.border_title = label
         self.value = initial
@@ -58,27 +58,27 @@ class Prompt(Input):
             take(text)
 
     def action_cancel(self) -> None:
-        """Hides the line; nothing is done with what was typed."""
+        """Hides the line; drops the user's text."""
         self._take = None
         self.display = False
         self.screen.focus_next()
 
 
 class InspectScreen(Screen[None]):
-    """A screen of `plog inspect`. Subclasses give `body`, `HELP`, `title_text` and `command_line`.
+    """A screen of `plog inspect`. Subclasses define `body`, `HELP`, `title_text` and `command_line`.
 
-    Work goes through `in_background` or `in_steps`; its results come back in the thread of the screen. What goes wrong
-    is shown in the line at the bottom, and the screen stays as it is.
+    Work goes through `in_background` or `in_steps`; its results come back in the thread of the screen. Errors are shown
+    in the line at the bottom, and the screen stays as it is.
     """
 
     HELP: ClassVar[str] = ""
-    """What the screen shows, and what its marks mean; in sentences."""
+    """The contents of the screen, and the meaning of its marks; in sentences."""
 
     KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Keys that have no place in the bottom line, with what they do; for the help."""
+    """Keys that have no place in the bottom line, with their actions; for the help."""
 
     class Finished(Message):
-        """Work is done; `deliver` is to be called by the screen."""
+        """Work is done; the screen must call `deliver`."""
 
         def __init__(self, deliver: Callable[[], None]) -> None:
             super().__init__()
@@ -101,15 +101,15 @@ class InspectScreen(Screen[None]):
     # --- what a subclass says
 
     def body(self) -> Iterable[Widget]:
-        """Gives the widgets between the title and the bottom line."""
+        """Returns the widgets between the title and the bottom line."""
         raise NotImplementedError
 
     def title_text(self) -> str:
-        """Says what is looked at."""
+        """Names the target."""
         raise NotImplementedError
 
     def command_line(self) -> str | None:
-        """Gives the command that says the same in a shell; None if there is none."""
+        """Returns the shell command with the same output, or None."""
         return None
 
     # --- the frame
@@ -127,8 +127,8 @@ class InspectScreen(Screen[None]):
 
     @property
     def is_on_top(self) -> bool:
-        """Whether keys come here. Textual's `is_current` also holds for screens below one that is not opaque, which
-        with the terminal's own colours is none.
+        """Whether keys come here. Textual's `is_current` also holds for screens below one that is not opaque, and with
+        the terminal's own colours no screen is opaque.
         """
         stack = self.inspect_app.screen_stack
         return bool(stack) and stack[-1] is self
@@ -145,16 +145,16 @@ class InspectScreen(Screen[None]):
         self.show_title()
 
     def show_title(self) -> None:
-        """Writes the title again, after what it says has changed."""
+        """Writes the title again, after a change."""
         self.query_one("#title", Static).update(Text(printable(self.title_text(), keeps="")))
 
     def tell(self, text: str) -> None:
-        """Shows what is going on; a problem stays shown beside it."""
+        """Shows the status; a problem stays shown beside it."""
         self._notice = text
         self._show_status()
 
     def tell_problem(self, error: PlogError | str | None) -> None:
-        """Shows what went wrong, with what can be done; None clears it."""
+        """Shows an error, with its hint; None clears it."""
         if isinstance(error, PlogError):
             hint = f" ({error.hint})" if error.hint else ""
             self._problem = f"{error.message}{hint}"
@@ -290,7 +290,7 @@ class InspectScreen(Screen[None]):
     go_label = "Go to TOPIC[:P][@OFFSET or @TIME]"
 
     partition: TopicPartition | None = None
-    """The partition that a place means if it names none; None if no partition is looked at."""
+    """The partition of places that name none, or None."""
 
     def go(self, text: str) -> None:
         """Goes to the place that was typed: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
@@ -326,7 +326,7 @@ class LookingScreen(InspectScreen):
     # --- what a subclass says
 
     def steps(self) -> Iterator[Any]:
-        """Looks, and gives what is found in steps; in the thread."""
+        """Looks, and yields the results in steps; in the thread."""
         raise NotImplementedError
 
     def take(self, found: Any) -> None:

@@ -1,4 +1,4 @@
-"""A table whose rows are drawn when they are seen: columns are as wide as what was seen of them, and can be sorted."""
+"""A table whose rows are drawn when they are seen: columns are as wide as the cells seen so far, and can be sorted."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NULL = Style.null()
 class Column(NamedTuple):
     """A column of a table: `name` is the key of its cells in a row, `title` stands above it.
 
-    `importance` says which columns a narrow table leaves out: the highest first, those of 0 never. `text` writes a
-    cell; `style` gives its style, by the row. `max_width` is in cells; the last column takes what is left.
+    `importance` says which columns a narrow table leaves out: the highest first, those of 0 never. `text` formats a
+    cell; `style` returns its style, by the row. `max_width` is in cells; the last column takes the rest.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TableView(LineView):
         is_sortable: bool = False,
         key: Callable[[Row], Any] | None = None,
     ) -> None:
-        """`key` gives what names a row, by which the cursor finds it again when the rows change."""
+        """`key` returns a row's name; the cursor finds the row by it again when the rows change."""
         super().__init__(id=id)
         self.columns = list(columns)
         self._rows: Sequence[Row] = rows
@@ -85,7 +85,7 @@ class TableView(LineView):
 
     @property
     def row(self) -> Row | None:
-        """The cursor's row; None if there is none."""
+        """The cursor's row, or None."""
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
     def show(self, rows: Sequence[Row]) -> None:
@@ -136,7 +136,7 @@ class TableView(LineView):
                 return
 
     def say_when_empty(self, text: str) -> None:
-        """Says why there are no rows, as long as there are none."""
+        """Sets the text that is shown without rows."""
         self._empty_text = text
         self.refresh()
 

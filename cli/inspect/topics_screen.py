@@ -1,4 +1,4 @@
-"""The topics of what is looked at, the first screen; and the partitions of one."""
+"""The topics of the target, the first screen; and the partitions of one."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ Topics whose names begin with two underscores are Kafka's own.
 
 
 def _row(one: TopicRow, checked: Mapping[TopicPartition, Sized]) -> Row:
-    """Adds what is wrong: findings of checks that were made since the start, damage that a broker noted, and why
-    figures are missing.
+    """Adds the problems: findings of checks since the start, damage that a broker noted, and the reasons for missing
+    figures.
     """
     count = sum(len(found) for partition, found in checked.items() if partition.topic == one.topic)
     said = [f"{count} found by verify"] if count else []

@@ -1,4 +1,4 @@
-"""The transactions: what is open on partitions, and who holds readers; and the transactional ids."""
+"""The transactions: open ones on partitions, those that hold consumers up, and the transactional ids."""
 
 from __future__ import annotations
 

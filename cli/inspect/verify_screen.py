@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _WARNING = Style(color="yellow")
 _LEAST_TEXT = 16
-"""What the last column gets at least; it takes what the others leave."""
+"""The least width of the last column, which takes the rest."""
 
 
 def _severity(row: Row) -> Style:
@@ -44,7 +44,7 @@ _COLUMNS = (
 
 
 class VerifyScreen(CheckingScreen):
-    """Checks a file, a partition's folder or a data directory while somebody looks at what was found so far."""
+    """Checks a file, a partition's folder or a data directory, and shows the findings so far."""
 
     HELP = """
 What plog verify finds here, in the order in which it finds it: checksums, frames, and every rule between files. It only
@@ -92,7 +92,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         self.view.focus()
         self._show_detail()
 
-    # --- what was found
+    # --- findings
 
     def show_found(self) -> None:
         from core.view.files.checking import CheckState
@@ -111,7 +111,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         self._show_detail()
 
     def _note_findings(self) -> None:
-        """Lets the list of topics, and maps, say what was found."""
+        """Passes findings to the list of topics, and to maps."""
         reader, checked = self.inspected.reader, self.path.absolute()
         of_folder = {
             folder.absolute(): partition
@@ -221,7 +221,7 @@ _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 
 
 def explained(finding: Finding) -> list[tuple[str, str]]:
-    """Gives what `plog help CODE` says: labels and texts."""
+    """Returns the text of `plog help CODE`: labels and texts."""
     from cli.help_pages import findings
 
     page = findings().get(finding.code.value, "")

@@ -1,12 +1,12 @@
 """`plog inspect --web`: the same screens in a browser, by textual-serve, behind a guard.
 
 Each tab is a process of its own, which draws as in a terminal. The browser that opens the printed address first gets a
-cookie for the token in it, and nobody else gets in. Two more things are looked at, since a page of somebody else's may
-send requests too, from the same browser: `Host` must name this server (a foreign name that was made to lead here does
-not, which is called DNS rebinding), and the page that opens the websocket must be ours (`Origin`).
+cookie for the token in it, and nobody else gets in. Two more checks follow, because a foreign page may send requests,
+too, from the same browser: `Host` must name this server (against DNS rebinding), and the page that opens the websocket
+must be ours (`Origin`).
 
-textual-serve alone lets in whoever asks, starts the app by a shell, opens and saves in the browser what the app names,
-and waits without end for an app that does not end. Its page loads a font from Google.
+textual-serve alone lets everybody in, starts the app by a shell, opens and saves in the browser any file that the app
+names, and waits without end for an app that does not end. Its page loads a font from Google.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""What every answer says: nothing is loaded from elsewhere, shown elsewhere, kept, or sent to others."""
+"""Headers of every answer: the page loads nothing from elsewhere, and is not shown elsewhere, kept, or sent to
+others.
+"""
 
 _IP_ADDRESS = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f.:]*")
 _TO_CLIPBOARD = re.compile(rb"\x1b\]52;c;[A-Za-z0-9+/=]*\x07")
@@ -270,9 +272,7 @@ class InspectServer(Server):
 
 
 class AppSession(AppService):
-    """textual-serve's process of one tab, which can do no more than draw, and ends with the tab. Owned by the server's
-    loop.
-    """
+    """textual-serve's process of one tab, which can only draw, and ends with the tab. Owned by the server's loop."""
 
     _complaint = b""
 
@@ -297,8 +297,8 @@ class AppSession(AppService):
         return super()._build_environment(width, height) | own
 
     async def send_bytes(self, data: bytes) -> bool:
-        """Drops what an app leaves waiting that takes no more input: if we waited for the app, we would not notice that
-        the browser is gone.
+        """Drops input that the app does not read: if we waited for the app, we would not notice that the browser is
+        gone.
         """
         has_room = self.stdin.transport.get_write_buffer_size() <= LONGEST_MESSAGE
         return has_room and await super().send_bytes(data)
@@ -307,8 +307,8 @@ class AppSession(AppService):
         await super().set_terminal_size(*_fitting(width, height))
 
     async def run(self) -> None:
-        """Passes on what the app draws, until it ends or writes what is no packet; textual-serve's passes on links and
-        files, too. What the app complained of is shown in its place.
+        """Passes on the app's drawing, until it ends or writes bytes that are not a packet; textual-serve's passes on
+        links and files, too. Shows the app's errors in its place.
 
         A packet is its kind (D: bytes for the terminal, M: JSON), four bytes of length, the payload.
         """
@@ -335,7 +335,7 @@ class AppSession(AppService):
             await self.remote_close()
 
     async def stop(self) -> None:
-        """Asks the process to end, and makes it if it does not. Reads on meanwhile: it may be writing."""
+        """Asks the process to end, and kills it if it does not. Reads on meanwhile: it may be writing."""
         assert self._task is not None
         assert self._process is not None
         self._task.cancel()
@@ -360,9 +360,8 @@ class AppSession(AppService):
 
 
 def without_commands(payload: bytes) -> bytes:
-    """Takes out of a packet what would make the terminal do more than draw: set a title, read the clipboard, make a
-    link. The app escapes what comes from a log, and this makes sure. A packet that is one text for the clipboard, and
-    nothing else, was made by `y`.
+    """Removes from a packet commands that do more than draw: set a title, read the clipboard, make a link. The app
+    escapes texts from a log; this makes sure. A packet that is only one text for the clipboard was made by `y`.
     """
     return payload if _TO_CLIPBOARD.fullmatch(payload) else _COMMANDS.sub(b"", payload)
 

@@ -1,4 +1,4 @@
-"""What Textual draws on if `plog inspect` runs below `plog inspect --web`: packets for the browser's terminal."""
+"""Textual's driver for `plog inspect` below `plog inspect --web`: packets for the browser's terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InspectWebDriver(WebDriver):
 
     def run_input_thread(self) -> None:
         super().run_input_thread()
-        if not self.exit_event.is_set():  # the server is gone, and says no more
+        if not self.exit_event.is_set():  # the server is gone, and silent
             last_resort = Timer(_ENDING_SECONDS, os._exit, (1,))
             last_resort.daemon = True
             last_resort.start()

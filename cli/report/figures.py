@@ -32,7 +32,7 @@ def summary_tiles(log: Mapping[str, Any]) -> str:
 
 
 def figure_sections(log: Mapping[str, Any]) -> Iterator[str]:
-    """Gives what there are figures for."""
+    """Yields the sections that have figures."""
     summary, sample = log["summary"], log["sample"]
     if log["over_time"]:
         first, last = time_text(summary["first_timestamp"]), time_text(summary["last_timestamp"])
@@ -69,7 +69,7 @@ def figure_sections(log: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> str:
-    """Draws a bar for each segment, as long as its file; what is damaged of it has another colour."""
+    """Draws a bar for each segment, as long as its file; damaged parts have another colour."""
     most = max((one["size_bytes"] for one in segments), default=1) or 1
     names = ("segment", "", "size", "records", "first", "last", "damaged")
     head = "".join(f"<th{'' if number < 2 else ' class=n'}>{name}</th>" for number, name in enumerate(names))

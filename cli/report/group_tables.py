@@ -1,4 +1,4 @@
-"""The part of the report about consumer groups: what they committed for the logs, and how far they lag."""
+"""The part of the report about consumer groups: their committed offsets, and their lags."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Draws a partition's map as SVG: its segments as a strip to scale, and below it what is damaged and what is open.
+"""Draws a partition's map as SVG: its segments as a strip to scale, and below it damage and open transactions.
 
-Places are given in per cent, so that the picture is as wide as the page and letters keep their shape. What a colour
-says, a letter, the text that a pointer shows, and the legend say as well.
+Places are in per cent, so that the picture is as wide as the page and letters keep their shape. A letter, the tooltip
+and the legend say the same as a colour.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LOOKS = {
     Sign.WARNING: ("mild", "a warning"),
     Sign.ERROR: ("grave", "an error"),
 }
-"""The class of its colour, and what it says."""
+"""The class of its colour, and its meaning."""
 
 
 def map_svg(of: PartitionMap) -> str:
-    """Draws it, with its legend and what is to be said of it."""
+    """Draws the map, with its legend and notes."""
     notes = [*of.notes, *([f"open transactions are not known: {of.open_problem}"] if of.open_problem else [])]
     if not of.size_bytes:
         return "".join(map(paragraph, ["the log is empty", *notes]))

@@ -9,11 +9,11 @@ from typing import Any
 from core.common.printable import printable
 
 LISTED = 50
-"""How many rows of a list are shown of what has no end."""
+"""The rows shown of a list without a bound."""
 
 
 def text(value: object) -> str:
-    """Writes a text so that it is shown as it is: tags are none, and control characters are seen."""
+    """Escapes a text: tags do not work, and control characters are visible."""
     return escape(printable(str(value), keeps=""))
 
 

@@ -1,4 +1,4 @@
-"""The parts of the report that say what is wrong: findings, and offsets without a record."""
+"""The parts of the report about problems: findings, and offsets without a record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def findings_section(findings: Sequence[Finding], title: str = "Findings") -> st
 
 
 def gaps_section(account: Mapping[str, Any]) -> str:
-    """Says what `plog gaps` says: sums by reason, then what is lost, one by one, then the others."""
+    """Returns the account of `plog gaps`: sums by reason, then lost ranges, one by one, then the others."""
     rows = account["gaps"]
     if not rows:
         return section("Offsets without a record", '<p class="good">none: every offset has a record</p>')
