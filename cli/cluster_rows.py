@@ -79,9 +79,7 @@ def _state(broker: BrokerDescription) -> str:
 
 
 def api_rows(found: ClusterDescription, *, shows_all: bool) -> list[Row]:
-    """Returns one row for each range of an API's versions, with the brokers that have it; `shows_all`: even if all
-    do.
-    """
+    """Returns one row for each range of an API's versions, with its brokers; `shows_all`: even if all have it."""
     from core.protocol.api_names import API_NAMES
 
     asked = sum(broker.versions is not None for broker in found.brokers)

@@ -372,9 +372,7 @@ _NUMBERS = {name: name.lower() for name in ("Long", "Double", "Float", "Short")}
 
 
 def _codec_of(side: str) -> dict[str, Setting]:
-    """Returns the settings that turn keys, or values, into bytes and back; options for both are those of the
-    command's.
-    """
+    """Returns the settings that turn keys, or values, into bytes and back; the command has options for both."""
     hint = f"bytes are taken as they are; --{side}-format, or --schema-registry URL, if the command has it"
     classes = {f"{kind}{end}": name for kind, name in _NUMBERS.items() for end in ("Serializer", "Deserializer")}
     return {
@@ -840,9 +838,7 @@ def apply_config(command: Any, name: str, profile: str | None) -> None:
 
 
 def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[str], Any]) -> None:
-    """Raises UsageError for names that no command has, in any section of the file. `load` returns a command by its
-    name.
-    """
+    """Raises UsageError for names that no command has, in any section. `load` returns a command by its name."""
     _tables(config_path(), profile)  # or there may be no such profile
     for title, table in _all_tables(config_path()):
         for name, values in table.items():

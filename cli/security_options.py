@@ -105,9 +105,7 @@ def find_client_settings() -> ClientSettings | None:
 
 
 def find_spark_access() -> str:
-    """Returns the settings of the two options, or "", for processes that reach the cluster themselves; without
-    secrets.
-    """
+    """Returns the settings of the two options, or "", without secrets, for processes with connections of their own."""
     from core.spark.cluster_access import COMMAND_CONFIG, access_of
 
     given = _given.get(_Given())

@@ -73,9 +73,8 @@ def _fill(number: int) -> None:
 
 
 def _writer(raw: io.RawIOBase, before: Any, *, is_messages: bool = False) -> io.TextIOWrapper:
-    """`before` is Python's own stream, whose encoding is kept, or None if its descriptor was closed. The result is
-    buffered even with PYTHONUNBUFFERED: unbuffered, a write ends early without an error when the disk is full or a
-    signal comes.
+    """`before` is Python's own stream, whose encoding is kept, or None if its descriptor was closed. It is buffered
+    even with PYTHONUNBUFFERED: unbuffered, a write ends early without an error when the disk is full or a signal comes.
     """
     return io.TextIOWrapper(
         io.BufferedWriter(raw),

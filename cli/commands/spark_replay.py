@@ -556,9 +556,7 @@ def _run_to_topic(
 
 @contextmanager
 def _showing_how_far_lanes_are(replay: TopicReplay, lanes: Sequence[Lane]) -> Iterator[Callable[[], None]]:
-    """Yields a function that the caller calls now and then; it shows how many ranges are done, as the cluster has
-    noted.
-    """
+    """Yields a function to call now and then; it shows how many ranges the cluster has noted as done."""
     from cli.progress import Progress
 
     missing = [range_ for lane in lanes for range_ in lane.missing]

@@ -82,9 +82,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Headers of every answer: the page loads nothing from elsewhere, and is not shown elsewhere, kept, or sent to
-others.
-"""
+"""Headers of every answer: the page loads nothing foreign, and is not framed, cached, or sent to others."""
 
 _IP_ADDRESS = re.compile(r"[0-9.]+|[0-9a-f.]*:[0-9a-f.:]*")
 _TO_CLIPBOARD = re.compile(rb"\x1b\]52;c;[A-Za-z0-9+/=]*\x07")

@@ -89,9 +89,7 @@ def indented(text: bytes | str) -> str:
 
 
 def member_text(text: bytes | str, name: str) -> str:
-    """Returns the text of a member of an object that `read_json` accepts, as `compact` writes it; the last one
-    counts.
-    """
+    """Returns the text of a member of an object, as `compact` writes it; of a repeated name the last counts."""
     depth, found, is_name, is_it = 0, "", False, False
     for part in _tokens(decode_text(text)):
         depth -= part in ("]", "}")

@@ -147,9 +147,7 @@ class OutFile:
             self._close()
 
     def put_in_place(self) -> None:
-        """Renames the file to its name, unless it has it; it may grow after that. Raises AccessError if that is
-        refused.
-        """
+        """Renames the file to its name, unless it has it; it may grow after that. Raises AccessError."""
         if self._partial is None:
             return
         try:

@@ -58,8 +58,8 @@ class Pending(Generic[T]):
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """Applies `function` to the value when it arrives. It returns the same object; the completing side need not
-        know.
+        """Applies `function` to the value when it arrives. Returns the same object: the completing side sees no
+        change.
         """
         assert not self.is_over, "nobody would ever be called"
         mapped: Pending[Any] = self

@@ -73,9 +73,7 @@ class SalvagingFile(File):
         """The unreadable ranges so far; they are not read again."""
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Reads as `File.read_at` does, with zeros for unreadable bytes. Raises OSError for errors other than bad
-        sectors.
-        """
+        """Reads as `File.read_at`, with zeros for bad sectors. Raises OSError for other errors."""
         try:
             is_known = self.unreadable and self._find_unreadable(position, position + size)
             data = b"" if is_known else self._inner.read_at(size, position)

@@ -93,9 +93,7 @@ def temporary_shadow(directory: Path, prefix: str) -> tempfile.TemporaryDirector
 
 
 def _find_memory(directory: Path) -> str | None:
-    """Returns a directory in memory, or None if the system has none, it is too small, or the user chose a place for
-    temporary files.
-    """
+    """Returns a directory in memory, or None if it is too small, or the user chose a place for temporary files."""
     if any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")):
         return None
     try:

@@ -36,9 +36,7 @@ def find_time(text: str, now_ms: int) -> int | None:
 
 
 def ensure_milliseconds(timestamp_ms: int, text: str) -> int:
-    """Returns the number itself. Raises UsageError if it is out of range for a record's timestamp. `text`: the user's
-    input.
-    """
+    """Returns the number. Raises UsageError if it can't be a record's timestamp. `text`: the user's input."""
     if not -(1 << 63) <= timestamp_ms < 1 << 63:
         raise UsageError(
             f"{text!r} is out of range", hint="a time is a number of milliseconds since 1970, less than 2^63"

@@ -12,9 +12,7 @@ from core.common.errors import UsageError
 
 
 def load_function(text: str, option: str = "") -> Callable[..., Any]:
-    """Imports the function, also from the user's working directory. Raises UsageError, naming the option, if it is
-    missing.
-    """
+    """Imports the function, also from the working directory. Raises UsageError, naming the option, without it."""
     what = f"{option} {text}".lstrip()
     module, _, name = text.partition(":")
     if not name:

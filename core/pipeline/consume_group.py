@@ -39,9 +39,7 @@ _LEAVE_SECONDS = 10.0
 
 
 def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
-    """Writes the records that the group assigns to this member, until a stop; in a directory without a server, until
-    the end.
-    """
+    """Writes this member's records until a stop; in a directory without a server, until the end."""
     with _open_cluster(run) as (client, zookeeper):
         subscription = run.subscribe(client)
         source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())

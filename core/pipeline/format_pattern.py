@@ -227,9 +227,7 @@ def _misfit(data: bytes, format_: str, where: str = "") -> SchemaError:
 
 
 def size_check(pattern: str) -> Step | None:
-    """Returns a step that marks records whose key or value {unpack[..]} can't read, or None if the pattern unpacks
-    neither.
-    """
+    """Returns a step that marks records whose key or value {unpack[..]} can't read, or None if it is not used."""
     read = []
     for piece in split_pattern(pattern):
         if isinstance(piece, PatternPiece) and piece.name in _TEXTS:

@@ -168,9 +168,7 @@ class Template:
 
     @property
     def plain_parts(self) -> list[str | bytes] | None:
-        """Returns the parts, fields by name (`k`, `s`, or "" to be skipped), or None unless every field is just its
-        bytes.
-        """
+        """Returns the parts, fields by name (`k`, `s`, or "" for skipped), or None unless each is just its bytes."""
         names = [
             part if isinstance(part, bytes) else part.name if part.read is _as_it_is else None for part in self._parts
         ]

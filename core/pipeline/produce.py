@@ -293,9 +293,7 @@ class RowWriter:
             raise
 
     def _beside(self, *, are_known: bool = True) -> str:
-        """Reports written and unwritten records, if not all were written; `are_known`: "is not written", else "may
-        be".
-        """
+        """Reports written and unwritten records, if any is unwritten; without `are_known`, some may be written."""
         if not isinstance(self._out, Producer):
             return self._written_of_it()
         missing = np.concatenate([self._unsent, self._out.unacknowledged_rows()])

@@ -61,9 +61,7 @@ class TimestampField:
         self._tell: Callable[[str], None] | None = tell if unit is None else None
 
     def milliseconds(self, value: Any, row: int) -> int:  # whatever JSON may hold
-        """Returns the time in milliseconds, rounded down. Raises BadLineError for a value that is not a time, or out of
-        a record's range.
-        """
+        """Returns milliseconds, rounded down. Raises BadLineError for values that can't be a record's time."""
         found = self._find(value)
         if found is None:
             what = f"{'milliseconds' if self._unit is None else self._unit} since 1970 or an ISO 8601 time"

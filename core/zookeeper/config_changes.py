@@ -119,9 +119,7 @@ class ConfigChanges:
             self._task.add_done_callback(_say_failure)
 
     async def _work(self) -> None:
-        """Works until no further change has come. `names` are from before the read, so the read includes their
-        changes.
-        """
+        """Works until no change is left. `names` are from before the read, so the read includes their changes."""
         names: list[str] | None = None
         while names is not self._children or self._reads_all or self._new_users:
             names = self._children

@@ -220,8 +220,7 @@ class ControllerElection:
 
     async def _find_won(self, session_id: int, epoch: int) -> WonElection | None:
         """Returns the epoch that was won by a transaction whose answer was lost, or None if it was not done. A
-        controller elected in between raises the epoch further: that epoch is not ours, and its version would let us
-        write in its name.
+        controller elected since has raised the epoch: that is not ours, and its version would let us write in its name.
         """
         node = await self._session.read(CONTROLLER)
         if node is None or node.stat.ephemeral_owner != session_id:

@@ -79,9 +79,7 @@ _WRITTEN_AT_ONCE = 100
 _MOST_BYTES = 400_000
 """Limit of one transaction, if it has several writes."""
 _MOST_BYTES_OF_ONE = 1_000_000
-"""Limit of one write: ZooKeeper closes the connection on which 1 MiB come at once (jute.maxbuffer), without an
-answer.
-"""
+"""Limit of one write: ZooKeeper silently closes a connection on which 1 MiB come at once (jute.maxbuffer)."""
 _BYTES_BESIDE = 60
 """Upper bound of the bytes that an operation takes beside its path and its data."""
 
@@ -278,9 +276,7 @@ class ControllerStore:
         return [[next(given) for _ in of_one][-1] if of_one else 0 for of_one in parts]
 
     async def _find_remains(self, topic: str) -> list[str]:
-        """Finds the remaining nodes of a topic, the request to delete it last: another controller goes on with the
-        removal.
-        """
+        """Finds the remaining nodes of a topic, the request to delete it last: the next controller may need it."""
         paths = (topic_path(topic), ConfigEntity("topics", topic).path, delete_topic_path(topic))
         return [one for path in paths for one in await self._find_tree(path)]
 

@@ -49,9 +49,7 @@ class RegisteredThread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerNode:
-    """The subscription of a consumer: the number of its threads by topic, or by the one pattern that stands for its
-    topics.
-    """
+    """A consumer's number of threads by topic, or by the one pattern that stands for its topics."""
 
     subscription: Mapping[str, int]
     timestamp_ms: int = -1
@@ -68,9 +66,7 @@ class ConsumerNode:
         )
 
     def threads(self, topics: Iterable[str]) -> dict[str, int]:
-        """Returns the number of its threads for each of these topics that it reads. Patterns match no internal
-        topics.
-        """
+        """Returns the number of its threads for each of these topics that it reads. Patterns match no internal ones."""
         if self.pattern == STATIC:
             return {topic: self.subscription[topic] for topic in topics if topic in self.subscription}
         ((text, count),) = self.subscription.items()
@@ -183,8 +179,7 @@ def divide(
     consumers: Mapping[str, ConsumerNode], partitions: Mapping[str, Collection[int]]
 ) -> dict[TopicPartition, RegisteredThread]:
     """Assigns each partition to a thread: a topic's partitions go, in order of their numbers, to the threads that read
-    it, in order of their names. The shares of a topic's threads differ by one at most, and the first ones have the
-    larger.
+    it, in order of their names. Shares of a topic differ by one at most, the larger first.
 
     `consumers` is by id, and `partitions` has the numbers of each topic's. Topics that nobody reads are left out.
     """

@@ -203,9 +203,7 @@ class RegisteredConsumer:
         self._registered = []
 
     async def _find_share(self) -> Mapping[TopicPartition, RegisteredThread]:
-        """Reads the group's members and the topics' partitions; returns its own partitions, each with the thread's
-        name.
-        """
+        """Reads the group's members and partitions; returns its own partitions, each with the thread's name."""
         names = await self._session.children(ids_path(self._group)) or []
         nodes = await self._session.read_many([f"{ids_path(self._group)}/{name}" for name in names])
         consumers = {}
@@ -275,9 +273,7 @@ class RegisteredConsumer:
             self._move_to(ConsumerState.REGISTERED)
 
     def _may_pass(self, error: ZooKeeperError) -> bool:
-        """Returns whether another try may succeed: others hold parts of its share, or nodes disappeared while it read
-        them.
-        """
+        """Returns whether another try may succeed: others hold parts of its share, or nodes have disappeared."""
         if error.refusal is Refusal.NO_NODE and error.where == self._id_path and self.state is not ConsumerState.OUT:
             self._move_to(ConsumerState.OUT)  # it registers again, under another id
         return error.is_lost or error.refusal in (Refusal.NODE_EXISTS, Refusal.NO_NODE)
@@ -360,9 +356,7 @@ class RegistryMember:
     # --- membership
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Returns the partitions to read now, for a member that reads `owned`: none while its share differs from
-        `owned`.
-        """
+        """Returns the partitions to read now, for a member that reads `owned`: none if its share has changed."""
         consumer = self._consumer
         is_due = consumer.needs_to_look and self._clock.monotonic_ms() >= consumer.next_try_ms
         if is_due and self._is_connected():

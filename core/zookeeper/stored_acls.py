@@ -47,9 +47,7 @@ class StoredAcls:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Counts the ACLs, and goes on looking until there are some. Raises ZooKeeperError if our login may not read
-        them.
-        """
+        """Counts ACLs, and goes on looking until there are some. Raises ZooKeeperError if it may not read them."""
         await self._count()
         if not self._has_some:
             self._waiting = [*_ACLS, _TOKENS]

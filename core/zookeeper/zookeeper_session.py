@@ -524,9 +524,7 @@ class ZooKeeperSession:
         return chroot + path if path != "/" or not chroot else chroot
 
     async def _ask(self, questions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Sends each, and returns the outcomes: a value or an exception each. The loop is woken once for all of
-        them.
-        """
+        """Sends each, and returns the outcomes, values or exceptions. The loop is woken once for all of them."""
         if not questions:
             return []
         future: asyncio.Future[list[Any]] = self._loop.create_future()

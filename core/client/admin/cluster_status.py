@@ -77,9 +77,7 @@ def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescripti
 
 
 def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]) -> list[BrokerDescription]:
-    """Replaces brokers that did not answer by their present state in the cluster, which had time to notice that they
-    are dead.
-    """
+    """Drops brokers that did not answer and are gone now; takes the new state of those that are fenced now."""
     by_id = {broker.broker_id: broker for broker in now}
     living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
     return [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]

@@ -29,9 +29,8 @@ Result = TypeVar("Result")
 
 
 def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
-    """Returns what `work` returns at any broker. Brokers of KRaft forward it; if this one does not, calls it with the
-    controller. Waits a while if there is no controller, or it has changed. Raises KafkaError at once if ZooKeeper is
-    away.
+    """Returns what `work` returns at any broker, which KRaft's forward, or else at the controller. Waits a while if
+    there is no controller, or it has changed. Raises KafkaError at once if ZooKeeper is away.
     """
     try:
         return work(client.any_connection())

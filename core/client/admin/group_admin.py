@@ -199,9 +199,8 @@ class GroupAdmin:
     def stable_offsets(
         self, group_id: str, partitions: Collection[TopicPartition], *, seconds: float = STABLE_SECONDS
     ) -> dict[TopicPartition, GroupOffset]:
-        """Returns the committed offsets of these partitions once no open transaction can move them. A reader that
-        continues from there processes nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) if they are not stable
-        after `seconds`.
+        """Returns the committed offsets of these partitions once no open transaction can move them: a reader that goes
+        on from there processes nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) after `seconds`.
         """
         return patiently(
             lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),

@@ -76,9 +76,7 @@ class OngoingReassignment:
 
 @dataclass(frozen=True, slots=True)
 class TopicBeingDeleted:
-    """The rest of a topic under deletion: how many replicas, and on which brokers. Its deletion waits for brokers that
-    are not alive.
-    """
+    """The replicas left of a topic under deletion, and their brokers. The deletion waits for dead brokers."""
 
     replicas: int
     brokers: list[int]

@@ -70,9 +70,8 @@ class Transport(Protocol):
     def send(self, frame: bytearray) -> None: ...
 
     def await_answer(self, on_silence: Callable[[str], None]) -> None:
-        """Waits until an answer begins to arrive, or the connection ends. Meanwhile `on_silence` is called every few
-        seconds, with the broker's address; an exception from it ends the wait. Raises UnansweredError after the
-        timeout.
+        """Waits until an answer begins to arrive, or the connection ends. Meanwhile calls `on_silence` every few
+        seconds with the broker's address; its exception ends the wait. Raises UnansweredError after the timeout.
         """
 
     def receive(self) -> memoryview: ...
@@ -232,9 +231,7 @@ class SocketTransport:
                 buffer = larger
 
     def _fill(self, buffer: memoryview, received: int, deadline_s: float | None) -> int:
-        """Reads on until the buffer is full, or another _PIECE_BYTES have come; returns the number of bytes in it
-        then.
-        """
+        """Reads on until the buffer is full, or another _PIECE_BYTES have come; returns the bytes in it then."""
         end = min(received + _PIECE_BYTES, len(buffer))
         if self._peer is not None:
             self._socket.deadline_s = deadline_s or time.monotonic() + (self._socket.gettimeout() or 0.0)  # type: ignore[union-attr]
@@ -337,9 +334,8 @@ class ClientConnection:
         return response
 
     def send(self, api: Api[Req, Any], request: Req, *, at_most: int = MAX_VERSION) -> None:
-        """Sends without waiting; `receive` returns the answers in the same order. If the session is about to end, it
-        first waits for the answers under way, and authenticates again, which raises what `Authenticator.authenticate`
-        raises.
+        """Sends without waiting; `receive` returns the answers in the same order. If the session is about to end, waits
+        for the answers under way, and authenticates again; raises what `Authenticator.authenticate` raises.
         """
         if self._authenticator is not None and self._authenticator.is_due:
             while len(self._arrived) < len(self._expected):

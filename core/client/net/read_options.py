@@ -1,6 +1,4 @@
-"""The patience of a reader of records, and its notes to the user; the same for a cluster and for a directory's
-files.
-"""
+"""The patience of a reader of records, and its notes; the same for a cluster and for a directory's files."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ _PARTIAL_CHAIN = 0x80000
 
 
 def make_context(tls: Tls) -> ssl.SSLContext:
-    """Raises UsageError for a file that can't be read or parsed, and for a wrong password; the error shows no
-    secret.
-    """
+    """Raises UsageError for a file that can't be read or parsed, or a wrong password, without showing a secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = sorted(_VERSIONS[name] for name in tls.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]

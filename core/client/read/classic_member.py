@@ -191,9 +191,7 @@ def _assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:
-    """Takes topics by member, and partition counts by topic; returns partitions by member: neighbours of every
-    topic.
-    """
+    """Takes topics by member, and partition counts by topic; returns each member's neighbours of every topic."""
     result: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     for topic, count in sorted(counts.items()):
         readers = sorted(member for member, topics in wanted.items() if topic in topics)

@@ -55,8 +55,7 @@ class Reset:
 def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
     """Returns a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: the
     age of the first record that the group has not read, by its timestamp; 0 if it has read all. The lag of an offset
-    above the log's end is negative, as in Kafka's tool; `note` explains it, and reports records that were deleted
-    unread.
+    above the log's end is negative, as in Kafka's tool; `note` explains it, and names records deleted unread.
     """
     readers = {p: member for member in group.members for p in member.partitions or ()}
     partitions = sorted({*committed, *readers})
@@ -94,9 +93,7 @@ def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets
 
 
 def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
-    """Says how a committed offset lies outside a log of offsets [start, end]; returns None if it lies inside, or start
-    and end are unknown.
-    """
+    """Says how an offset lies outside a log of offsets [start, end]; returns None if it is inside or unknown."""
     if end is not None and offset > end:
         return f"{offset - end} above the log's end: the next fetch is out of range"
     if start is not None and end is not None and offset < start:

@@ -20,9 +20,7 @@ Decode = Callable[[bytes | None], bytes | None]
 
 
 def open_registry(formats: SideFormats, settings: ClientSettings | None = None) -> SchemaRegistry | None:
-    """Opens the registry, as the clients' settings say, or returns None if no side needs one. Raises UsageError without
-    a URL.
-    """
+    """Opens the registry, or returns None if no side needs one. Raises UsageError without a URL."""
     if SideFormat.registry not in (formats.find("key"), formats.find("value")):
         return None
     if formats.url is None:

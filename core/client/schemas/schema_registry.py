@@ -95,9 +95,7 @@ class SchemaRegistry:
     # --- out
 
     def decode(self, data: bytes | None, *, is_key: bool = False) -> bytes | None:
-        """Returns the JSON of framed data, which name their schema; other bytes as they are. Raises SchemaError if they
-        don't fit it.
-        """
+        """Returns the JSON of framed data, which name their schema; other bytes as is. Raises SchemaError."""
         if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
             return data
         schema_id = _FRAME.unpack_from(data)[1]
@@ -260,9 +258,7 @@ class SchemaRegistry:
         )
 
     def references(self, schema: Any) -> list[tuple[str, Any]]:
-        """Returns (name, schema) of all that the schema refers to, each once, referred ones before those that refer to
-        them.
-        """
+        """Returns (name, schema) of all that the schema refers to, each once, after those it refers to."""
         found: dict[str, Any] = {}
 
         def visit(one: Any) -> None:

@@ -59,9 +59,7 @@ class Latencies:
         return {name: round(value, 3) for name, value in found.items()}
 
     def histogram(self) -> list[tuple[float, int]]:
-        """Returns (milliseconds, records that took as long or less, and longer than the entry before): powers of
-        two.
-        """
+        """Returns (milliseconds, records that took at most so long, but longer than the one before): powers of two."""
         if not self._millis:
             return []
         ends = np.exp2(np.ceil(np.log2(np.maximum(self._millis, 0.001))))

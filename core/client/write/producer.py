@@ -449,7 +449,5 @@ class Producer:
             time.sleep(_RETRY_SECONDS)
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
-        """Returns the unwritten batches of a request after one that failed: its batches of a failed partition failed
-        too.
-        """
+        """Returns the unwritten batches of a request after a failed one: those of a failed partition failed, too."""
         return self._acknowledge_written(request, self._client.connection_to(request.node_id).receive())

@@ -39,9 +39,7 @@ class ControllerDecisions:
         self._send = send
 
     def send_all(self, *, asks: bool = True) -> Decision[None]:
-        """Sends the gathered requests, and then asks holders where their logs end if a partition has no leader without
-        that.
-        """
+        """Sends the gathered requests, and asks holders where their logs end if an election needs that."""
         for request in self.requests.take():
             self._send(request)
             if len(request.request.topic_states):

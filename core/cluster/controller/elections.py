@@ -38,9 +38,7 @@ class Election(NamedTuple):
 
 
 def elect_offline(replicas: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
-    """Elects for a partition that lost its leader; brokers in the ISR come first. Replicas that are not sure leave the
-    ISR.
-    """
+    """Elects a new leader, brokers in the ISR first. Replicas that are not sure leave the ISR."""
     candidates = [replica for replica in replicas if replica in sure]
     staying = tuple(replica for replica in isr if replica in candidates)
     leader = next((replica for replica in candidates if replica in staying or not staying), None)

@@ -37,8 +37,7 @@ class LeaderlessPartition:
     @property
     def next_leader(self) -> int | None:
         """Returns the replica that an unclean election would elect now, or None if none lives. With plog's controller
-        it is the candidate that has most, or if no candidate has reported, any replica; with Kafka's, the first
-        replica.
+        it is the candidate that has most, or any replica if no candidate has reported; with Kafka's, the first.
         """
         living = [one for one in self.replicas if one in self.ends]
         if not self.needs_all:

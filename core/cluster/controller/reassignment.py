@@ -185,9 +185,7 @@ class Reassignments:
                 self._office.requests.stop(partition, broker_id, deletes=True)
 
     def _led_on_the_way(self, partition: TopicPartition, state: PartitionState, given_up: set[int]) -> PartitionState:
-        """Returns the state in another leader epoch, without the replicas that are given up; one of them may have been
-        the leader.
-        """
+        """Returns the state in another leader epoch without the given-up replicas, even if one was the leader."""
         isr = tuple(one for one in state.isr if one not in given_up)
         if state.leader not in given_up:
             return next_epoch(state, isr=isr)

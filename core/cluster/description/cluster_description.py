@@ -12,9 +12,7 @@ from core.common.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`size_bytes`: None if no broker reports it. `damaged`: FIRST-LAST of offsets that can't be read, and why files
-    can't be opened.
-    """
+    """`size_bytes`: None if no broker reports it. `damaged`: unreadable offsets as FIRST-LAST, and errors of files."""
 
     partition: int
     leader: int
@@ -67,8 +65,7 @@ class BrokerDescription:
 
     `versions` is None if the broker was not asked, or could not be, which `failure` explains. So is `features`, the
     levels that it supports, unless the files tell them. `zookeeper_silence_ms`: for how long ZooKeeper has been away,
-    as the broker reports; 0 while it is there, None if the broker does not report it (Kafka's brokers, and those of
-    KRaft).
+    as the broker reports; 0 while it is there, None if the broker does not report it (Kafka's, and those of KRaft).
     """
 
     broker_id: int

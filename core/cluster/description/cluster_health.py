@@ -107,9 +107,7 @@ def cut_off_text(brokers: Sequence[BrokerDescription]) -> str:
 
 
 def is_gone(broker: BrokerDescription) -> bool:
-    """Returns whether the broker can't serve clients, as far as is known: it is fenced, not registered, or does not
-    answer.
-    """
+    """Returns whether the broker can't serve clients, as far as is known: fenced, not registered, or silent."""
     return broker.is_fenced or broker.failure is not None or not broker.listeners
 
 

@@ -19,9 +19,7 @@ from core.common.pending import Pending
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """The topic that CreateTopics asks for; -1 partitions or replicas take the broker's default, as does an empty
-    assignment.
-    """
+    """The topic of a CreateTopics request; -1, or an empty assignment, stands for the broker's default."""
 
     name: str
     num_partitions: int = -1

@@ -59,9 +59,7 @@ def election_records(
 def adoption_records(
     topics: Mapping[FoundTopic, Mapping[int, int]], node_id: int, directory_id: bytes
 ) -> list[MetadataRecord]:
-    """Returns records that adopt the topics that `find_topics` finds in folders. Partitions that are missing between
-    them are others'.
-    """
+    """Returns records that adopt the topics of `find_topics`. Partitions missing between them are others'."""
     records: list[MetadataRecord] = []
     for topic, leader_epochs in topics.items():
         records.append(TopicRecord(topic.name, topic.topic_id))

@@ -18,9 +18,7 @@ _COPIED = 1000
 
 
 def with_changes(before: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V]:
-    """Returns the mapping with those values, without keys whose value is None; the mapping itself if `changed` is
-    empty.
-    """
+    """Returns the mapping with those values, without keys whose value is None; itself if `changed` is empty."""
     if not changed:
         return before
     below, layer = (before.below, before.layer) if isinstance(before, PersistentMap) else (before, {})

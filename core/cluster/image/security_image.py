@@ -1,8 +1,7 @@
 """The security records of the metadata log: ACLs, SCRAM credentials, delegation tokens, quotas.
 
 plog enforces none of them. They are kept by their subject, as Kafka keeps them (AclsImage, ScramImage,
-DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can say what it does not
-enforce.
+DelegationTokenImage, ClientQuotasImage), so that a snapshot loses nothing and a broker can name them.
 """
 
 from __future__ import annotations

@@ -183,9 +183,7 @@ class FetchPlan:
     # --- the partitions to fetch
 
     def add(self, partition: TopicPartition, topic_id: bytes, leader_epoch: int, position: Position) -> None:
-        """Fetches a partition from now on, or in another leader epoch than before: answers for the earlier epoch are
-        ignored.
-        """
+        """Fetches a partition from now on, or in another leader epoch: answers of the earlier epoch are ignored."""
         key = topic_id, partition.partition
         if self._keys.get(partition, key) != key:
             self.remove(partition)
@@ -202,9 +200,7 @@ class FetchPlan:
             self._changed[key] = None
 
     def move(self, partition: TopicPartition, position: Position) -> None:
-        """Fetches from there, after the log was appended to, truncated or begun again; a no-op if the partition was
-        removed.
-        """
+        """Fetches from there after the log was appended to, truncated or begun again; a no-op after `remove`."""
         key = self._keys.get(partition)
         if key is not None:
             wanted = self._wanted[key]

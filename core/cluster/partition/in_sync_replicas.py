@@ -38,7 +38,7 @@ ALLOWED_TRANSITIONS = {
 
 NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """Refusals by which the controller says that the partition epoch was right and that it has changed nothing: no other
-controller can have applied the proposal, so the committed ISR is known again (KIP-841).
+can have applied the proposal, so the committed ISR is known (KIP-841).
 """
 
 SUPERSEDED = frozenset(
@@ -119,9 +119,7 @@ class InSyncReplicas:
         return self._propose(IsrState.EXPANDING, self.maximal, broker_epochs)
 
     def shrink(self, replicas: Iterable[int], broker_epochs: Mapping[int, int]) -> IsrProposal | None:
-        """Returns a proposal that the replicas leave, or None if none of the replicas is in, or a proposal is in
-        flight.
-        """
+        """Returns a proposal that the replicas leave, or None if none is in, or a proposal is in flight."""
         remaining = self.committed.difference(replicas)
         if self.proposal is not None or remaining == self.committed:
             return None

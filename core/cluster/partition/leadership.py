@@ -246,9 +246,7 @@ class Leadership:
         ]
 
     def replicated_offset(self, log_end_offset: int) -> int:
-        """Returns the offset below which all counted replicas have everything; -1 while one of them has not
-        reported.
-        """
+        """Returns the offset below which all counted replicas have everything; -1 until all have reported."""
         for remote in self._counting:
             if remote.end_offset < log_end_offset:
                 log_end_offset = remote.end_offset

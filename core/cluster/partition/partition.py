@@ -72,9 +72,7 @@ class Partition:
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
-        """Called whenever more may be committed, or deleted by followers too, and when the partition stops being led or
-        served.
-        """
+        """Called when more may be committed or deleted, and when the partition stops being led or served."""
         self.role = Role.OFFLINE
         self.is_leading = False
         self.leader_epoch = self.partition_epoch = -1

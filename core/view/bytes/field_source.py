@@ -139,9 +139,7 @@ class FieldSource(ABC):
         return end if end < self.size_bytes else None
 
     def previous_item(self, position: int) -> int | None:
-        """Returns the start of the item at the position, or, if it starts there, of the one before; None at the first
-        byte.
-        """
+        """Returns the start of the item at the position, or, if it starts there, of the one before; None at byte 0."""
         start = self.group_at(position).start
         return start if start < position or not start else self._group_at(start - 1).start
 

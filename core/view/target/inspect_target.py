@@ -192,9 +192,7 @@ class InspectTarget:
         return DirectoryRows(self.source.log(partition), partition, self.reader)
 
     def find_offset(self, partition: TopicPartition, where: str) -> int:
-        """Returns the offset of a place, as in `plog consume --from`. Raises UsageError for a text that is not a
-        place.
-        """
+        """Returns the offset of a place, as in `plog consume --from`. Raises UsageError for other text."""
         from core.pipeline.consume_request import resolve
 
         if isinstance(self.source, DirectorySource):
