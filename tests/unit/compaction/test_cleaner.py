@@ -249,6 +249,20 @@ def test_damage_is_named_by_its_own_file_and_nothing_changes(
     assert log_files(log.directory) == before
 
 
+@for_each("offsets, stated", [([2, 3], 7), ([2, 3], 2), ([1, 3], 3)])
+def test_an_old_message_whose_offset_and_those_inside_contradict_each_other_is_not_cleaned(
+    tmp_path: Path, offsets: list[int], stated: int
+) -> None:
+    """Or whose offsets inside go back. The damage comes after the start, which would have set it aside."""
+    records = [(b"a", b"1"), (b"b", b"1")]
+    start, end = crafted.wrapper([0, 1], records, 0), {4: crafted.batch(4, [(b"z", b"3")])}
+    log = open_log(crafted.write_partition(tmp_path / "t-0", {0: start + crafted.wrapper([2, 3], records, 0)} | end))
+    crafted.write_partition(tmp_path / "t-0", {0: start + crafted.wrapper(offsets, records, 0, offset=stated)} | end)
+    with pytest.raises(CorruptRecordError, match="the batch before it ends at 2") as caught:
+        clean_nothing(log)
+    assert caught.value.position == len(start)
+
+
 @pytest.mark.parametrize("read_bytes", [100, 5000, 12000])
 def test_small_segments_read_together_or_alone_are_cleaned_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
