@@ -17,6 +17,7 @@ from core.protocol.schema.fetch import (
     ReplicaState,
 )
 from core.protocol.schema.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from core.protocol.schema.metadata_records import PartitionChangeRecord
 from core.protocol.schema.produce import PRODUCE
 from tests.support.broker import (
     PRODUCE_BY_NAME,
@@ -141,6 +142,22 @@ def test_a_replica_that_waits_gets_records_when_they_are_appended(led: Replicate
     append(led, b"a")
     assert [values_of(data) for data in waiting.answers] == [[b"a"]]
     assert led.partition.log.high_watermark == 0
+
+
+def test_a_fetch_gets_what_is_appended_to_another_partition_because_it_commits(
+    led: ReplicatedTopic, notes: list[tuple[int, int]]
+) -> None:
+    """As the end of a transaction does, once it is kept. That other partition was read already, and found empty."""
+    request, other_id = led.replica_request(0), add_topic(led.broker, "u")
+    nodes = [led.node_id, OTHER]
+    led.submit(PartitionChangeRecord(0, other_id, isr=nodes, leader=led.node_id, replicas=nodes))
+    wanted = FetchPartition(0, fetch_offset=1, partition_max_bytes=1 << 20)
+    request.topics.append(FetchTopic("u", other_id, [wanted]))
+    waiting = send(led.broker, PRODUCE, produce_request(make_batch(b"kept"), "u"), PRODUCE_BY_NAME)
+    waiting.on_value = lambda _: append(led, b"then")
+    answer = ask(led.broker, FETCH, request, BY_ID)
+    assert [values_of(topic.partitions[0]) for topic in answer.responses] == [[b"then"], []]
+    assert notes == [(OTHER, 0), (OTHER, 1)]
 
 
 def test_a_replica_of_a_session_commits_by_each_of_its_fetches(led: ReplicatedTopic) -> None:
