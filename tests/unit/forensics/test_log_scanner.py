@@ -16,6 +16,7 @@ from core.forensics.missing_offsets import Hole, HoleReason
 from core.forensics.partition_reader import PartitionReader
 from tests.support import crafted
 from tests.support.damage import Place, places
+from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log
 
 BATCHES = 12
@@ -125,6 +126,18 @@ def test_reasons_are_the_same_along_and_at_once(directory: Path) -> None:
     assert along == [hole.reason for hole in reader.reading.map.holes] == [HoleReason.DAMAGED]
     assert reader.reading.map.file_of(0) == 0
     reader.close()
+
+
+@for_each("offsets, stated", [([2, 3], 7), ([2, 3], 2), ([1, 3], 3), ([0, 1], 2)])
+def test_an_old_message_whose_offset_and_those_inside_contradict_each_other_is_damage(
+    tmp_path: Path, offsets: list[int], stated: int
+) -> None:
+    """Or whose offsets inside go back. Headers that rise do not show it, and the last file is sound."""
+    records = [(b"a", b"1"), (b"b", b"1")]
+    old, end = crafted.wrapper([0, 1], records, 0), max(stated, offsets[-1]) + 1
+    segments = {0: old + crafted.wrapper(offsets, records, 0, offset=stated), end: crafted.batch(end, records)}
+    found = items(crafted.write_partition(tmp_path / "t-0", segments))
+    assert found == [(0, 2, ""), (2, end, "damaged"), (end, end + 2, "")]
 
 
 def test_an_empty_last_file_is_the_end_of_no_log_whose_files_changed_names(tmp_path: Path) -> None:
