@@ -384,6 +384,17 @@ def test_a_log_under_a_wholly_wrong_name_is_called_so(tmp_path: Path) -> None:
     assert [one.code for one in verify(copied) if "index" not in one.code] == [Code.BATCH_REPEATED]
 
 
+def test_a_file_that_begins_where_the_log_ends_is_its_last_segment_whatever_it_holds(tmp_path: Path) -> None:
+    """So damage in it is named, and a recovery keeps it. Under another name it is a copy, which goes as a whole."""
+    for name, codes, left in ((4, [Code.BATCH_REPEATED, Code.GARBAGE], {0, 4}), (6, [Code.BATCH_REPEATED], {0})):
+        folder = write(tmp_path / f"t-{name}", {0: [batch(0), batch(2)], name: [batch(0), b"junk" * 30]})
+        assert sorted(one.code for one in verify(folder) if "index" not in one.code) == codes
+        recover(folder, RecoveryOptions())
+        assert {int(path.stem) for path in folder.glob("*.log")} == left
+        assert list(verify(folder)) == []
+        assert sorted(doors.consume(folder)) == [0, 1, 2, 3]
+
+
 def test_a_snapshot_that_contradicts_what_is_left_of_a_log_is_made_again_at_once(tmp_path: Path) -> None:
     """The damage after it had kept it from being judged, and a second run was needed."""
     folder = shutil.copytree(GOLDEN / "multisegment_zstd", tmp_path / "t-0")
