@@ -13,6 +13,8 @@ from core.forensics.damage import DamagedRange
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.offset_index import OffsetPosition
 from core.records.batches import Batch
+from tests.support import crafted
+from tests.support.for_each import for_each
 from tests.support.logs import make_batch
 
 
@@ -94,6 +96,26 @@ def test_an_offset_with_a_flipped_bit(segment: Segment) -> None:
     assert damaged(items) == [DamagedRange(4, 6, 0, 2 * segment.size, 3 * segment.size)]
     (found,) = (item for item in items if isinstance(item, DamagedBytes))
     assert "bit" in found.cause
+
+
+def test_the_last_offset_with_a_bit_that_no_index_can_name(segment: Segment) -> None:
+    """It rises like that of any batch."""
+    items = segment.read(*segment.batches[:5], (10 + 2**33).to_bytes(8, "big") + segment.batches[5][8:])
+    assert offsets(items) == [0, 2, 4, 6, 8]
+    assert [(one.start_offset, one.position) for one in damaged(items)] == [(10, 5 * segment.size)]
+
+
+@for_each("inside, stated", [([2, 3], 7), ([2, 3], 2), ([1, 3], 3), ([0, 1], 2)])
+def test_an_old_message_whose_offset_and_those_inside_contradict_each_other(
+    segment: Segment, inside: list[int], stated: int
+) -> None:
+    """Or whose offsets inside go back. Headers that rise do not show it."""
+    old = [crafted.wrapper(offsets, [(b"a", b"1"), (b"b", b"1")], 0) for offsets in ([0, 1], inside)]
+    old[1] = stated.to_bytes(8, "big") + old[1][8:]
+    items = segment.read(*old, *segment.batches[4:])
+    assert offsets(items) == [0, 8, 10]
+    (found,) = damaged(items)
+    assert (found.start_offset, found.position, found.end_position) == (2, len(old[0]), len(old[0] + old[1]))
 
 
 def test_it_goes_on_from_where_it_stopped(segment: Segment) -> None:
