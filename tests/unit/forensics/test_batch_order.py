@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from core.forensics.batch_order import BatchOrder, Fate, Piece, PieceBuilder, place
 from tests.support.for_each import for_each
@@ -126,6 +127,17 @@ PICTURES: dict[str, tuple[BatchOrder, list[tuple[int, int]], list[tuple[Fate, in
     "a batch beyond an index is not borne out by a name that lies below it": (
         placed(batches((0, 1), (FAR + 10, FAR + 90)), batches((2, 3), file=1), bases=(0, 2)),
         [(0, 1), (2, 3)], [(STRAY, SIZE, FAR + 10)],
+    ),
+    "a batch that begins within an index and ends beyond it has no flipped bit": (
+        placed(batches((0, 8), (FAR - 4, FAR + 4))), [(0, 8), (FAR - 4, FAR + 4)], [],
+    ),
+    "a lone batch beyond an index does not show that the one after it has no flipped bit": (
+        placed(batches((0, 8), ((1 << 40) + 3000, (1 << 40) + 3010), (FAR + 20, FAR + 25))),
+        [(0, 8)], [(STRAY, SIZE, (1 << 40) + 3000), (STRAY, 2 * SIZE, FAR + 20)],
+    ),
+    "a batch after a hole has no flipped bit if the old message after it states a wrong offset": (
+        placed([replace(one, shift=one.base_offset == 10) for one in batches((0, 7), (24, 26), (10, 12), (28, 30))]),
+        [(0, 7), (24, 26), (28, 30)], [(FLIPPED, 2 * SIZE, 26)],
     ),
     "segments that have each other's names are all the log": (
         placed(batches((115, 120), (120, 229)), batches((0, 60), (60, 115), file=1), batches((229, 240), file=2),
