@@ -140,6 +140,13 @@ def test_an_old_message_whose_offset_and_those_inside_contradict_each_other_is_d
     assert found == [(0, 2, ""), (2, end, "damaged"), (end, end + 2, "")]
 
 
+def test_a_log_ends_with_the_damaged_batches_of_a_last_file_that_has_no_others(tmp_path: Path) -> None:
+    """Also if what comes before that file is missing, too."""
+    first, last = (crafted.batch(at, [(b"a", b"1"), (b"b", b"1")]) for at in (0, 5))
+    folder = crafted.write_partition(tmp_path / "t-0", {0: first, 5: last[:-1] + b"?"})
+    assert items(folder) == [(0, 2, ""), (2, 5, "unknown"), (5, 7, "damaged")]
+
+
 def test_an_empty_last_file_is_the_end_of_no_log_whose_files_changed_names(tmp_path: Path) -> None:
     """The last batch goes beyond its name, but not in the file before it."""
     of = {start: crafted.batch(start, [(b"k", b"v")] * count) for start, count in ((0, 5), (5, 4), (9, 3))}
