@@ -126,6 +126,14 @@ def test_a_full_index_takes_no_more(path: Path) -> None:
         index.append(1003, 300)
 
 
+def test_an_offset_that_no_entry_can_name_gets_none(index: OffsetIndex) -> None:
+    """Segments of old cleaners have such: KAFKA-5413."""
+    index.append(BASE + 2**31, 80_000)
+    assert index.last_entry() == ENTRIES[-1]
+    index.append(BASE + 2**31 - 1, 90_000)
+    assert index.last_entry() == (BASE + 2**31 - 1, 90_000)
+
+
 def test_offsets_must_rise(index: OffsetIndex) -> None:
     with pytest.raises(AssertionError, match="not above"):
         index.append(1099, 80000)

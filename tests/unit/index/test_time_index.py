@@ -36,6 +36,13 @@ def test_only_later_timestamps_are_added(path: Path) -> None:
     assert [index.entry(n) for n in range(len(index))] == [(1000, 10), (1001, 40)]
 
 
+def test_an_offset_that_no_entry_can_name_gets_none(path: Path) -> None:
+    index = time_index(path)
+    for timestamp, offset in ((1000, 510), (2000, BASE + 2**31), (1500, BASE + 2**31 - 1)):
+        index.maybe_append(timestamp, offset)
+    assert [index.entry(n) for n in range(len(index))] == [(1000, 10), (1500, 2**31 - 1)]
+
+
 @pytest.mark.parametrize(
     ("timestamp", "found"), [(999, (-1, BASE)), (1000, (1000, 510)), (1999, (1000, 510)), (2000, (2000, 520))]
 )
