@@ -1,4 +1,4 @@
-"""Offline compaction where the disk refuses."""
+"""Offline compaction where the disk refuses, or files are odd."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.inspector.stats.offline_compaction import CompactionOptions, OfflineCompaction
+from tests.support import crafted, doors
 from tests.support.compaction import log_files
 from tests.support.logs import NOW, FullDisk, append, make_batch, open_log
 from tests.support.manual_clock import ManualClock
@@ -117,3 +118,13 @@ def test_an_empty_segment_needs_no_time_index(tmp_path: Path) -> None:
         (folder / f"{base_offset:020d}{suffix}").touch()
     (tmp_path / ".kafka_cleanshutdown").touch()
     assert plan(folder) == (None, 48, 5)
+
+
+def test_zeros_up_to_a_files_full_size_are_no_damage_but_the_segment_is_not_sealed_over_them(tmp_path: Path) -> None:
+    """`plog recover`, to which damage is referred, would find nothing to mend."""
+    first, last = crafted.batch(0, [(b"a", b"1"), (b"a", b"2")]), crafted.batch(2, [(b"b", b"1")])
+    folder = crafted.write_partition(tmp_path / "t-0", {0: first, 2: last + bytes((1 << 18) - len(last))})
+    for rolls, refusal in ((True, "zeros follow the last batch"), (False, "")):
+        plan = OfflineCompaction(folder, CompactionOptions({"cleanup.policy": "compact"}, rolls=rolls)).apply(T0)
+        assert (plan.refusal or "").partition(",")[0] == refusal
+    assert sorted(doors.consume(folder)) == [1, 2]
