@@ -110,8 +110,8 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def alter(self, changes: Overrides, *, validate_only: bool) -> Pending[KafkaError | None] | None:
-        """Sets them, and returns what `BrokerMetadata.set_configs` returns. Raises KafkaError, with nothing changed, if the
-        resulting settings are not valid.
+        """Sets them, and returns what `BrokerMetadata.set_configs` returns. Raises KafkaError, with nothing changed, if
+        the resulting settings are not valid.
         """
 
     @abstractmethod

@@ -375,8 +375,8 @@ class ZooKeeperRegistration:
     def write_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None]:
-        """Writes settings, then notifies all brokers; see `BrokerMetadata.set_configs`. Raises KafkaError: INVALID_REQUEST
-        for a resource type that is not in ZooKeeper; UNKNOWN_SERVER_ERROR at once if ZooKeeper is away.
+        """Writes settings, then notifies all brokers; see `BrokerMetadata.set_configs`. Raises KafkaError:
+        INVALID_REQUEST for a resource type that is not in ZooKeeper; UNKNOWN_SERVER_ERROR at once if ZooKeeper is away.
         """
         silence_ms = self.session_figures.silence_ms
         if silence_ms > MOMENT_MS:
