@@ -1,5 +1,5 @@
-"""Which brokers hold which replicas: of new topics, and after a move.
+"""Assigns replicas to brokers: those of new topics, and in moves.
 
-In: brokers with their racks, partitions with their sizes. Out: lists of broker ids, the leader first. Pure functions:
-nobody is asked, nothing is kept.
+In: brokers with their racks, partitions with their sizes. Out: lists of broker ids, the leader first. Pure functions
+without state.
 """

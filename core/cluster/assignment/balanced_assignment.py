@@ -107,7 +107,7 @@ class _Choice:
     # --- the beginning
 
     def _begin(self, number: int) -> None:
-        """Keeps what the thing has if there is room, and takes what costs least for the rest."""
+        """Keeps the thing's brokers if there is room, and takes the cheapest ones for the rest."""
         thing, chosen = self._things[number], self.chosen[number]
         for broker in thing.stays:
             self._take(chosen, broker)

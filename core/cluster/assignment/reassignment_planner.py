@@ -73,7 +73,7 @@ def plan_drain(
 def ensure_enough_brokers(
     planned: Sequence[ReplicatedPartition], counts: Mapping[TopicPartition, int], room: Mapping[TopicPartition, int]
 ) -> None:
-    """Raises UsageError, which names the topics, if a partition is to have more replicas than there is `room` for."""
+    """Raises UsageError, which names the topics, if a partition needs more replicas than there is `room` for."""
     short = [p.partition for p in planned if counts[p.partition] > room[p.partition]]
     if not short:
         return
@@ -130,13 +130,13 @@ def _count(brokers: Iterable[int]) -> Load:
 
 
 def _first(p: ReplicatedPartition, chosen: set[int], leaving: int | None) -> Thing:
-    """Makes the choice of a preferred leader among the chosen brokers."""
+    """Returns the thing for the choice of a preferred leader among the chosen brokers."""
     is_free = leaving is None or p.replicas[0] == leaving
     return Thing(frozenset(chosen) if is_free else frozenset(p.replicas[:1]), 1, frozenset(p.replicas[:1]))
 
 
 def _in_order(replicas: tuple[int, ...], chosen: set[int], leader: int) -> tuple[int, ...]:
-    """Keeps the order of those that were there, after the leader."""
+    """Keeps the order of the old replicas, after the leader."""
     kept = [broker for broker in replicas if broker in chosen]
     ordered = [*kept, *sorted(chosen - set(kept))]
     return (leader, *(broker for broker in ordered if broker != leader))

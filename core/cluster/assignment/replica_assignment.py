@@ -1,4 +1,4 @@
-"""Which brokers hold the replicas of new partitions: spread over brokers and racks, and so is leadership.
+"""Assigns the replicas of new partitions, and their leadership, evenly to brokers and racks.
 
 The first replicas go round the brokers, one partition after the other. The others of a partition are as far from the
 first one as its turn says, so that the followers of one broker's partitions are not all on the next broker. With racks,
@@ -36,7 +36,7 @@ def place_replicas(
 def _replicas(
     ring: Sequence[int], racks: Mapping[int, str], replication_factor: int, place: int, shift: int
 ) -> tuple[int, ...]:
-    """Goes round the ring, first for brokers of other racks than those that are taken, then for any."""
+    """Goes round the ring, first for brokers of racks without a replica, then for any."""
     size = len(ring)
     count = len(set(racks.values()))
     chosen = [ring[place % size]]

@@ -159,13 +159,13 @@ class ClusterController:
         yield from self._office.send_all()
 
     def on_topics_gone(self, names: Iterable[str]) -> None:
-        """Forgets topics of which somebody else has left nothing."""
+        """Forgets topics that somebody else has removed completely."""
         for name in names:
             self.deletions.forget(name)
             self._forget_topic(name)
 
     def on_deletions(self, names: Iterable[str]) -> Decision[None]:
-        """Begins to delete topics. A name that is no topic's is a wish that is fulfilled."""
+        """Begins to delete topics. The request for an unknown topic is done already."""
         yield from self.deletions.begin(names)
         yield from self._office.send_all()
 
@@ -185,7 +185,7 @@ class ClusterController:
     def create_topics(
         self, topics: Mapping[str, ControlledTopic], configs: Mapping[str, Mapping[str, str]]
     ) -> Decision[None]:
-        """Writes down topics that are checked, with their settings, and takes them up."""
+        """Writes new topics, already checked, with their settings, and adds them."""
         writes = [
             AssignmentWrite(name, topic.topic_id, topic.partitions, topic.version, configs.get(name, {}))
             for name, topic in topics.items()
@@ -196,7 +196,7 @@ class ClusterController:
         yield from self.on_topics(topics)
 
     def create_partitions(self, name: str, added: Mapping[int, PartitionState]) -> Decision[None]:
-        """Writes down more partitions of a topic, which are checked, and takes them up."""
+        """Writes more partitions of a topic, already checked, and adds them."""
         topic = self._context.topics[name]
         partitions = {**topic.partitions, **added}
         (version,) = yield [AssignmentWrite(name, topic.topic_id, partitions, topic.version)]
@@ -288,7 +288,7 @@ class ClusterController:
     # --- what brokers ask
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
-        """Lets leaders change their replicas in sync (KIP-497)."""
+        """Changes ISRs when leaders ask for it (AlterPartition, KIP-497)."""
         if not self._is_present(request.broker_id, request.broker_epoch):
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         answer, changed = yield from self._alterations.alter(request, self.names)
@@ -397,8 +397,8 @@ class ClusterController:
     def on_replicas_stopped(
         self, broker_id: int, broker_epoch: int, request: StopReplicaRequest, answer: StopReplicaResponse
     ) -> Decision[None]:
-        """Goes on with the deletion of topics, as far as the request asked for that: removes those of which nothing is
-        left; of very many some, and `remove_deleted` the others.
+        """Goes on with the deletion of topics, if the request was part of one: removes topics without replicas; of very
+        many some, and `remove_deleted` the others.
         """
         if not self._is_present(broker_id, broker_epoch):
             return
@@ -417,14 +417,14 @@ class ClusterController:
         yield from self.remove_deleted()
 
     def remove_deleted(self) -> Decision[bool]:
-        """Removes topics of which no replica is left, as many as one turn allows; says whether there were any."""
+        """Removes topics without replicas, as many as one turn allows; returns whether there were any."""
         removed = yield from self.deletions.remove_some()
         for name in removed:
             self._forget_topic(name)
         return bool(removed)
 
     def ask_for_disks(self, broker_id: int) -> Decision[None]:
-        """Has a broker that reported a failed disk say which of its replicas are offline."""
+        """Asks a broker that reported a failed disk which of its replicas are offline."""
         for partition in self._context.held_by([broker_id]):
             self._office.requests.tell_roles(partition, [broker_id])
         yield from self._office.send_all()

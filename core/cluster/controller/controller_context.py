@@ -19,13 +19,13 @@ from core.protocol.schema.update_metadata import UpdateMetadataBroker
 NO_EPOCH = -1
 
 WITNESS = -1
-"""In place of the epoch of a holder: it may have records that the others have lost, and surely has all in no life."""
+"""In place of a holder's epoch: it may have records that others lost, but surely has all of them in no life."""
 
 
 class LiveBroker(NamedTuple):
-    """A broker that is registered. Its epoch is another one in each of its lives, and after each expiry of its session.
-    The first epoch is that with which its present process began: since then it has lost nothing that it had. The
-    previous one is the last epoch of the process before, if that stopped cleanly: nothing was lost in between.
+    """A registered broker. Its epoch differs in each of its lives, and after each expiry of its session. The first
+    epoch is that with which its present process began: since then it has lost no records. The previous epoch is the
+    last one of the process before, if that stopped cleanly: nothing was lost in between.
     """
 
     epoch: int
@@ -35,12 +35,12 @@ class LiveBroker(NamedTuple):
     previous_epoch: int = NO_EPOCH
     registered_ms: int = 0
     is_plog: bool = True
-    """Whether it says the leader epoch of its last record when it is asked for the end of a log."""
+    """Whether it returns the leader epoch of its last record with the end of a log."""
 
 
 @dataclass(slots=True)
 class ControlledTopic:
-    """`version` is that of its assignment, as it is written down."""
+    """`version` is that of its assignment in ZooKeeper."""
 
     topic_id: bytes
     version: int
@@ -75,7 +75,7 @@ class ControllerContext:
         self.min_isr = min_isr
         self.brokers: dict[int, LiveBroker] = {}
         self.shutting_down: set[int] = set()
-        """Brokers that live, and have asked for a controlled shutdown."""
+        """Live brokers that have asked for a controlled shutdown."""
         self.topics: dict[str, ControlledTopic] = {}
         self.deleted: set[str] = set()
         """Topics whose deletion has begun and is not complete."""
@@ -109,12 +109,12 @@ class ControllerContext:
         return self.topics[partition.topic].partitions[partition.partition]
 
     def is_written(self, partition: TopicPartition) -> bool:
-        """Says whether there is such a partition that was ever led."""
+        """Returns whether the partition exists and was ever led."""
         state = self.find(partition)
         return state is not None and state.partition_epoch != NOT_WRITTEN
 
     def put(self, partition: TopicPartition, state: PartitionState) -> None:
-        """Notes how a partition stands, as it is written down."""
+        """Sets the state of a partition, as it was written."""
         partitions = self.topics[partition.topic].partitions
         before = partitions.get(partition.partition)
         if before is None or before.replicas != state.replicas:
@@ -148,11 +148,11 @@ class ControllerContext:
     # --- replicas
 
     def is_online(self, partition: TopicPartition, replica: int) -> bool:
-        """Says whether that replica can be led or followed: its broker lives, and its disk works."""
+        """Returns whether that replica can lead or follow: its broker lives, and its disk works."""
         return replica in self.brokers and partition not in self._offline.get(replica, ())
 
     def online(self, partition: TopicPartition, *, includes_leaving: bool = False) -> list[int]:
-        """Finds the replicas that are online; those on brokers that are about to stop count only if asked for."""
+        """Returns the online replicas; those on brokers that are shutting down count only on request."""
         return [
             replica
             for replica in self.state(partition).replicas
@@ -192,21 +192,23 @@ class ControllerContext:
         return len(state.isr) >= min(self.min_isr(partition.topic), len(state.replicas))
 
     def is_sure(self, partition: TopicPartition, replica: int) -> bool:
-        """Says whether the replica has all that is committed: its broker lives, and has lost nothing since it had."""
+        """Returns whether the replica surely has all committed records: its broker lives, and has lost nothing
+        since.
+        """
         state = self.state(partition)
         if self._has_lost_nothing(replica, state.holders.get(replica)) and replica in state.replicas:
             return replica in state.isr or not self._has_enough(partition, state)
         return False
 
     def _has_lost_nothing(self, broker_id: int, epoch: int | None) -> bool:
-        """Says whether the broker lives, and has lost nothing since it had that epoch."""
+        """Returns whether the broker lives, and has lost nothing since it had that epoch."""
         broker = self.brokers.get(broker_id)
         if epoch is None or broker is None:
             return False
         return broker.first_epoch <= epoch or broker.previous_epoch == epoch != NO_EPOCH
 
     def sure(self, partition: TopicPartition, *, includes_leaving: bool = False) -> list[int]:
-        """Finds the replicas that are online and surely have all that is committed; see `online`."""
+        """Returns the online replicas that surely have all committed records; see `online`."""
         online = self.online(partition, includes_leaving=includes_leaving)
         return [replica for replica in online if self.is_sure(partition, replica)]
 
@@ -233,8 +235,8 @@ class ControllerContext:
         return replace(state, holders=holders)
 
     def forget_witnesses(self, partition: TopicPartition) -> None:
-        """Notes that the leader was heard of. It is not written down before something else is: who reads the witnesses
-        waits for them, but not for ever.
+        """Forgets the witnesses, because the leader has answered. This is written only with the next change: a
+        controller that reads the witnesses waits for them, but not for ever.
         """
         state = self.state(partition)
         if WITNESS in state.holders.values():
@@ -242,7 +244,7 @@ class ControllerContext:
             self.put(partition, replace(state, holders=holders))
 
     def has_left_over_holders(self, partition: TopicPartition) -> bool:
-        """Says whether somebody is written down as a holder who is not any more."""
+        """Returns whether a broker is written as a holder and is not one any more."""
         state = self.state(partition)
         if len(state.holders) == len(state.isr):
             return False

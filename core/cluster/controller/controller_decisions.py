@@ -24,11 +24,11 @@ Send = Callable[[ControllerRequest], None]
 
 
 class ControllerDecisions:
-    """Owned by the controller's task; one for each time that a broker is the controller."""
+    """Owned by the controller's task; one for each term of office."""
 
     def __init__(self, node_id: int, epoch: int, *, send: Send, policy: ElectionPolicy = DEFAULT_POLICY) -> None:
-        """`send` takes a request to a broker, which is sent after those before, until it is answered or that life of
-        the broker is over; a question of `recovery` is sent once, beside them.
+        """`send` sends a request to a broker, after earlier ones, until it is answered or that life of the broker is
+        over; a question of `recovery` is sent once, beside them.
         """
         self.node_id = node_id
         self.epoch = epoch
@@ -50,7 +50,7 @@ class ControllerDecisions:
     # --- states of partitions
 
     def change(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
-        """Writes the states down and notes them, each with the version that it has then."""
+        """Writes the states, and keeps each with its new version."""
         yield GIVE_WAY
         context = self.context
         for some in slices(states.items()):
@@ -107,7 +107,7 @@ class ControllerDecisions:
         return [*made, *(one for one, state in changes.items() if state.leader != NO_LEADER)]
 
     def is_led(self, partition: TopicPartition) -> bool:
-        """Says whether the leader is online, and surely has all that is committed."""
+        """Returns whether the leader is online, and surely has all committed records."""
         leader = self.context.state(partition).leader
         return leader != NO_LEADER and self._is_fit(partition, leader)
 
@@ -148,7 +148,7 @@ class ControllerDecisions:
         return election
 
     def _say_given_up(self, partition: TopicPartition, what: str, missing: Collection[int]) -> None:
-        """Logs what happened to the partition, and that what only those replicas may have is given up with it."""
+        """Logs the election, and the replicas whose own records are given up with it."""
         known = self._known_ends(partition)
         named = ", ".join(map(str, missing)) or "nobody"
         _log.warning("%s: %s; what only %s may have is given up (%s)", partition, what, named, known)
@@ -172,8 +172,8 @@ class ControllerDecisions:
         yield from self.lead(changes)
 
     def settle_holders(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
-        """Writes down again who holds what, in another epoch, where `min.insync.replicas` was lowered: who has left the
-        replicas in sync holds nothing then that the others commit.
+        """Writes the holders again, in another epoch, after `min.insync.replicas` was lowered: then a broker outside
+        the ISR is no holder, as the ISR may commit without it.
         """
         for some in slices(partitions):
             left = [one for one in some if self.context.is_written(one) and self.context.has_left_over_holders(one)]

@@ -33,7 +33,7 @@ class ControllerMetrics:
 
 
 def count_cluster(context: ControllerContext, deletions: TopicDeletions) -> Steps[ControllerMetrics]:
-    """Counts what there is, some hundred partitions a step. Meanwhile topics may come, which do not count, and go."""
+    """Counts partitions, some hundred a step. Topics that come meanwhile do not count, and others may go."""
     counts = ControllerMetrics(
         topics=len(context.topics), topics_to_delete=len(context.deleted), replicas_to_delete=deletions.replicas_left
     )

@@ -39,7 +39,7 @@ from core.protocol.schema.update_metadata import (
 )
 
 EPOCH_DURING_DELETE = -2
-"""The leader epoch of a StopReplica that holds whatever the broker knows (LeaderAndIsr.EpochDuringDelete)."""
+"""The leader epoch of a StopReplica that applies in every epoch (LeaderAndIsr.EpochDuringDelete)."""
 
 _LEADER_AND_ISR_VERSION = 7
 _UPDATE_METADATA_VERSION = 8
@@ -84,7 +84,7 @@ class ControllerRequests:
         self.tell_metadata([partition])
 
     def tell_metadata(self, partitions: Iterable[TopicPartition] = (), brokers: Iterable[int] | None = None) -> None:
-        """Tells those brokers, by default all, which brokers live, and how those partitions stand."""
+        """Tells those brokers, by default all, the live brokers and the state of those partitions."""
         added = dict.fromkeys(partitions)
         for broker_id in list(self._context.brokers) if brokers is None else brokers:
             if broker_id in self._context.brokers:

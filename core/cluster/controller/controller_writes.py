@@ -45,13 +45,13 @@ class DeletionWrite(NamedTuple):
 
 
 class TopicRemoval(NamedTuple):
-    """Nothing is left of a topic: its states, its assignment, its settings, and the wish to delete it."""
+    """Removes all nodes of a topic: states, assignment, settings, and the request to delete it."""
 
     topic: str
 
 
 class ProducerIdWrite(NamedTuple):
-    """A block of producer ids is a broker's. `version` is that of the block before."""
+    """Allocates a block of producer ids to a broker. `version` is that of the block before."""
 
     broker_id: int
     ids: range
@@ -59,7 +59,7 @@ class ProducerIdWrite(NamedTuple):
 
 
 class FeatureWrite(NamedTuple):
-    """All features that are finalized, by level. `version` is that of those before; NOT_WRITTEN if there is nothing."""
+    """All finalized features, by level. `version` is the one that is replaced; NOT_WRITTEN without a node."""
 
     finalized: Mapping[str, int]
     version: int
@@ -68,7 +68,7 @@ class FeatureWrite(NamedTuple):
 Write = StateWrite | AssignmentWrite | DeletionWrite | TopicRemoval | ProducerIdWrite | FeatureWrite
 
 GIVE_WAY: Sequence[Write] = ()
-"""Nothing to write: others may have a turn, before much work goes on."""
+"""Nothing to write: others may have a turn before the work goes on."""
 
 _SLICE = 500
 """Partitions that are worked on in one turn."""

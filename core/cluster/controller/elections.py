@@ -46,8 +46,8 @@ def elect_offline(replicas: Iterable[int], isr: Collection[int], sure: Collectio
 
 
 def elect_unclean(replicas: Iterable[int], isr: Collection[int], online: Collection[int]) -> Election | None:
-    """Elects the first replica that is online, of those in sync if there is one. It is alone in sync, as nobody else
-    has its log.
+    """Elects the first online replica, from the ISR if possible. The ISR is this replica alone, as no other has its
+    log.
     """
     candidates = [replica for replica in replicas if replica in online]
     leader = next((replica for replica in candidates if replica in isr), next(iter(candidates), None))
@@ -65,13 +65,13 @@ def elect_preferred(replicas: Iterable[int], isr: Collection[int], sure: Collect
 def elect_for_shutdown(
     replicas: Iterable[int], isr: Collection[int], sure: Collection[int], shutting_down: Collection[int]
 ) -> Election | None:
-    """Elects before the leader stops; brokers that are about to stop leave the replicas in sync."""
+    """Elects before the leader stops; brokers that are shutting down leave the ISR."""
     staying = [replica for replica in replicas if replica in sure and replica not in shutting_down]
     leader = next((replica for replica in staying if replica in isr), None)
     return None if leader is None else Election(leader, tuple(one for one in isr if one not in shutting_down))
 
 
 def elect_for_reassignment(target: Iterable[int], isr: Collection[int], sure: Collection[int]) -> Election | None:
-    """Elects among the replicas that a partition is to have in the end."""
+    """Elects among the target replicas of a reassignment."""
     leader = next((replica for replica in target if replica in isr and replica in sure), None)
     return None if leader is None else Election(leader, tuple(isr))

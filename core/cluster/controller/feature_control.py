@@ -27,11 +27,11 @@ class FeatureControl:
 
     def __init__(self) -> None:
         self.finalized: Mapping[str, int] = {}
-        """The levels that are written down; a feature of level 0 is not among them."""
+        """The finalized levels in ZooKeeper; a feature of level 0 is not among them."""
         self._version = NOT_WRITTEN
         self._problem = ""
         self._passed_over: set[tuple[int, int]] = set()
-        """Brokers of which the log said that they are passed over, with their epochs."""
+        """The logged brokers that the controller passes over, with their epochs."""
 
     def begin(self, finalized: Mapping[str, int] | None, version: int) -> Decision[None]:
         """Starts from the levels in ZooKeeper, in that version. `finalized` is None if ZooKeeper has no levels, or
@@ -81,7 +81,7 @@ class FeatureControl:
             ensure_may_be(update, self.finalized.get(update.name, 0), MEMBERS_FEATURES)
 
     def update(self, updates: Sequence[FeatureUpdate]) -> Decision[None]:
-        """Writes down updates that may be; nothing, if all of them are so already."""
+        """Writes checked updates, unless all levels are so already."""
         levels = {**self.finalized, **{update.name: update.level for update in updates}}
         finalized = {name: level for name, level in levels.items() if level}
         if finalized != self.finalized:

@@ -1,4 +1,4 @@
-"""A partition that nobody leads, as an operator sees it: what an election waits for, and what one now would cost."""
+"""A partition without a leader, as an operator sees it: what an election waits for, and what one now would cost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LeaderlessPartition:
         return max(known, key=lambda one: self.ends[one].rank) if known else next(iter(living), None)
 
     def cost_text(self) -> str:
-        """Says what an election now would give up."""
+        """Describes what an election now would give up."""
         leader = self.next_leader
         if leader is None:
             return "no replica of it lives, so nobody could lead it now"

@@ -135,7 +135,7 @@ class Reassignments:
         return state
 
     def _write_assignments(self, states: Mapping[TopicPartition, PartitionState]) -> Decision[None]:
-        """Writes down which replicas the partitions have; notes them when that is done."""
+        """Writes the replicas of the partitions, and then keeps them."""
         context = self._office.context
         changed: dict[str, dict[int, PartitionState]] = {}
         for partition, state in states.items():
@@ -195,7 +195,7 @@ class Reassignments:
         return elected(replace(state, isr=isr), election)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> Decision[None]:
-        """Ends those whose replicas are all in sync."""
+        """Ends reassignments whose replicas are all in the ISR."""
         context = self._office.context
         ready = [
             partition
@@ -209,8 +209,8 @@ class Reassignments:
             yield from self._end(ready)
 
     def _end(self, partitions: Sequence[TopicPartition]) -> Decision[None]:
-        """Leads from the target, deletes the old replicas, and notes that it is done. The leader epoch rises before a
-        replica is deleted, so that nobody counts it any more.
+        """Leads from the target, deletes the old replicas, and writes the end. The leader epoch rises before a replica
+        is deleted, so that no leader counts it any more.
         """
         context = self._office.context
         led: dict[TopicPartition, PartitionState] = {}

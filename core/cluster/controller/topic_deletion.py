@@ -19,7 +19,7 @@ from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 
 _REMOVAL = 10
-"""Removing a topic is as much work as so many of its partitions."""
+"""Removing a topic counts as so many partitions."""
 
 _log = logging.getLogger("plog.controller")
 
@@ -55,7 +55,7 @@ class TopicDeletions:
         self.resume(name for name in new if name in context.topics)
 
     def resume(self, names: Iterable[str]) -> None:
-        """Tells brokers that these topics go, and to delete their replicas: those that live, and have not done so."""
+        """Tells live brokers that these topics go, and to delete the replicas that they still have."""
         for name in [name for name in names if name in self._office.context.topics]:
             partitions = self._partitions(name)
             self._office.requests.tell_metadata(partitions)

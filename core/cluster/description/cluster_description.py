@@ -87,8 +87,8 @@ class BrokerDescription:
 class ClusterDescription:
     """`controller_id` is -1 if it is not known; `voters` are those of the metadata's quorum, empty if not known.
 
-    `has_silent_controller`: a broker asked the controller for us, and got no answer. `features` are the levels that are
-    finalized, in `features_epoch`, which is -1 if nobody says it.
+    `has_silent_controller`: a broker asked the controller for us, and got no answer. `features` are the finalized
+    levels, in `features_epoch`, which is -1 if it is not known.
     """
 
     cluster_id: str | None
@@ -101,7 +101,7 @@ class ClusterDescription:
 
     @property
     def has_quorum(self) -> bool:
-        """Whether a quorum keeps its metadata, KRaft: brokers with ZooKeeper do not know the request for it."""
+        """Whether the cluster runs KRaft: brokers with ZooKeeper do not support the request for the quorum."""
         return bool(self.voters) or any(_DESCRIBE_QUORUM in (broker.versions or {}) for broker in self.brokers)
 
     @property
@@ -111,5 +111,5 @@ class ClusterDescription:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether ZooKeeper is away for every broker that says how it is: no controller decides anything then."""
+        """Whether ZooKeeper is away for every broker that reports it: then no controller decides anything."""
         return bool(self.cut_off) and all(broker.zookeeper_silence_ms != 0 for broker in self.brokers)

@@ -10,7 +10,7 @@ from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.topic_partition import TopicPartition
 
 _NAMED = 3
-"""So many partitions of each kind are named in a line of text."""
+"""The number of partitions of each kind that a line of text names."""
 
 Partitions = list[TopicPartition]
 
@@ -30,7 +30,7 @@ class PartitionHealth:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are of each kind."""
+        """Returns the number of each kind."""
         return {field.name: len(getattr(self, field.name)) for field in fields(self)}
 
     @property
@@ -112,7 +112,7 @@ def is_gone(broker: BrokerDescription) -> bool:
 
 
 def names_text(partitions: Iterable[TopicPartition]) -> str:
-    """Names the first of them, and says how many more there are."""
+    """Names the first ones, and counts the others."""
     names = [str(partition) for partition in sorted(partitions)]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"

@@ -24,7 +24,7 @@ from core.records.record_batch import RecordBatch
 
 
 class ControllerTerm(NamedTuple):
-    """A time of office: it began at that time, with the record at that offset."""
+    """A term of office: it began at that time, with the record at that offset."""
 
     epoch: int
     controller_id: int
@@ -58,8 +58,8 @@ def read_controller_history(directory: Path) -> list[ControllerTerm] | None:
 
 
 def read_cluster(directory: Path) -> ClusterDescription:
-    """Reads the metadata log in a data directory, and adds the broker whose directory it is if the log has not got it.
-    No file says for certain who the controller is. Raises what `read_metadata_image` and `read_meta_properties` raise.
+    """Reads the metadata log in a data directory, and adds the directory's broker if the log lacks it. No file names
+    the present controller for certain. Raises what `read_metadata_image` and `read_meta_properties` raise.
     """
     meta = read_meta_properties(directory)
     image = read_metadata_image(directory)
@@ -87,8 +87,8 @@ def read_cluster(directory: Path) -> ClusterDescription:
 
 
 def report_directory(topics: DirectoryTopics, names: Iterable[str]) -> list[PartitionReport]:
-    """Reports the partitions of these topics, each with the one replica that is in the directory: of the others no file
-    tells. Raises what `DirectoryTopics.describe` raises.
+    """Reports the partitions of these topics, each with its replica in the directory: no file describes the others.
+    Raises what `DirectoryTopics.describe` raises.
     """
     described = [topics.describe(name) for name in names]
     return [

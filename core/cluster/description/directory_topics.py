@@ -36,19 +36,19 @@ class DirectoryTopics:
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata that a broker would begin with."""
+        """The metadata with which a broker would begin."""
         return self._image
 
     @property
     def node_id(self) -> int:
-        """Whose directory it is."""
+        """The node that owns the directory."""
         return self._node_id
 
     def names(self) -> list[str]:
         return sorted(self._image.topics.keys() | self._reader.topics.keys())
 
     def describe(self, name: str) -> TopicDescription:
-        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
+        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if the topic does not exist."""
         numbers = self._reader.topics.get(name, [])
         topic = self._image.topics.get(name)
         if topic is None and not numbers:

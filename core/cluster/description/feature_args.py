@@ -19,7 +19,7 @@ NONE = "none"
 """No feature."""
 
 _HIGHEST_LEVEL = (1 << 15) - 1
-"""UpdateFeatures has an int16 for it."""
+"""The limit of UpdateFeatures, which has an int16."""
 
 
 class PlannedUpdate(NamedTuple):

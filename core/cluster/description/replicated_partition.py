@@ -1,4 +1,4 @@
-"""A partition as a cluster's controller sees it: which brokers are to have it, which of them do, and who leads it."""
+"""A partition as a cluster's controller sees it: its replicas, its ISR, and its leader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReplicatedPartition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether fewer are in sync than it has replicas, those not counted that are being added (KIP-455;
+        """Whether the ISR is smaller than the replicas, without adding ones (KIP-455;
         TopicCommand.isUnderReplicated).
         """
         return len(self.isr) < len(self.replicas) - len(self.adding)

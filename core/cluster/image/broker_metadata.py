@@ -25,19 +25,19 @@ class NewTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    """Numbers of partitions, and their replicas; what a number that comes twice means is for the controller to say."""
+    """Numbers of partitions, and their replicas; the metadata decides about a number that comes twice."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
     def count_partitions(self, default_partitions: int) -> int:
-        """Counts the partitions that it wants."""
+        """Returns the number of partitions that the request asks for."""
         if self.assignments:
             return len(self.assignments)
         return default_partitions if self.num_partitions == -1 else max(0, self.num_partitions)
 
 
 class BrokerMetadata(Protocol):
-    """Owned by one task. `SingleNodeController` completes a change at once: it is kept, in the image, and those who
-    subscribed have taken it up when the method returns. A method that raises has changed nothing.
+    """Owned by one task. `SingleNodeController` completes a change at once: it is written, in the image, and applied by
+    all subscribers when the method returns. A method that raises has changed nothing.
     """
 
     directory_id: bytes
@@ -57,12 +57,12 @@ class BrokerMetadata(Protocol):
         """Returns the epoch in which the metadata log is written now."""
 
     def count_partitions(self, topic: str) -> int:
-        """Counts the partitions of the topic, also those that the image does not have, as no leader is known yet; 0 if
-        there is no such topic.
+        """Returns the partition count of the topic, with partitions that the image lacks because they have no leader
+        yet; 0 if the topic does not exist.
         """
 
     def ensure_informed(self, topic: str | None = None) -> None:
-        """Raises NotInformedError if something may be missing from the topic, or from the list of all topics."""
+        """Raises NotInformedError if the image may lack partitions of the topic, or without `topic` any topics."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
         """Calls back with each change from now on, when the image has it: in the task that owns the metadata, even if
@@ -107,10 +107,10 @@ class BrokerMetadata(Protocol):
         """Raises KafkaError(INVALID_UPDATE_VERSION) unless the feature can go that way to the level."""
 
     def set_features(self, levels: Mapping[str, int]) -> None:
-        """Finalizes those that change; checked by `ensure_feature_may_be`."""
+        """Finalizes the levels that change; `ensure_feature_may_be` has checked them."""
 
     def allocate_producer_ids(self, at_least: int) -> range:
         """Returns a block of ids that were never returned before, none below `at_least`."""
 
     def close(self) -> None:
-        """Stops cleanly: the broker, and what keeps the metadata."""
+        """Closes the broker's side and the storage of the metadata cleanly."""

@@ -30,8 +30,8 @@ def _refuse_configs(_type: int, _name: str, _changes: Mapping[str, str | None]) 
 
 
 class NotInformedError(Exception):
-    """A member of a cluster has registered, and the controller has not told it of all topics yet. The connection is
-    closed: a client then asks another broker, but would take an answer for the truth, and its topics for deleted.
+    """A member of a cluster has registered, and the controller has not sent it all topics yet. The connection is
+    closed: a client then asks another broker, but would believe an answer, and take its topics for deleted.
     """
 
 
@@ -46,15 +46,15 @@ class ClusterMemberMetadata:
         self.controller_id = NO_CONTROLLER
         """The present controller, as far as is known."""
         self.epoch = 0
-        """The epoch in which it does: `/controller_epoch`."""
+        """The controller epoch: `/controller_epoch`."""
         self.features_epoch = 0
-        """The version in which the features that the image has are written down: /feature."""
+        """The version of /feature that the image has."""
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
         self.allocate: Callable[[], range] = self._refuse
         """Returns a block of producer ids that the controller has allocated to this broker, or raises KafkaError."""
         self.write_configs: WriteConfigs = _refuse_configs
-        """Writes settings where all brokers of the cluster read them: any broker may."""
+        """Writes settings to ZooKeeper, where all brokers of the cluster read them: any broker may."""
         self._counts: dict[str, int] = {}
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
 
@@ -65,7 +65,7 @@ class ClusterMemberMetadata:
         self._counts[topic] = partitions
 
     def lacks(self, topic: str) -> bool:
-        """Says whether the image lacks the topic, or partitions that it has."""
+        """Returns whether the image lacks the topic, or partitions of it."""
         known = self.image.topics.get(topic)
         return known is None or len(known.partitions) < self.count_partitions(topic)
 
@@ -166,4 +166,4 @@ class ClusterMemberMetadata:
         return KafkaError(ErrorCode.NOT_CONTROLLER, f"This is not the correct controller for this cluster: {who}.")
 
     def close(self) -> None:
-        """Keeps nothing that would have to be closed."""
+        """Does nothing: no files are open."""

@@ -37,7 +37,7 @@ LOST_DIRECTORY = bytes(15) + b"\1"
 """A replica's directory that is offline (DirectoryId.LOST, KIP-858)."""
 
 MIGRATING_DIRECTORY = bytes(15) + b"\2"
-"""A replica's directory as ZooKeeper has it: nobody says which one it is (DirectoryId.MIGRATING)."""
+"""A replica's directory with ZooKeeper, where it is unknown (DirectoryId.MIGRATING)."""
 
 _UNKNOWN_EPOCH = -1
 _NO_INCARNATION = bytes(16)
@@ -60,7 +60,7 @@ class ControlFence:
         """The czxid of the broker's registration; -1 before there is one."""
 
     def find_error(self, controller_epoch: int, broker_epoch: int) -> ErrorCode | None:
-        """Finds why a request with those epochs is refused, the broker's first, as Kafka does; None lets it through."""
+        """Returns why a request with those epochs is refused, the broker's first, as in Kafka, or None."""
         if broker_epoch != _UNKNOWN_EPOCH and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:

@@ -17,7 +17,7 @@ GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 
 Feature = tuple[str, int]
-"""A feature, and the lowest level of it that brings something."""
+"""A feature, and its lowest level with an effect."""
 
 GROUPS_OF_CONSUMERS: Feature = (GROUP_VERSION, 1)
 """The feature that brings groups of the consumer protocol (KIP-848)."""
@@ -45,7 +45,7 @@ def is_finalized(finalized: Mapping[str, int], feature: Feature) -> bool:
 
 
 class UpgradeType(IntEnum):
-    """Says which way a level is to go; numbers of org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType."""
+    """The direction of a change; numbers of org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -54,7 +54,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """Which level a feature is to have."""
+    """The new level of a feature."""
 
     name: str
     level: int
@@ -62,8 +62,8 @@ class FeatureUpdate(NamedTuple):
 
 
 def ensure_may_be(update: FeatureUpdate, current: int, supported: Levels) -> None:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) unless this broker supports the level, and it is reached from the
-    current one by going that way.
+    """Raises KafkaError(INVALID_UPDATE_VERSION) unless this broker supports the level, and the direction fits the
+    current one.
     """
     name, level, way = update
     is_upgrade = way is UpgradeType.UPGRADE
@@ -94,7 +94,7 @@ def unsupported(finalized: Mapping[str, int], supported: Levels) -> dict[str, in
 
 
 METADATA_VERSION_FEATURE = "metadata.version"
-"""A cluster has finalized it if it has KRaft, and not ZooKeeper."""
+"""Finalized in clusters with KRaft, not with ZooKeeper."""
 
 _FIRST_LEVELS = (
     (1, "3.0"), (2, "3.1"), (3, "3.2"), (4, "3.3"), (8, "3.4"), (9, "3.5"), (12, "3.6"), (15, "3.7"), (20, "3.8"),

@@ -18,13 +18,13 @@ from core.protocol.schema.metadata_records import ConfigRecord, PartitionChangeR
 
 DEFAULT_NODE_ID = 1
 KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The settings of a topic that came without any: nothing is deleted or compacted until somebody says so."""
+"""The settings of an adopted topic: nothing is deleted or compacted until the user changes them."""
 
 
 def find_node_id(
     image: MetadataImage | None, partitions: Iterable[TopicPartition], default: int = DEFAULT_NODE_ID
 ) -> int:
-    """Finds the owner of a directory that does not name it: the one node that has a replica of all that is there."""
+    """Finds the owner of a directory that does not name it: the one node with a replica of every partition there."""
     if image is None:
         return default
     replicas = [
@@ -37,7 +37,7 @@ def find_node_id(
 
 
 def led_by_others(image: MetadataImage, node_id: int) -> list[TopicPartition]:
-    """Finds the partitions that the node has a replica of and does not lead."""
+    """Finds the partitions of which the node has a replica and that others lead."""
     return [
         TopicPartition(topic.name, number)
         for topic in image.topics.values()

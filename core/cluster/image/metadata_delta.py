@@ -39,14 +39,14 @@ _NO_LEADER_CHANGE = -2
 
 
 class MetadataDelta:
-    """Owned by one task. After `apply` nothing more is replayed, and it is as immutable as the images."""
+    """Owned by one task. After `apply` nothing more is replayed, and it is immutable, too."""
 
     def __init__(self, before: MetadataImage) -> None:
         self.before = before
         self.topics: MapChanges[bytes, TopicImage] = MapChanges(before.topics_by_id)
-        """Topics that were made, with no partitions yet, or deleted."""
+        """Topics that were created, without partitions yet, or deleted."""
         self.partitions: dict[bytes, dict[int, PartitionRecord]] = {}
-        """Partitions that were made or changed, by topic and number."""
+        """Partitions that were created or changed, by topic and number."""
         self.configs = MapChanges(before.configs)
         self.features = MapChanges(before.features)
         self.brokers = MapChanges(before.brokers)
@@ -81,7 +81,7 @@ class MetadataDelta:
         return ((topics[topic_id], partitions) for topic_id, partitions in self.partitions.items())
 
     def changes_brokers_configs(self) -> bool:
-        """Says whether a setting of a broker's, or of all brokers, is another one now."""
+        """Returns whether a setting of a broker, or of all brokers, has changed."""
         return any(resource_type == ConfigResourceType.BROKER for resource_type, _ in self.configs.changed)
 
     # --- its records
@@ -131,7 +131,7 @@ class MetadataDelta:
         return self.partitions.get(topic_id, {}).get(number) or topic.partitions[number]
 
     def _clear_elr(self, topic_name: str) -> None:
-        """Clears that of the topic; of all if none is named."""
+        """Clears the ELR of the topic, or of all without one."""
         for topic in self.topics.apply().values():
             if topic_name in ("", topic.name):
                 partitions = {**topic.partitions, **self.partitions.get(topic.topic_id, {})}

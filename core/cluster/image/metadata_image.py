@@ -28,7 +28,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic, with who holds and who leads each of its partitions. Immutable."""
+    """One topic, with the state of each of its partitions. Immutable."""
 
     name: str
     topic_id: bytes
@@ -51,10 +51,10 @@ class MetadataImage:
     controllers: Mapping[int, RegisterControllerRecord] = field(default_factory=dict)
     producer_ids: ProducerIdsRecord | None = None
     has_known_topics: bool = False
-    """Whether there ever was a topic, as far as the records show."""
+    """Whether any topic ever existed, as far as the records show."""
     security: SecurityImage = field(default_factory=SecurityImage)
     unused: Mapping[type, MetadataRecord] = field(default_factory=dict)
-    """Records that plog makes no use of, the last of each type."""
+    """Records that plog does not use, the last of each type."""
 
     @property
     def next_producer_id(self) -> int:

@@ -180,7 +180,7 @@ class MetadataLog:
         return failure
 
     def _begin_epoch(self) -> None:
-        """Writes what winning the election of one voter leaves."""
+        """Writes the records of an election with one voter."""
         voters = [Voter(self._node_id)]
         state = {
             "clusterId": "",
@@ -204,14 +204,14 @@ class MetadataLog:
         self._is_leading = True
 
     def _append_batch(self, records: list[Record], *, is_control: bool = False) -> None:
-        """Appends and syncs it: a power cut that takes a batch has kept none after it."""
+        """Appends a batch and syncs it: a power cut that loses a batch keeps none after it."""
         batch = bytearray(batch_of(records, is_control=is_control))
         self._log.append_as_leader(RecordBatch(memoryview(batch)), self._epoch, from_client=False)
         self._log.flush()
 
     def close(self) -> None:
-        """Writes a snapshot if the log has grown long since the last one, and closes. A disk that refuses costs the
-        next start some time: every append is there.
+        """Writes a snapshot if the log has grown long since the last one, and closes. If the disk refuses, only the
+        next start is slower: every append is on the disk.
         """
         try:
             if self._log.size_bytes > _SNAPSHOT_AFTER_BYTES and self._log.log_end_offset > self._snapshot_end:
@@ -243,7 +243,9 @@ class MetadataLog:
 
 
 def _has_partition_metadata(directory: Path) -> bool:
-    """Says whether it is there, and not empty after a power cut: it is written unsynced, as it is always the same."""
+    """Returns whether the file exists, and is not empty after a power cut: it is written unsynced, and always the
+    same.
+    """
     try:
         return read_partition_metadata(directory) is not None
     except CorruptRecordError:
@@ -343,8 +345,8 @@ def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
 
 
 def _replay(records: Iterable[MetadataRecord], before: MetadataImage) -> tuple[MetadataImage, bool]:
-    """Applies the records: those of a transaction (KIP-868) when it ends, those of an aborted or unended one never.
-    Says as well whether the last transaction did not end.
+    """Applies the records: those of a transaction (KIP-868) at its end, those of an aborted or unended one never. Also
+    returns whether the last transaction is unended.
     """
     delta = MetadataDelta(before)
     transaction: list[MetadataRecord] | None = None

@@ -29,8 +29,8 @@ def with_changes(before: Mapping[K, V], changed: Mapping[K, V | None]) -> Mappin
 
 
 class PersistentMap(Mapping[K, V]):
-    """Immutable, as far as anybody sees: if all of it is asked for, it becomes one dict first. A key that was taken out
-    and came again may stand at its old place.
+    """Immutable to its users: once all of it is read, it becomes one dict. A key that was removed and came again may
+    stand at its old place.
     """
 
     __slots__ = ("below", "layer")
@@ -94,14 +94,14 @@ class MapChanges(Generic[K, V]):
     def __init__(self, before: Mapping[K, V]) -> None:
         self._before = before
         self.changed: dict[K, V | None] = {}
-        """The new values, None for a key that is gone."""
+        """The new values, None for a removed key."""
 
     def get(self, key: K) -> V | None:
         """Returns the value, with the changes, or None."""
         return self.changed[key] if key in self.changed else self._before.get(key)
 
     def __setitem__(self, key: K, value: V | None) -> None:
-        """Sets the key's value; None takes the key out."""
+        """Sets the key's value; None removes the key."""
         self.changed[key] = value
 
     def apply(self) -> Mapping[K, V]:

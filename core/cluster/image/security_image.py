@@ -41,7 +41,7 @@ class SecurityImage:
         yield from self.acls.values()
 
     def summary(self) -> str:
-        """Counts each of them, for people; empty if there is nothing."""
+        """Counts each of them, for people; {} if there are none."""
         counts = [
             (len(self.acls), "ACL"),
             (len({name for name, _ in self.scram_credentials}), "SCRAM user"),
@@ -52,7 +52,7 @@ class SecurityImage:
 
 
 def counts_text(counts: Sequence[tuple[int, str]]) -> str:
-    """Says how many there are of each, for people: 2 ACLs and 1 quota; empty if there is nothing."""
+    """Returns the counts in words: 2 ACLs and 1 quota; "" if there are none."""
     parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
@@ -67,7 +67,7 @@ class SecurityDelta:
         self.client_quotas = MapChanges(before.client_quotas)
 
     def replay(self, record: MetadataRecord) -> bool:
-        """Applies it; says whether it was one of these."""
+        """Applies a record; returns whether it was one of these."""
         match record:
             case AccessControlEntryRecord():
                 self.acls[record.id] = record

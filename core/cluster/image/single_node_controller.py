@@ -88,7 +88,7 @@ class SingleNodeController:
         return self._log.epoch
 
     def ensure_informed(self, topic: str | None = None) -> None:
-        """Raises nothing: no other topics exist than those that the log tells of."""
+        """Raises nothing: the log has all topics."""
 
     def count_partitions(self, topic: str) -> int:
         known = self.image.topics.get(topic)
@@ -98,7 +98,7 @@ class SingleNodeController:
         self._subscribers.append(on_delta)
 
     def _submit(self, records: Sequence[MetadataRecord]) -> None:
-        """Makes one change of the records, if there are any. Raises what `MetadataLog.append` raises."""
+        """Submits the records, if there are any, as one change. Raises what `MetadataLog.append` raises."""
         if records:
             delta = self._log.append(records)
             self._note_names(delta)
@@ -132,12 +132,12 @@ class SingleNodeController:
         self._elect(led_by_others(self.image, self._node_id))
 
     def start_new_leader_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        """Starts them for logs that had to be cut: an (epoch, offset) that was given once is not given again."""
+        """Starts new leader epochs for truncated logs: an (epoch, offset) must never name two records."""
         self._elect(partitions)
 
     def raise_leader_epoch(self, partition: TopicPartition, above: int) -> None:
-        """Raises it for a log that knows later epochs than the metadata do: one that was copied in from elsewhere, or
-        whose epoch is damaged. The partition is stated again, in one record however far the epochs are apart.
+        """Raises the leader epoch for a log with later epochs than the metadata: one that was copied from elsewhere, or
+        whose epoch is damaged. One record replaces the partition, however far the epochs are apart.
         """
         topic = self.image.topics[partition.topic]
         led_here = copy(topic.partitions[partition.partition])
@@ -151,7 +151,7 @@ class SingleNodeController:
         self._submit(election_records(self.image, partitions, self._node_id))
 
     def fence_broker(self) -> None:
-        """Writes the last record of a clean stop: another broker, Kafka's too, may take the directory at once."""
+        """Writes the last record of a clean stop: another broker, Kafka's too, may use the directory at once."""
         self._submit(
             [BrokerRegistrationChangeRecord(broker_id=self._node_id, broker_epoch=self.broker_epoch, fenced=1)]
         )
@@ -172,7 +172,7 @@ class SingleNodeController:
         default_replication: int,
         validate_only: bool = False,
     ) -> dict[str, TopicImage | KafkaError]:
-        """Makes them; however many there are, they are written in one batch and synced once."""
+        """Creates the topics; however many there are, in one batch with one sync."""
         wanted = sum(topic.count_partitions(default_partitions) for topic in topics)
         if wanted > MOST_PARTITIONS:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, too_many(wanted))

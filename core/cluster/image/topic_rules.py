@@ -15,7 +15,7 @@ from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.files.log_config import parse_topic_configs
 
 MOST_PARTITIONS = 10_000
-"""The most that one request may make: Kafka's MAX_PARTITIONS_PER_BATCH."""
+"""The most that one request may create: Kafka's MAX_PARTITIONS_PER_BATCH."""
 
 Assignments = dict[int, Sequence[int]]
 
@@ -111,8 +111,8 @@ def checked_assignments(
 
 
 def ensure_has_no_gaps(name: str, numbers: Collection[int]) -> None:
-    """Raises KafkaError unless partitions are numbered from 0 on: to grow would make one again that there is, with
-    other replicas than those that have its records.
+    """Raises KafkaError unless partitions are numbered from 0 on: growth would create an existing partition again, with
+    other replicas than those with its records.
     """
     if sorted(numbers) != list(range(len(numbers))):
         raise KafkaError(

@@ -1,4 +1,4 @@
-"""Finds topics from partition folders alone, if no metadata say what there is."""
+"""Finds topics from partition folders alone, without metadata."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _new_id(name: str, *, goes_by_name: bool) -> bytes:
 
 
 def find_latest_epoch(path: Path) -> int:
-    """Finds it; -1 if the folder knows none, or not readably: the log itself is asked later."""
+    """Returns the latest leader epoch, or -1 if the folder has none that is readable: the log itself is read later."""
     epochs = path / LEADER_EPOCH_CHECKPOINT
     try:
         entries = parse_leader_epochs(read_small_text(epochs), str(epochs))

@@ -141,7 +141,7 @@ class _Wanted:
     state: _State = _State.FETCHING
     due_ms: int = 0
     high_watermark: int = -1
-    """The leader's, as it said last in this leader epoch; -1 if it has not."""
+    """The leader's last high watermark in this leader epoch, or -1."""
 
     @property
     def lag(self) -> int | None:
@@ -347,7 +347,7 @@ class FetchPlan:
             self._session_id = _NO_SESSION
 
     def _go_on(self, session_id: int, answered: Sequence[tuple[_Key, PartitionData]]) -> None:
-        """Goes on in the session that the leader names. Its first answer names all partitions, or it is of another."""
+        """Goes on in the leader's session. Its first answer names all partitions, or it is of another session."""
         if session_id == _NO_SESSION:
             self._begin_again(keeps_id=False)
         elif self._epoch == _INITIAL_EPOCH and {key for key, _ in answered} == self._session.keys():

@@ -51,8 +51,9 @@ SUPERSEDED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Refusals by which the controller says that the leader's state is outdated. The proposal stays, as an earlier try of
-it may have been applied, until the new state comes."""
+"""Refusals by which the controller says that the leader's state is outdated. The proposal stays, as an earlier try may
+have been applied, until the new state comes.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +66,9 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     broker_epochs: Mapping[int, int] = field(default_factory=dict)
-    """By node id, the epoch of the broker's life that was found to be in sync: a later one lacks records perhaps
-    (KIP-903). -1 if it is not known."""
+    """By node id, the broker epoch that was found in sync: a later life may lack records (KIP-903). -1 if unknown."""
     leader_recovery_state: int = LeaderRecoveryState.RECOVERED
-    """A leader is recovered when it leads: it takes its own log for the truth (KIP-704)."""
+    """A leader is recovered when it leads: it trusts its own log (KIP-704)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class InSyncReplicas:
 
     I1 there is a proposal exactly if the state is not COMMITTED
     I2 the maximal replicas hold the committed ones
-    I3 a proposal is of the epochs that are known: one that is of others is forgotten
-    I4 a proposal adds one replica (EXPANDING), or takes some away and leaves some (SHRINKING)
+    I3 a proposal is of the current epochs: one of others is forgotten
+    I4 a proposal adds one replica (EXPANDING), or removes some and leaves some (SHRINKING)
     """
 
     def __init__(self, state: PartitionState) -> None:

@@ -64,7 +64,9 @@ class RemoteReplica:
         self._leader_end_at_last_fetch = max(self._leader_end_at_last_fetch, leader_end_offset)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Says whether it has all that the leader has, or had it at most `max_lag_ms` ago (replica.lag.time.max.ms)."""
+        """Returns whether it has all of the leader's records, or had them at most `max_lag_ms` ago
+        (replica.lag.time.max.ms).
+        """
         return self.end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
     def check_invariants(self) -> None:
@@ -72,7 +74,7 @@ class RemoteReplica:
 
 
 class Peers(Protocol):
-    """The other brokers of the cluster, as far as a leader must know them."""
+    """The other brokers of the cluster, as a leader sees them."""
 
     max_lag_ms: int
     """How long a replica may be behind the leader's end and count as in sync: replica.lag.time.max.ms."""
@@ -134,10 +136,9 @@ class Leadership:
         broker_epoch: int,
         now_ms: int,
     ) -> IsrProposal | None:
-        """Notes how far a follower is, and proposes that it joins if it may.
-
-        Raises KafkaError: UNKNOWN_LEADER_EPOCH if it is no replica as far as is known here (it may know more, and asks
-        again), NOT_LEADER_OR_FOLLOWER if a later life of its broker is known: the request was late (KIP-903).
+        """Notes a follower's position, and returns a proposal that it joins if it may. Raises KafkaError:
+        UNKNOWN_LEADER_EPOCH if it is not a known replica (it may know more, and asks again), NOT_LEADER_OR_FOLLOWER if
+        a later life of its broker is known: the request was late (KIP-903).
         """
         remote = self.remotes.get(replica)
         if remote is None:
@@ -177,7 +178,7 @@ class Leadership:
         return self.in_sync.expand(remote.node_id, self._broker_epochs())
 
     def look(self, log_end_offset: int, now_ms: int) -> IsrProposal | None:
-        """Looks who is late, and proposes that those leave who are not caught up for too long."""
+        """Returns a proposal that late replicas leave, or None."""
         self._find_who_counts(log_end_offset, now_ms)
         late = [
             node_id
@@ -196,8 +197,8 @@ class Leadership:
         return remote.is_caught_up(log_end_offset, now_ms, self._peers.max_lag_ms)
 
     def _may_join(self, remote: RemoteReplica) -> bool:
-        """Says whether the life of the broker that fetched is the one that is there. Brokers of ZooKeeper clusters
-        fetch without saying: -1.
+        """Returns whether the broker that fetched is still in that life. Brokers of ZooKeeper clusters fetch without an
+        epoch: -1.
         """
         epoch = self._peers.find_broker_epoch(remote.node_id)
         if epoch is None:
@@ -234,9 +235,8 @@ class Leadership:
     # --- replicated records
 
     def _find_who_counts(self, log_end_offset: int, now_ms: int) -> None:
-        """Finds whose end offsets count: those of the maximal in-sync replicas, and of those that are caught up and may
-        join. If these did not count, a busy leader that is alone in sync would move its high watermark ahead of them
-        for ever.
+        """Finds whose end offsets count: the maximal ISR, and replicas that are caught up and may join. If these did
+        not count, a busy leader alone in the ISR would move its high watermark ahead of them for ever.
         """
         self._counting = [
             remote

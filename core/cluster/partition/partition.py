@@ -1,4 +1,4 @@
-"""A replica of a partition that this broker holds: its log, its role, and what consumers may see of it."""
+"""A replica of a partition on this broker: its log, its role, and the records that consumers may see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
 ALL_IN_SYNC = -1
-"""The acks of a producer that waits for all replicas in sync; 1 waits for the leader alone."""
+"""The acks of a producer that waits for the whole ISR; 1 waits for the leader alone."""
 
 NOTHING = 0
 FLUSHED = 1
@@ -27,14 +27,16 @@ REPLICATED = 2
 
 class Waiting(Protocol):
     def maybe_complete(self) -> None:
-        """Called when something happened that it may have waited for."""
+        """Called after events that it may have waited for."""
 
 
 class Role(Enum):
     """The role of a broker for its replica. Any role may follow any other, as the controller decides.
 
-    ALONE leads, and no other replica counts: appended records are replicated at once LEADING leads followers: records
-    that the whole ISR has are replicated FOLLOWING fetches from the leader OFFLINE waits: the partition has no leader
+    ALONE      leads, and no other replica counts: appended records are replicated at once
+    LEADING    leads followers: records that the whole ISR has are replicated
+    FOLLOWING  fetches from the leader
+    OFFLINE    waits: the partition has no leader
     """
 
     ALONE = "alone"
@@ -68,7 +70,7 @@ class Partition:
         self.log = log
         self.topic_id = topic_id
         self.messages_in = self.bytes_in = self.bytes_out = 0
-        """Records and bytes of batches that were appended, bytes that were sent, since the broker started."""
+        """Appended records and bytes, and sent bytes, since the broker started."""
         self.is_served = True
         """Until its topic is deleted or its disk refuses; never again then."""
         self.commit_waits: dict[Waiting, None] = {}
@@ -131,8 +133,8 @@ class Partition:
         self._isr_size = len(self._leadership.in_sync.committed)
 
     def _begin_epoch(self, state: PartitionState) -> None:
-        """Notes where the epoch begins, also if nothing is ever written in it: followers may hold records of earlier
-        epochs that this log lacks, and find by it where to cut theirs (KIP-101).
+        """Notes the start of the epoch, even if nothing is ever written in it: followers may hold records of earlier
+        epochs that this log lacks, and find by it where to truncate theirs (KIP-101).
         """
         if state.leader_epoch != self.leader_epoch:
             self.log.leader_epochs.assign(state.leader_epoch, self.log.log_end_offset)
@@ -169,9 +171,7 @@ class Partition:
         return result
 
     def ensure_enough_replicas(self) -> None:
-        """Raises KafkaError(NOT_ENOUGH_REPLICAS) if acks=all can't be obeyed; what `ensure_leading` raises if nobody
-        can be asked for that here.
-        """
+        """Raises KafkaError(NOT_ENOUGH_REPLICAS) if acks=all is impossible, and what `ensure_leading` raises."""
         self.ensure_leading()
         if self._isr_size < self._min_isr:
             are = "replica of {} is" if self._isr_size == 1 else "replicas of {} are"
@@ -190,9 +190,9 @@ class Partition:
         return min_isr if self._leadership is None else min(min_isr, self._leadership.replica_count)
 
     def must_wait_for(self, offset: int, required_acks: int = ALL_IN_SYNC) -> int:
-        """Says what records below `offset`, which were just appended, must wait for before they are acknowledged, until
-        `is_committed` says so: to be FLUSHED, if as many as `flush.messages` wait for that, and to be REPLICATED if the
-        producer wants it. NOTHING, if they may be acknowledged now.
+        """Returns what records below `offset`, just appended, must wait for before they are acknowledged, until
+        `is_committed`: FLUSHED, if as many as `flush.messages` wait for that, and REPLICATED if the producer wants it.
+        NOTHING, if they may be acknowledged now.
         """
         log = self.log
         terms = NOTHING
@@ -205,8 +205,8 @@ class Partition:
         return terms
 
     def is_committed(self, offset: int, terms: int) -> bool:
-        """Says whether all below `offset` that had to wait for that is as safe as it was to be. It never is once
-        another node leads, whatever that may have of it.
+        """Returns whether all records below `offset` have what they had to wait for. Returns False for ever once
+        another node leads, whatever that node has of them.
         """
         return (
             (not terms & FLUSHED or self.log.recovery_point >= offset)
@@ -216,8 +216,8 @@ class Partition:
 
     @property
     def is_short_of_replicas(self) -> bool:
-        """Whether records that are replicated are in too few replicas to be acknowledged, as some have left since they
-        were appended (Partition.checkEnoughReplicasReachOffset).
+        """Returns whether replicated records are in too few replicas to be acknowledged, because some have left the ISR
+        since the append (Partition.checkEnoughReplicasReachOffset).
         """
         leadership = self._leadership
         return (
@@ -228,7 +228,7 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether it is led here and fewer replicas are in sync than it has, those not counted that are being added
+        """Whether this node leads and the ISR is smaller than the replicas, without adding ones
         (Partition.isUnderReplicated).
         """
         if self._leadership is None:
@@ -237,12 +237,12 @@ class Partition:
 
     @property
     def has_others_in_sync(self) -> bool:
-        """Whether another broker leads it, or is in sync and could."""
+        """Whether another broker leads, or is in the ISR and could."""
         return self._isr_size > 1 if self._leadership is not None else self.role is Role.FOLLOWING
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether it is led here and has fewer replicas in sync than acks=all asks for."""
+        """Whether this node leads and the ISR is smaller than acks=all needs."""
         return self.is_leading and self._isr_size < self._min_isr
 
     @property
@@ -252,12 +252,12 @@ class Partition:
 
     @property
     def isr_size(self) -> int:
-        """How many replicas are in sync, as the controller has written it down, while it is led here."""
+        """The size of the ISR in the controller's state, while this node leads."""
         return self._isr_size
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether it is led here and replicas of it are being added or taken away."""
+        """Whether this node leads and a reassignment adds or removes replicas."""
         return self.is_leading and bool(self.state.adding_replicas or self.state.removing_replicas)
 
     def on_flushed(self) -> None:
@@ -266,7 +266,7 @@ class Partition:
         self.notify_waiting()
 
     def _move_high_watermark(self) -> None:
-        """Lets consumers see what the topic lets them see by now."""
+        """Moves the high watermark as far as the topic allows by now."""
         log = self.log
         if self._leadership is not None:
             self._move_with_followers(self._leadership)
@@ -274,7 +274,7 @@ class Partition:
             log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
 
     def _move_with_followers(self, leadership: Leadership) -> None:
-        """Moves it only while enough replicas are in sync: else what consumers have read could be lost with too few
+        """Moves it only while the ISR is large enough: else records that consumers have read could be lost with too few
         (KIP-966).
         """
         log = self.log
@@ -293,9 +293,9 @@ class Partition:
     # --- followers
 
     def ensure_replica(self, replica: int, *, knows_epoch: bool) -> None:
-        """Raises KafkaError unless that broker is another replica of this partition, which is led here. It may be one
-        soon, if it has heard of a later change than this broker: UNKNOWN_LEADER_EPOCH if it `knows_epoch`, the present
-        one, NOT_LEADER_OR_FOLLOWER if it does not say. It asks again either way.
+        """Raises KafkaError unless that broker is another replica of this partition, which this node leads. It may
+        become one, if it knows a later change than this broker: UNKNOWN_LEADER_EPOCH if it `knows_epoch`, the present
+        one, NOT_LEADER_OR_FOLLOWER if it names none. It asks again either way.
         """
         if self._leadership is None or replica not in self._leadership.remotes:
             raise KafkaError(
@@ -355,7 +355,7 @@ class Partition:
         return must_send_again
 
     def proposes(self, proposal: IsrProposal) -> bool:
-        """Says whether the proposal is still in flight here: nothing has come meanwhile by which it was forgotten."""
+        """Returns whether the proposal is still in flight: no later event has made it void."""
         return self.is_served and self._leadership is not None and self._leadership.in_sync.proposal is proposal
 
     def _on_progress(self) -> None:
@@ -371,9 +371,7 @@ class Partition:
         return log_start if self._leadership is None else self._leadership.low_watermark(log_start)
 
     def has_in_sync(self, node_id: int) -> bool:
-        """Says whether that broker is in sync, as the controller has written it down; none is if this one does not lead
-        others.
-        """
+        """Returns whether that broker is in the controller's ISR; False if this node does not lead others."""
         return self._leadership is not None and node_id in self._leadership.in_sync.committed
 
     def followers_in_sync_with(self, offset: int) -> list[int]:
@@ -389,8 +387,8 @@ class Partition:
         return self.log.last_stable_offset if isolation_level == READ_COMMITTED else self.log.high_watermark
 
     def ensure_end_is_known(self) -> None:
-        """Raises KafkaError(OFFSET_NOT_AVAILABLE) while a new leader does not know yet how much was committed before it
-        led: the end that it would name could lie below one that consumers have seen (KIP-207).
+        """Raises KafkaError(OFFSET_NOT_AVAILABLE) while a new leader does not know yet how much was committed before:
+        its end could lie below one that consumers have seen (KIP-207).
         """
         if self._leadership is not None and self.log.high_watermark < self._leadership.epoch_start_offset:
             raise KafkaError(

@@ -15,9 +15,7 @@ from core.protocol.schema.metadata_records import PartitionRecord
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader was elected from the replicas in sync; an unclean one has to say that it has recovered
-    (KIP-704).
-    """
+    """Whether the leader was elected from the ISR; an unclean leader must report that it has recovered (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -38,9 +36,9 @@ class PartitionState:
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     holders: Mapping[int, int] = field(default_factory=dict)
-    """The replicas that have all that is committed: those in sync, and those that have left them since as many as
-    `min.insync.replicas` were in sync, for nothing is committed meanwhile. Each with the broker epoch by which its
-    controller knew it when it had. Only the controller of a cluster with ZooKeeper knows them (docs/adr/0025).
+    """The replicas that have all committed records: the ISR, and replicas that left it when its size was already at
+    `min.insync.replicas`, because nothing is committed meanwhile. Each with the broker epoch that it had then. Only the
+    controller of a cluster with ZooKeeper knows them (docs/adr/0025).
     """
 
     @classmethod
