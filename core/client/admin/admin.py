@@ -110,8 +110,8 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Makes a topic; -1 takes the broker's default. `validate_only`: asks whether it would be made. Its partitions
-        have leaders then.
+        """Creates a topic; -1 takes the broker's default. `validate_only`: only checks the request. Returns once its
+        partitions have leaders.
         """
         topic = CreatableTopic(
             name,
@@ -172,7 +172,7 @@ class Admin:
             self._client.forget_topic(name)
 
     def _is_known(self, names: Sequence[str], is_so: Callable[[TopicInfo | None], bool]) -> bool:
-        """Asks once; yes as well if no broker tells."""
+        """Asks once; returns True as well if no broker answers."""
         try:
             found = self._client.refresh(names, skips_unknown=True)
         except KafkaError as error:
@@ -224,7 +224,7 @@ class Admin:
             raise
 
     def find_topic_setting(self, names: Sequence[str], key: str) -> dict[str, str]:
-        """Finds what holds for each topic; those are missing of which this client may not know it."""
+        """Returns the effective value for each topic; topics that this client may not describe are missing."""
         asked = [DescribeConfigsResource(ConfigResourceType.TOPIC, name, [key]) for name in names]
         answer = self._client.any_connection().call(DESCRIBE_CONFIGS, DescribeConfigsRequest(asked))
         return {
@@ -363,7 +363,7 @@ class Admin:
         return offsets
 
     def _is_there(self, partition: TopicPartition) -> bool:
-        """Asks a broker whether there is such a partition; the client may know one that is deleted."""
+        """Asks a broker whether the partition exists; the client may know a deleted one."""
         topic = self._client.refresh([partition.topic], skips_unknown=True).get(partition.topic)
         return topic is not None and partition.partition in topic.partitions
 

@@ -27,8 +27,8 @@ _TIMEOUT_SECONDS = 10.0
 
 
 def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS) -> ClusterDescription:
-    """Asks one broker, then connects to each of the others: an address may be one that can't be reached from here.
-    Raises KafkaError if the cluster says nothing of itself.
+    """Asks one broker, then connects to each of the others: an address may not be reachable from here. Raises
+    KafkaError if the cluster does not describe itself.
     """
     cluster_id, controller_id, known = _cluster(client)
     try:
@@ -84,7 +84,7 @@ def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]
 
 
 def _named_wrongly(client: KafkaClient, broker: BrokerDescription) -> BrokerDescription:
-    """Says of a broker that no address is reached of those that are named to clients."""
+    """Adds to the failure of a broker that the cluster advertised the address."""
     failure = broker.failure
     return (
         replace(broker, failure=client.unreachable(failure)) if isinstance(failure, ConnectionFailedError) else broker

@@ -54,7 +54,7 @@ def at_controller_itself(client: KafkaClient, work: Callable[[ClientConnection],
 
 
 def _ensure_zookeeper_is_there(client: KafkaClient, refusal: KafkaError) -> None:
-    """Raises KafkaError, with the code of the refusal, if the brokers say that ZooKeeper is away."""
+    """Raises KafkaError, with the code of the refusal, if the brokers report that ZooKeeper is away."""
     try:
         found = describe_cluster(client, timeout_s=_LOOK_SECONDS)
     except PlogError:

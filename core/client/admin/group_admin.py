@@ -41,7 +41,7 @@ from core.protocol.schema.offset_fetch import (
 )
 
 STABLE_SECONDS = 10.0
-"""How long to wait for the end of a transaction, which its coordinator is writing down."""
+"""How long to wait for the end of a transaction, which its coordinator is writing."""
 
 _FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`type` and `state` are empty if the broker is too old to say them."""
+    """`type` and `state` are empty if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -75,7 +75,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """`protocol` is what assigns the partitions, `coordinator` the broker's node id; `epoch` -1 for classic groups."""
+    """`protocol` is the assignor, `coordinator` the broker's node id; `epoch` is -1 for classic groups."""
 
     group_id: str
     type: str
@@ -102,7 +102,7 @@ class GroupAdmin:
     """Owned by one task. Every method raises KafkaError with the broker's code if it is refused."""
 
     def __init__(self, client: KafkaClient, *, rides_over: bool = True) -> None:
-        """Without `rides_over` a connection that is lost is the caller's to make again: members do that."""
+        """Without `rides_over` the caller must repair a lost connection: members do that."""
         self._client = client
         self._rides_over = rides_over
         self._coordinator_id = -1  # the one that was asked last
@@ -218,7 +218,7 @@ class GroupAdmin:
         group_instance_id: str | None = None,
         metadata: str = "",
     ) -> None:
-        """Commits as a member, or from outside: that only while the group has no members."""
+        """Commits as a member, or from outside: the latter only while the group has no members."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for partition, offset in offsets.items():
             data = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
@@ -274,8 +274,8 @@ class GroupAdmin:
     # --- where groups are kept
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
-        """Does the work; again, for a while, if the coordinator moves, loads or is being made, and also if it dies
-        (`retry_while_leader_moves`), unless that is the caller's to see to.
+        """Does the work; again, for a while, if the coordinator moves, loads or is being created, and also if it dies
+        (`retry_while_leader_moves`), unless the caller handles that.
         """
 
         def once() -> Result:
@@ -329,7 +329,7 @@ def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Reads what a consumer was given; nothing if that can't be read."""
+    """Parses a consumer's assignment; returns () if that fails."""
     try:
         message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
     except MalformedMessageError:

@@ -1,4 +1,4 @@
-"""The quorum of a KRaft cluster's metadata log: who leads it, which is the controller, and how far each node is."""
+"""The quorum of a KRaft cluster's metadata log: its leader, which is the controller, and the position of each node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class QuorumNode:
-    """How far a node is; times in ms, -1 if they are not known."""
+    """The position of a node; times in ms, -1 if they are not known."""
 
     node_id: int
     is_voter: bool

@@ -59,7 +59,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OngoingReassignment:
-    """A partition whose replicas are being moved. `replicas` are those of before and of after, together."""
+    """A partition whose replicas are being moved. `replicas` are the old and the new ones together."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -92,8 +92,8 @@ class ClusterAdmin:
     # --- deletions
 
     def topics_being_deleted(self) -> dict[str, TopicBeingDeleted]:
-        """Finds the topics of which brokers have yet to delete replicas, by name; none with KRaft, where they are gone
-        at once. Raises KafkaError(UNSUPPORTED_VERSION) for a controller of Kafka's with ZooKeeper.
+        """Finds the topics of which brokers still have to delete replicas, by name; none with KRaft, where they are
+        gone at once. Raises KafkaError(UNSUPPORTED_VERSION) for a controller of Kafka's with ZooKeeper.
         """
 
         def find(connection: ClientConnection) -> dict[str, TopicBeingDeleted]:
@@ -265,7 +265,7 @@ def _listed(replicas: tuple[int, ...] | None) -> list[int] | None:
 
 
 def _refusal(code: int, message: str | None, partition: TopicPartition) -> KafkaError | None:
-    """Raises KafkaError(NOT_CONTROLLER), which is about the broker that was asked, and not about the partition."""
+    """Raises KafkaError(NOT_CONTROLLER), which is about the broker, and not about the partition."""
     if not code:
         return None
     error = KafkaError(ErrorCode.of(code), message or f"{partition}: {ErrorCode.of(code).text}")

@@ -1,4 +1,4 @@
-"""The partitions of a cluster: where their replicas are, how far each has come, and why one is not in sync."""
+"""The partitions of a cluster: their replicas, how far each has come, and why one is not in the ISR."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _AGAIN_SECONDS = 0.1
 
 
 def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: list[str]) -> list[ReplicatedPartition]:
-    """Asks for all partitions, or those of these topics, in order; adds to `notes` what the server does not say."""
+    """Reads all partitions, or those of these topics, in order; adds to `notes` facts that the server does not
+    report.
+    """
     found = client.refresh(topics)
     try:
         settings = Admin(client).find_topic_setting(sorted(found), _MIN_ISR) if found else {}
@@ -94,8 +96,8 @@ def _is_led_as_before(placed: ReplicatedPartition, known: Mapping[TopicPartition
 def with_moves(
     client: KafkaClient, placed: Sequence[ReplicatedPartition], notes: list[str]
 ) -> list[ReplicatedPartition]:
-    """Says of each which replicas are being added to it. The controller is asked for that, unless all are in sync;
-    `notes` gets why it could not be. A cluster without reassignments, as one broker alone, adds none.
+    """Adds to each partition its adding replicas. Asks the controller for them, unless all ISRs are complete; `notes`
+    gets the error. A cluster without reassignments, as one broker alone, adds none.
     """
     if not any(p.out_of_sync for p in placed):
         return list(placed)
@@ -111,7 +113,7 @@ def with_moves(
 def report_partitions(
     client: KafkaClient, cluster: ClusterDescription, placed: Sequence[ReplicatedPartition], notes: list[str]
 ) -> list[PartitionReport]:
-    """Asks the brokers that have replicas of them; adds to `notes` what could not be known, and why."""
+    """Asks the brokers that have replicas of them; adds to `notes` what could not be found out, and why."""
     holders = {replica for p in placed for replica in p.replicas}
     asked = [broker for broker in cluster.brokers if broker.broker_id in holders]
     surveys = survey_brokers(client, asked, [p.partition for p in placed])
@@ -151,12 +153,12 @@ def report_leaderless(
 
 
 def has_plogs_controller(cluster: ClusterDescription) -> bool:
-    """Says whether the controller is plog's, in a cluster with ZooKeeper."""
+    """Returns whether the controller is plog's, in a cluster with ZooKeeper."""
     return _is_plog(cluster, cluster.controller_id)
 
 
 def _is_plog(cluster: ClusterDescription, broker_id: int) -> bool:
-    """Says whether a broker of a cluster with ZooKeeper is plog's: Kafka's have no UnregisterBroker there."""
+    """Returns whether a broker of a cluster with ZooKeeper is plog's: Kafka's have no UnregisterBroker there."""
     versions = next((one.versions for one in cluster.brokers if one.broker_id == broker_id), None)
     return not cluster.has_quorum and versions is not None and UNREGISTER_BROKER.key in versions
 

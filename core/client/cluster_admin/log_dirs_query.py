@@ -1,8 +1,8 @@
-"""Asks each broker of a cluster what lies on its disks, and how far its replicas have come.
+"""Asks each broker of a cluster for the logs on its disks, and the offsets of its replicas.
 
-A leader knows how far its followers are, but no request tells a client. So each broker is asked for the ends of its own
-logs: ListOffsets as a "debugging replica" is answered by followers too, and with the end of the log, not with the high
-watermark (org.apache.kafka.common.requests.ListOffsetsRequest.DEBUGGING_REPLICA_ID).
+A leader knows the positions of its followers, but no request returns them. So each broker is asked for the ends of its
+own logs: ListOffsets as a "debugging replica" is answered by followers too, and with the end of the log, not with the
+high watermark (org.apache.kafka.common.requests.ListOffsetsRequest.DEBUGGING_REPLICA_ID).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Reassigner:
     """Owned by one task. Every method raises KafkaError if the cluster refuses the whole."""
 
     def __init__(self, client: KafkaClient, throttle: ReplicationThrottle, say: Callable[[str], None]) -> None:
-        """`say` is called with what the user should know, in words."""
+        """`say` is called with messages for the user."""
         self._client = client
         self._admin = ClusterAdmin(client)
         self._throttle = throttle
@@ -82,7 +82,7 @@ class Reassigner:
 
     @property
     def has_throttle(self) -> bool:
-        """Whether this machine has set one that is still there."""
+        """Whether this machine has set a throttle that is still there."""
         return self._throttle.is_set
 
     def find_ongoing(self, topics: Iterable[str] | None = None) -> list[PlannedMove]:

@@ -49,7 +49,7 @@ class MovedSoFar:
 
     @property
     def of_unknown_size(self) -> int:
-        """How many partitions are under way whose sizes nobody told: the bytes do not count them."""
+        """The number of moving partitions without a known size: the bytes do not count them."""
         return len(self.left) - len(self.copies)
 
 
@@ -64,7 +64,7 @@ class ReassignmentWatch:
         note: Callable[[str], None] = lambda _text: None,
         is_throttled: bool = False,
     ) -> None:
-        """`note` is called with what the user should know: a broker that is away, or that nothing moves."""
+        """`note` is called with messages for the user: a broker is away, or nothing moves."""
         self._client = client
         self._admin = ClusterAdmin(client)
         self._moves = {move.partition: move for move in moves}
@@ -118,7 +118,7 @@ class ReassignmentWatch:
         return CopiedBytes(copied, whole * len(adding) - copied)
 
     def _note_brokers(self, ongoing: Mapping[TopicPartition, OngoingReassignment]) -> None:
-        """Says which brokers are awaited that are away."""
+        """Reports brokers of the moves that are away."""
         self._client.refresh([])
         living = set(self._client.node_ids)
         for partition, one in ongoing.items():

@@ -34,10 +34,10 @@ from core.records.record_batch import RecordBatch
 _CONSUMER = -1
 _SESSIONLESS_EPOCH = -1
 _MAX_BYTES = 4 << 20
-"""So much of a replica is in memory at once; a larger batch is given whole."""
+"""Limit of a replica's bytes in memory; a larger batch is read whole."""
 _MAX_WAIT_MS = 500
 _MOST_STUCK = 10
-"""Answers in a row from which nothing can be read."""
+"""Answers in a row without a readable batch."""
 
 _FIRST_VERSION_FROM_FOLLOWERS = 11  # KIP-392
 
@@ -78,7 +78,7 @@ class ReplicaReader:
         self._topic_id = client.topic(partition.topic).topic_id
 
     def find_start(self) -> int:
-        """Asks where this replica begins."""
+        """Asks for the start of this replica."""
         connection = self._client.connection_to(self.broker)
         start = read_offsets(connection, [self._partition], EARLIEST, DEBUGGING_REPLICA)[self._partition]
         if isinstance(start, ErrorCode):
@@ -94,8 +94,8 @@ class ReplicaReader:
     # --- the next answer
 
     def send(self, *, is_leader: bool) -> None:
-        """Asks for what comes next; `receive` takes the answer. The first comes at once, records or not: how far the
-        replica is says whether there is something to wait for.
+        """Requests the next bytes; `receive` takes the answer. The first answer comes at once, records or not: the
+        replica's end tells whether there is something to wait for.
         """
         connection = self._client.connection_to(self.broker)
         if not is_leader and connection.version_of(FETCH) < _FIRST_VERSION_FROM_FOLLOWERS:
@@ -185,7 +185,7 @@ def _records(batch: Batch, start: int) -> Iterator[Entry]:
 
 
 _MOST_DIFFERENCES = 100
-"""So many of a partition are described; others are counted."""
+"""Differences of a partition that are described; others are counted."""
 _MOST_EMPTY_ANSWERS = 5
 _PAUSE_SECONDS = 0.1
 
@@ -226,11 +226,11 @@ class ReplicaCheck:
     """Owned by one task."""
 
     def __init__(self, client: KafkaClient, *, note_progress: Callable[[int, int], None] = lambda _c, _b: None) -> None:
-        """`note_progress` is called with how many more batches, or records, and bytes were compared."""
+        """`note_progress` is called with the number of further batches, or records, and bytes compared."""
         self._client = client
         self._note_progress = note_progress
         self._lost: dict[int, ConnectionFailedError] = {}
-        """Brokers that did not answer: they are not waited for again."""
+        """Brokers that did not answer: the check does not wait for them again."""
 
     def compare(self, placed: ReplicatedPartition, *, is_compacted: bool) -> ReplicaComparison:
         found = ReplicaComparison(placed.partition, is_compacted)
@@ -256,7 +256,7 @@ class ReplicaCheck:
         return found
 
     def _begin(self, reading: _Reading) -> None:
-        """Finds from where to where the replicas are compared."""
+        """Finds the range in which the replicas are compared."""
         found = reading.found
         if len(reading.readers) < 2:
             return
@@ -273,7 +273,7 @@ class ReplicaCheck:
             reader.seek(reading.floor)
 
     def _fill(self, reading: _Reading) -> bool:
-        """Reads on, wherever all is compared that was read. Says whether there is something to compare."""
+        """Reads on for replicas whose entries are all compared. Returns whether there is something to compare."""
         for _ in range(_MOST_EMPTY_ANSWERS):
             empty = [r for r in reading.readers if not r.entries and r.position < reading.found.end]
             if not empty:
@@ -290,7 +290,7 @@ class ReplicaCheck:
         return any(reader.entries for reader in reading.readers)
 
     def _ask(self, reading: _Reading, readers: Sequence[ReplicaReader]) -> None:
-        """Has these read on, all at once."""
+        """Lets these read on, all at once."""
         leader = reading.placed.leader
         sent = [r for r in readers if self._try(reading, r, lambda r=r: r.send(is_leader=r.broker == leader))]  # type: ignore[misc]
         for reader in sent:
@@ -309,7 +309,7 @@ class ReplicaCheck:
             self._skip(reading, start)
 
     def _try(self, reading: _Reading, reader: ReplicaReader, work: Callable[[], None]) -> bool:
-        """Does it; notes a broker that does not let us, and goes on without it."""
+        """Calls it; notes a broker that refuses, and goes on without it."""
         try:
             work()
         except PlogError as error:
@@ -329,7 +329,7 @@ class _Reading:
         self.found = found
         self.readers: list[ReplicaReader] = []
         self.floor = 0
-        """The first offset that all can have."""
+        """The first offset that all replicas can have."""
         self.noted_bytes = 0
         self._run: Difference | None = None
         """The present difference: it is one difference until the replicas are equal again."""
@@ -340,7 +340,7 @@ class _Reading:
             self.readers.remove(reader)
 
     def compare(self) -> None:
-        """Compares until one of them has to read on."""
+        """Compares until a replica must read on."""
         end = self.found.end
         while True:
             for reader in self.readers:
@@ -384,7 +384,7 @@ class _Reading:
         self._run = None
 
     def _describe(self, here: Sequence[Entry | None]) -> str:
-        """Says how each replica differs from what most of them have, or the leader if there is no such majority."""
+        """Describes how each replica differs from the majority, or from the leader without one."""
         brokers = [reader.broker for reader in self.readers]
         votes: dict[Entry | None, list[int]] = {}
         for broker, entry in zip(brokers, here, strict=True):

@@ -1,4 +1,4 @@
-"""How large each replica of partitions is, as the brokers report it."""
+"""The sizes of partitions' replicas, as the brokers report them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.protocol.schema.describe_log_dirs import DESCRIBE_LOG_DIRS, Describabl
 
 _TIMEOUT_SECONDS = 5.0
 _MOST_AT_ONCE = 2000
-"""So many partitions are asked for in one request."""
+"""Partitions of one request."""
 
 Sizes = dict[TopicPartition, dict[int, int]]
 """Partition -> broker -> the bytes of its replica there."""
@@ -45,7 +45,7 @@ class ReplicaSizes:
         return sizes
 
     def _refresh(self) -> None:
-        """Learns which brokers there are, from another one if the one that was asked before is gone."""
+        """Updates the list of brokers, from another one if the last one is gone."""
         try:
             self._client.refresh([])
         except ConnectionFailedError:

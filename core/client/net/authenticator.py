@@ -1,6 +1,6 @@
 """SASL on a connection: before any other request, and again before the session ends (KIP-152, KIP-368).
 
-SaslHandshake v1, which mechanism -> the ones that the broker has
+SaslHandshake v1, a mechanism -> those that the broker has
 SaslAuthenticate, the mechanism's message -> its answer; and so on; the last answer says how long the session lasts
 """
 
@@ -59,7 +59,7 @@ class Authenticator:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`has_tls`: nobody on the way reads what the connection carries."""
+        """`has_tls`: nobody on the way can read the connection."""
         self._login = login
         self._has_tls = has_tls
         self._pause = pause
@@ -75,8 +75,8 @@ class Authenticator:
         return self._due_s is not None and self._clock() >= self._due_s
 
     def authenticate(self, connection: Exchange) -> None:
-        """Raises KafkaError if the broker refuses, AuthenticationError if it does not prove who it is, or if no token
-        can be had, and ConnectionFailedError.
+        """Raises KafkaError if the broker refuses, AuthenticationError if it does not prove its identity, or if there
+        is no token, and ConnectionFailedError.
         """
         steps = self._steps()
         if self._begun_s is not None and self._clock() < self._begun_s + _LEAST_SECONDS:

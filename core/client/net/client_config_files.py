@@ -1,4 +1,4 @@
-"""Files of settings of clients, as people have them: Kafka's client.properties, kcat.conf, rpk's profiles.
+"""Files with settings of clients: Kafka's client.properties, kcat.conf, rpk's profiles.
 
 A value may be taken from elsewhere, as by Kafka's config providers, which need not be declared:
 
@@ -22,7 +22,7 @@ from core.common.properties_file import parse_properties
 from core.security.client_settings import LIBRDKAFKA_SETTINGS, SECRET_SETTINGS, ensure_known, is_heeded
 
 _ANY_REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")
-"""As org.apache.kafka.common.config.ConfigTransformer looks for them."""
+"""References, as org.apache.kafka.common.config.ConfigTransformer finds them."""
 
 REFERENCE = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
 _MOST_BYTES = 1 << 20
@@ -83,7 +83,7 @@ def _readable_by_others(path: Path) -> str:
 
 
 def _odd_secret(where: str, value: str) -> str:
-    """Warns of one that is probably not meant as it stands."""
+    """Warns of a secret that is probably a mistake."""
     if re.fullmatch(r"\$\{.*|\$\w+", value):
         return (
             f"{where} looks like a reference, and is taken as it stands: expected ${{env:NAME}} or ${{file:PATH:KEY}}"
@@ -121,7 +121,7 @@ def _of_kcat(text: str, path: Path) -> dict[str, str]:
 
 
 def is_reference(value: str) -> bool:
-    """Says whether a value is taken from elsewhere, whole, or in sasl.jaas.config where secrets may be."""
+    """Returns whether a value is a reference, as a whole, or in sasl.jaas.config in part."""
     if REFERENCE.fullmatch(value.strip()):
         return True
     secrets = re.findall(r"(?:password|clientSecret)\s*=\s*(\S+)", value)
@@ -129,8 +129,8 @@ def is_reference(value: str) -> bool:
 
 
 def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """Raises UsageError for one that leads nowhere, and for one of a config provider that plog does not have: taken as
-    it stands, it would be sent as a password.
+    """Raises UsageError for a reference without a target, and for one of a config provider that plog does not have:
+    left as it is, it would be sent as a password.
     """
     for name, value in settings.items():
         _ensure_own_providers(name, value, where)
@@ -149,7 +149,7 @@ def replace_references(settings: Mapping[str, str], where: str) -> dict[str, str
 
 
 def _ensure_own_providers(name: str, value: str, where: str) -> None:
-    """A message shows the provider's name alone: what follows may be a part of a password."""
+    """A message shows only the provider's name: the rest may be a part of a password."""
     declared = _DECLARED.fullmatch(name)
     if declared is not None and declared[1] in _PROVIDERS and value.strip() != _PROVIDERS[declared[1]]:
         raise UsageError(

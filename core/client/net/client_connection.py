@@ -37,7 +37,7 @@ MAX_ANSWER_BYTES = 1 << 30
 _FIRST_ANSWER_BYTES = 1 << 20
 _GROWTH = 4
 _PIECE_BYTES = 256 * 1024
-"""So much of an answer must come within the timeout, else a server that sends a byte now and then would never end."""
+"""So many bytes must come within the timeout, else a server that sends a byte now and then would never end."""
 
 _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _LAST_API_VERSIONS_OF_ANY_BROKER = 4  # from version 5 on a client names the broker that it means (KIP-1242)
@@ -45,7 +45,7 @@ _CLOSED = "it was closed"
 _TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
 _SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
 _WAIT_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
-"""Requests that are answered when all members of a group have come."""
+"""Requests whose answer waits for all members of a group."""
 
 _CHANGES = ("AddP", "AddO", "Alter", "Create", "Delete", "Elect", "EndTxn", "IncrementalAlter", "OffsetCommit",
     "OffsetDelete", "Produce", "TxnOffsetCommit", "Update", "WriteTxnMarkers")  # fmt: skip
@@ -80,12 +80,12 @@ class Transport(Protocol):
 
 
 Connect = Callable[[str, int], Transport]
-"""(host, port) -> a transport; it raises ConnectionFailedError if nobody answers."""
+"""(host, port) -> a transport; raises ConnectionFailedError if nobody answers."""
 
 
 class SocketTransport:
     """A blocking TCP connection, with TLS if there is a context. Raises ConnectionFailedError whenever it breaks, and
-    AuthenticationError if TLS fails because one side does not believe the other.
+    AuthenticationError if TLS fails because one side does not trust the other.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class SocketTransport:
         is_hasty: bool = False,
     ) -> None:
         """`shows_certificate`: the context has one of the client's. `is_trusted`: see the attribute. `first_answer`
-        remembers which silent ports the user has heard of. `is_hasty`: another broker can be asked, so that a port
-        that is silent for SILENCE_SECONDS is given up.
+        remembers the silent ports that were reported. `is_hasty`: another broker can be asked, so that this gives up a
+        port that is silent for SILENCE_SECONDS.
         """
         self._address = host, port
         self._where = f"{host}:{port}"
@@ -149,7 +149,7 @@ class SocketTransport:
         return kind(f"{what} {self._where}: {reason}", where=self._where, hint=hint)
 
     def _find_other_speech(self) -> ConnectionFailedError | None:
-        """Finds out, if a port closes a plaintext connection without an answer, what speaks there."""
+        """Finds the protocol of a port that closes a plaintext connection without an answer."""
         if self._peer is not None or self.is_trusted:
             return None
         from core.client.net.port_probe import find_speech, speaks
@@ -202,7 +202,7 @@ class SocketTransport:
             raise self._failure("lost the connection to", error) from error
 
     def _ensure_kafka(self, start: bytes) -> None:
-        """Raises ConnectionFailedError, if these first four bytes, no size of Kafka's, say what speaks there."""
+        """Raises ConnectionFailedError if these first four bytes are another protocol's, and no size of Kafka's."""
         from core.client.net.port_probe import recognize, speaks
 
         speech = recognize(start)
@@ -272,7 +272,7 @@ class ClientConnection:
         self.features: dict[str, int] = {}
         """The finalized level of each feature of the cluster."""
         self.features_epoch = -1
-        """Grows when another level is finalized, in KRaft with all metadata; -1 if the broker does not say it."""
+        """Grows with each change of a level, in KRaft with all metadata; -1 if the broker does not report it."""
         self.supported_features: Levels = {}
         """The levels that the broker supports."""
         self._versions = self._negotiate()
@@ -317,7 +317,7 @@ class ClientConnection:
         return version
 
     def speaks(self, api: Api[Any, Any]) -> bool:
-        """Says whether there is a version that both speak."""
+        """Returns whether both sides support a common version."""
         try:
             self.version_of(api)
         except KafkaError:

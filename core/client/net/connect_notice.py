@@ -15,7 +15,7 @@ SILENCE_SECONDS = 3.0
 """Silence of a port after which the user is told."""
 
 _ACCEPT_SECONDS = 7.0
-"""How long a connection may take to be accepted: nobody has dropped the first packet three times by chance."""
+"""The timeout of a connection: that the first packet is lost three times is hardly chance."""
 
 SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kafka broker, and is the broker well?"
 
@@ -37,7 +37,7 @@ def open_socket(address: _Address, timeout_s: float) -> socket.socket:
 
 
 def is_this_machine(host: str) -> bool:
-    """Says whether the host is this machine, however that is written: 127.1, localhost., x.localhost (RFC 6761)."""
+    """Returns whether the host is this machine, in any notation: 127.1, localhost., x.localhost (RFC 6761)."""
     with contextlib.suppress(OSError, ValueError):
         host = socket.inet_ntoa(socket.inet_aton(host))
     endpoint = Endpoint(host.rstrip("."), 0)
@@ -50,7 +50,7 @@ class ConnectNotice:
     def __init__(self) -> None:
         self._warned: set[tuple[_Address, str]] = set()
         self.silent: set[_Address] = set()
-        """The addresses that were silent for so long when they were asked last."""
+        """The addresses that were silent for so long at the last try."""
 
     def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
         """Connects, with that timeout. Raises OSError if it can't; if it `is_hasty`, after a few seconds already."""
@@ -68,9 +68,9 @@ class ConnectNotice:
         return plain
 
     def wait(self, plain: socket.socket, address: _Address, *, has_tls: bool, is_hasty: bool = False) -> None:
-        """Returns when there is something to read, or the end. After some seconds it says that it waits, and probes
-        what speaks there: ConnectionFailedError if that is not what we speak. Raises TimeoutError when the socket's
-        timeout is over; if it `is_hasty`, after those seconds.
+        """Waits until there is something to read, or the end. After some seconds it tells the user, and probes the
+        port: raises ConnectionFailedError for another protocol than ours. Raises TimeoutError after the socket's
+        timeout; if it `is_hasty`, after those seconds.
         """
         timeout_s = plain.gettimeout()
         assert timeout_s is not None
@@ -92,7 +92,7 @@ class ConnectNotice:
             raise TimeoutError
 
     def pass_over(self, address: _Address, following: _Address) -> None:
-        """Says which address is asked instead of one that was silent."""
+        """Reports which address is asked instead of a silent one."""
         self._say(address, "{}:{} does not answer; asking {}:{}".format(*address, *following))
 
     def _warn(self, address: _Address, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds the broker that looks after a group or a transactional id, and asks it patiently."""
+"""Finds the coordinator of a group or a transactional id, and asks it patiently."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def patiently(
     pause_seconds: float = _RETRY_SECONDS,
     note: Callable[[KafkaError], None] = lambda _error: None,
 ) -> Result:
-    """Tries again, for so long, if the error may go away by itself; `note` is called with each such error."""
+    """Repeats `work`, for so long, on retriable errors; `note` is called with each of them."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -28,7 +28,7 @@ _PRIVATE, _PUBLIC = 0o600, 0o644
 
 
 class FilesExistError(PlogError):
-    """Files are there already: they are somebody's, and are replaced only on request."""
+    """Files exist already: they are somebody's, and are replaced only on request."""
 
 
 @dataclass(frozen=True, slots=True)

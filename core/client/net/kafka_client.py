@@ -39,7 +39,7 @@ class Connector:
     """
 
     def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Connects in plaintext if there is no `security`. Raises UsageError for files of keys that can't be read."""
+        """Connects in plaintext without `security`. Raises UsageError for files of keys that can't be read."""
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
         self._timeout_s = timeout_s
@@ -55,17 +55,17 @@ class Connector:
         return other
 
     def is_silent(self, address: tuple[str, int]) -> bool:
-        """Says whether who is there let somebody wait when it was asked last."""
+        """Returns whether the address was silent at the last try."""
         return address in self._first_answer.silent
 
     def pass_over(self, address: tuple[str, int], following: tuple[str, int]) -> None:
-        """Says which address is asked instead of one that is silent."""
+        """Reports which address is asked instead of a silent one."""
         self._first_answer.pass_over(address, following)
 
     def __call__(self, host: str, port: int, *, is_hasty: bool = False) -> ClientConnection:
-        """Makes a connection that may be used; `is_hasty`: see `SocketTransport`. Raises ConnectionFailedError if
-        nobody answers, AuthenticationError if one side does not believe the other, KafkaError if the broker refuses the
-        login.
+        """Opens a connection that is ready for requests; `is_hasty`: see `SocketTransport`. Raises
+        ConnectionFailedError if nobody answers, AuthenticationError if one side does not trust the other, KafkaError if
+        the broker refuses the login.
         """
         transport = SocketTransport(
             host,
@@ -136,7 +136,7 @@ RETRIABLE = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Errors that may go away by themselves."""
+"""Retriable errors."""
 
 Address = tuple[str, int]
 """A host and a port."""
@@ -198,8 +198,8 @@ class KafkaClient:
         self.any_connection()
 
     def another(self, *, timeout_s: float | None = None) -> KafkaClient:
-        """Makes a client of the same cluster, with connections of its own, on which an answer may take so long. If none
-        of the bootstrap addresses answers, the brokers do that are known from here.
+        """Returns another client of the same cluster, with connections of its own and that timeout. If none of the
+        bootstrap addresses answers, it asks the brokers that this client knows.
         """
         connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
         made = KafkaClient(
@@ -274,7 +274,7 @@ class KafkaClient:
             raise
 
     def _forget_any(self) -> None:
-        """Forgets what `any_connection` gave: if an answer comes there still, it is to an earlier question."""
+        """Forgets the connection of `any_connection`: a late answer on it would belong to an earlier request."""
         if self._any is not None:
             self._any.close()
         self._any = None
@@ -294,8 +294,8 @@ class KafkaClient:
         return connection
 
     def _ensure_may_come(self, address: Address, error: ConnectionFailedError) -> None:
-        """Raises UnreachableAddressError if servers answer here, and no address that they name for their clients can be
-        reached: trying again does not help. If others can be, this one may be of a broker that is down.
+        """Raises UnreachableAddressError if bootstrap servers answer, and none of the addresses that they advertise can
+        be reached: then retries do not help. If others can be reached, this broker may be down.
         """
         if address in self._named or self._reached or not self._answers(self._named):
             return
@@ -305,7 +305,7 @@ class KafkaClient:
             raise self.unreachable(error) from error
 
     def unreachable(self, error: ConnectionFailedError) -> UnreachableAddressError:
-        """Makes of an error about an address one that says who named the address."""
+        """Turns an error about an address into one that names the server that advertised it."""
         return UnreachableAddressError(
             f"{error.message}; the server {self.place} answers, and names that address for its clients",
             where=error.where,
@@ -314,7 +314,7 @@ class KafkaClient:
         )
 
     def _answers(self, addresses: Iterable[Address]) -> bool:
-        """Says whether a broker answers at one of them."""
+        """Returns whether a broker answers at one of them."""
         for address in addresses:
             with suppress(PlogError):
                 self._open(address, is_hasty=True).close()
@@ -323,7 +323,7 @@ class KafkaClient:
 
     @contextmanager
     def connection_at(self, address: str, *, timeout_s: float) -> Iterator[ClientConnection]:
-        """Opens a connection of its own to the broker at HOST:PORT; any thread may. Raises what a `Connector` does."""
+        """Opens a new connection to the broker at HOST:PORT; any thread may. Raises what a `Connector` raises."""
         endpoint = parse_endpoint(address)
         if self._connect is not None:
             connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
@@ -353,13 +353,13 @@ class KafkaClient:
             raise
 
     def forget_connections(self) -> None:
-        """Forgets them after one broke: the next request makes a new one."""
+        """Forgets all connections after one broke: the next request opens a new one."""
         self.close()
         self._connections.clear()
         self._any = None
 
     def forget_connection(self, node_id: int) -> None:
-        """Forgets the one to that broker, after it broke."""
+        """Forgets the connection to that broker, after it broke."""
         connection = self._connections.pop(node_id, None)
         if connection is not None:
             connection.close()
@@ -429,13 +429,13 @@ class KafkaClient:
             time.sleep(_RETRY_SECONDS)
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
-        """Adds to the error the name of the topic that was perhaps meant."""
+        """Adds a similar topic's name to the error."""
         meant = did_you_mean(name, self.refresh())
         return KafkaError(error.code, error.message, hint=meant or error.hint)
 
     def _not_made(self, name: str, error: KafkaError) -> KafkaError:
-        """Makes the error of a topic that was to be made: brokers say of it that there is no leader until it is there;
-        of one that is there they say it of its partitions.
+        """Explains the error of a topic that could not be created: brokers answer LEADER_NOT_AVAILABLE for it; for an
+        existing topic the error is about its partitions.
         """
         if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or name in self._once_known:
             return error
@@ -461,7 +461,7 @@ class KafkaClient:
         return info.leader if info.leader >= 0 else None
 
     def has_other_replicas(self, partition: TopicPartition) -> bool:
-        """Says whether another broker may lead it soon, if the disk of the one that leads it fails."""
+        """Returns whether another broker may lead it soon, if the disk of its leader fails."""
         info = self.topic(partition.topic).partitions.get(partition.partition)
         return info is not None and len(info.replicas) > 1
 

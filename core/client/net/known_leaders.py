@@ -53,7 +53,7 @@ class KnownLeaders:
         self._leaderless = set(missing)
 
     def _look_again(self, missing: list[TopicPartition]) -> None:
-        """Has the metadata asked for again, once in a while."""
+        """Lets the client ask for metadata again, once in a while."""
         now_s = time.monotonic()
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_SECONDS

@@ -1,4 +1,4 @@
-"""Work that one certain broker of a cluster has to do, while another one takes over from it."""
+"""Repeats work for one certain broker of a cluster while another one takes over from it."""
 
 from __future__ import annotations
 

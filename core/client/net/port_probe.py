@@ -1,4 +1,4 @@
-"""Finds out what speaks at a port that does not answer as a broker would.
+"""Finds the protocol of a port that does not answer as a broker would.
 
 A broker with TLS closes a connection that begins without it, some servers wait for the end of a line that does not
 come, and a broker that is stopped says nothing at all. So other protocols are tried on the port, on connections of
@@ -38,7 +38,7 @@ _HINTS = {
 
 
 def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
-    """Makes the error about a port where something else than Kafka speaks."""
+    """Returns the error about a port with another protocol than Kafka's."""
     where = f"{address[0]}:{address[1]}"
     return ConnectionFailedError(f"could not connect to {where}: it speaks {speech}", where=where, hint=_HINTS[speech])
 

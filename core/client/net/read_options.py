@@ -14,8 +14,8 @@ DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
 """The hint of errors that end the reading of a damaged log."""
 
 FAILOVER_SECONDS = 30.0
-"""How long another broker is waited for that takes over: metadata name a dead one until its session ends, by default
-after 18 s (zookeeper.session.timeout.ms).
+"""How long to wait for another broker to take over: metadata name a dead one until its session ends, by default after
+18 s (zookeeper.session.timeout.ms).
 """
 
 METADATA_SECONDS = 5.0
@@ -27,25 +27,25 @@ class ReadOptions:
     """The patience of a reader; immutable."""
 
     seconds: float = 0.0
-    """How long a broker that can't be reached is tried again."""
+    """How long to retry a broker that can't be reached."""
 
     skips_damage: bool = False
-    """Whether reading goes on after bytes that are damaged."""
+    """Whether reading goes on after damaged bytes."""
 
     tell: Callable[[str], None] = lambda _: None
-    """Called with what the reader makes do with, in words."""
+    """Called with warnings of the reader."""
 
     note: Callable[[str], None] = lambda _: None
-    """Called with what a reader should know of a log though nothing is wrong with it."""
+    """Called with remarks about a log without a fault."""
 
     tell_left_out: Callable[[str], None] = lambda _: None
-    """Called with which records are left out because they are damaged, in words."""
+    """Called with messages about records that are left out because they are damaged."""
 
     def leave_out(
         self, partition: TopicPartition, batch: Batch, error: CorruptRecordError, path: Path | None = None
     ) -> None:
-        """Reports a batch whose records do not decode, to pass over it; raises CorruptRecordError, with the partition,
-        the file and the offsets, unless damage is passed over.
+        """Reports a batch whose records do not decode, to skip it. Raises CorruptRecordError, with the partition, the
+        file and the offsets, unless damage is skipped.
         """
         from core.forensics.batch_location import undecodable  # which most logs don't need
 

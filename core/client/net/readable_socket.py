@@ -9,7 +9,7 @@ _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll
 
 
 def is_readable(plain: socket.socket, seconds: float) -> bool:
-    """Says whether there is something to read, or the end, within that time."""
+    """Returns whether there is something to read, or the end, within that time."""
     with _Selector() as selector:
         selector.register(plain, selectors.EVENT_READ)
         return bool(selector.select(max(seconds, 0)))

@@ -24,9 +24,9 @@ class ServerCertificates:
 
 
 def ask_server(host: str, port: int, tls: Tls) -> ServerCertificates:
-    """Connects twice: trusting everything, to see what there is, and as `tls` says. Only TLS's handshake is sent.
-    Raises ConnectionFailedError if nobody answers or it is no TLS; AuthenticationError if the server ends the
-    handshake; raises UsageError for files of `tls` that can't be read.
+    """Connects twice: first trusting everything, to get the certificates, then as `tls` says. Sends only TLS's
+    handshake. Raises ConnectionFailedError if nobody answers or it is not TLS; AuthenticationError if the server ends
+    the handshake; UsageError for files of `tls` that can't be read.
     """
     peer = TlsPeer(host, port, tls.key_store is not None)
     trusting = replace(tls, checks_certificates=False, checks_host_names=False)

@@ -1,4 +1,4 @@
-"""A delay of which a person hears once it has lasted for a while: most are over before anybody would ask."""
+"""Reports a delay to the user once it has lasted for a while: most are shorter."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 
 _QUIET_SECONDS = 3.0
-"""Leaders change in less, usually."""
+"""Leader changes usually take less."""
 
 
 class SlowNotice:
     """Owned by one task."""
 
     def __init__(self, report: Callable[[str], None], seconds: float) -> None:
-        """`report` is called with what keeps somebody waiting, and again when it is over. `seconds` is how long it is
-        tried in all.
+        """`report` is called with the reason of the delay, and again at its end. `seconds` is the limit of all
+        tries.
         """
         self._report = report
         self._seconds = seconds
@@ -22,8 +22,8 @@ class SlowNotice:
         self._is_reported = False
 
     def note(self, error: Exception, since_s: float | None = None) -> None:
-        """Notes that it failed, and is tried again. `since_s` is when the delay began, by `time.monotonic`; now, if it
-        is not given.
+        """Notes a failed try that will be repeated. `since_s` is the start of the delay, by `time.monotonic`; default
+        now.
         """
         now = time.monotonic()
         if self._began_s is None:
@@ -33,7 +33,7 @@ class SlowNotice:
             self._report(f"{error}; it is tried again for {self._seconds:g} s")
 
     def end(self) -> None:
-        """Notes that it went well."""
+        """Notes a success."""
         if self._is_reported and self._began_s is not None:
             self._report(f"it goes on, after {time.monotonic() - self._began_s:.1f} s")
         self._began_s, self._is_reported = None, False

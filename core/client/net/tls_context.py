@@ -43,7 +43,7 @@ def make_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Sets those of TLS 1.2: OpenSSL's three of TLS 1.3 stay, whatever is configured."""
+    """Sets the cipher suites of TLS 1.2: OpenSSL's three of TLS 1.3 stay, whatever is configured."""
     wanted = [_openssl_name(name) for name in names if not re.match("TLS_(AES|CHACHA20)_", name)]
     if not wanted:
         return
@@ -65,7 +65,7 @@ def _openssl_name(name: str) -> str:
 
 
 def load_trust(context: ssl.SSLContext, trust: TrustStore | None) -> None:
-    """Loads it; without one, what the system trusts."""
+    """Loads the trust store, or without one the system's."""
     if trust is None:
         context.load_default_certs()
     elif trust.certificates is not None:
@@ -191,7 +191,7 @@ def _load_pem(context: ssl.SSLContext, name: str, password: Secret | None, where
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """Makes a path at which OpenSSL finds the text."""
+    """Yields a path at which OpenSSL finds the text."""
     data = text.encode()
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         fd = os.memfd_create("plog-key")
@@ -279,7 +279,9 @@ def _certificate_blocks(text: str, path: Path) -> list[str]:
 
 
 def _is_der_certificate(data: bytes) -> bool:
-    """Says so if a sequence begins with a sequence, as a certificate does; PKCS12 begins with its version, a number."""
+    """Returns whether a sequence begins with a sequence, as in a certificate; PKCS12 begins with its version, a
+    number.
+    """
     start = 2 + (data[1] & 0x7F if len(data) > 1 and data[1] & 0x80 else 0)
     return data[start : start + 1] == b"\x30"
 

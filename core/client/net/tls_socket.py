@@ -34,12 +34,12 @@ _TIME = "%b %d %H:%M:%S %Y GMT"  # as OpenSSL prints it
 
 @dataclass(frozen=True, slots=True)
 class TlsPeer:
-    """Whom we connect to, and how."""
+    """The address of the server, and how to connect."""
 
     host: str
     port: int
     shows_certificate: bool
-    """Whether we have one to show."""
+    """Whether we have a certificate."""
 
     @property
     def where(self) -> str:
@@ -47,10 +47,9 @@ class TlsPeer:
 
 
 class TlsSocket:
-    """A connected socket with TLS on it, used as the socket is; owned by one task.
-
-    OpenSSL works on memory, and the bytes are moved here: what a server answers to our hello can be looked at then, and
-    one `recv` brings many of its records of 16 KB.
+    """A connected socket with TLS on it, used like a socket; owned by one task. OpenSSL works on memory, and the bytes
+    are moved here: so a server's answer to our hello can be inspected, and one `recv` brings many of its records of 16
+    KB.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class TlsSocket:
         *,
         is_hasty: bool = False,
     ) -> None:
-        """Makes it; raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then.
+        """Shakes hands. Raises ConnectionFailedError or AuthenticationError if that fails; the socket is closed then.
         `is_hasty`: see `ConnectNotice.wait`.
         """
         self._socket = plain
@@ -95,7 +94,7 @@ class TlsSocket:
             raise
 
     def _shake_hands(self, peer: TlsPeer) -> None:
-        """Raises TimeoutError if it takes longer than one answer may, however the bytes come."""
+        """Raises TimeoutError if it takes longer than one answer may, however slowly the bytes come."""
         timeout_s = self._socket.gettimeout()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         is_first = True
@@ -131,7 +130,7 @@ class TlsSocket:
             self._flush()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Receives as much as is there, and at least something; 0 if the server closed the connection."""
+        """Receives the available bytes, at least one; returns 0 if the server closed the connection."""
         read, size, filled = self._tls.read, len(buffer), 0
         while filled < size:
             try:

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 _USED_FOR = 0.8
-"""The share of its lifetime that it is used for, as in Java's client (sasl.login.refresh.window.factor)."""
+"""The share of its lifetime in which a token is used, as in Java's client (sasl.login.refresh.window.factor)."""
 
 _PAUSES = (0.5, 1.0)  # before each further try
 _ASK_AGAIN_SECONDS = 10.0
-"""The pause after an endpoint gave no new token while the old one was good still."""
+"""The pause after a failed renewal while the old token was still valid."""
 
 _SKEW_SECONDS = 30
 _LONGEST_SECONDS = 10.0 * 365 * 86400
 _HTTP_SERVER_ERROR = 500
 _LEAST_HIDDEN = 8
-"""So long is a value of a URL's query at least that may be a secret."""
+"""The least length of a value in a URL's query that may be a secret."""
 
 _IN_URLS = "!#$%&'()*+,/:;=?@[]~"
 
@@ -53,7 +53,7 @@ _IN_URLS = "!#$%&'()*+,/:;=?@[]~"
 class _Token:
     text: str
     use_until_s: float
-    """When another one is fetched."""
+    """When to fetch another one."""
 
     expires_s: float
 
@@ -95,12 +95,12 @@ class TokenSource:
             return replace(old, use_until_s=min(old.expires_s, now_s + _ASK_AGAIN_SECONDS))
 
     def forget(self) -> None:
-        """Forgets it after a broker refused it."""
+        """Forgets the token after a broker refused it."""
         with self._lock:
             self._token = None
 
     def explain(self, token: str) -> str:
-        """Says what there is to say about a token that was refused."""
+        """Explains the refusal of a token."""
         claims = _claims(token)
         now_s = self._clock()
         parts = [f"{name} {claims[key]}" for key, name in _CLAIMS.items() if isinstance(claims.get(key), str | list)]
@@ -180,12 +180,12 @@ _CLAIMS = {"sub": "of", "aud": "for", "iss": "by"}
 
 
 class _TryAgainError(Exception):
-    """A failure that may go away by itself."""
+    """A retriable failure."""
 
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
-    """Sends the request. No proxy is asked for an endpoint on this machine: it would be another machine's, and in clear
-    it would read the secret.
+    """Sends the request. Uses no proxy for an endpoint on this machine: the proxy would reach another machine's, and
+    could read the secret without TLS.
     """
     import ssl
     from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
@@ -195,7 +195,7 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
     from core.client.net.tls_context import load_trust
 
     class NoRedirects(HTTPRedirectHandler):
-        """Follows none: the secret goes where it was meant to go, and nowhere else."""
+        """Follows no redirect: the secret goes only to the configured endpoint."""
 
         def redirect_request(self, *_: Any) -> None:
             return None
@@ -245,7 +245,7 @@ def _open(endpoint: TokenEndpoint) -> HTTPResponse:
 
 
 class _Bounded(RawIOBase):
-    """Reads from a socket for no longer in all than it may, however slowly it comes."""
+    """Reads from a socket with a limit of the whole time, however slowly the bytes come."""
 
     def __init__(self, raw: RawIOBase, connection: socket.socket, seconds: float) -> None:
         self._raw = raw

@@ -73,7 +73,7 @@ class ClassicMember:
         return self._assigned
 
     def _heartbeat(self) -> bool:
-        """Says whether all stays as it is."""
+        """Returns whether the assignment stays."""
         request = HeartbeatRequest(self._group_id, self.epoch, self.member_id, self.group_instance_id)
         try:
             self._ask(lambda connection: ensure_success(connection.call(HEARTBEAT, request).error_code, self._group_id))
@@ -85,7 +85,7 @@ class ClassicMember:
         return True
 
     def _forget_fenced(self, error: KafkaError) -> None:
-        """Begins again if the error means that it is out; raises the error else."""
+        """Begins again if the error means that the member is out; raises any other error."""
         if error.code not in FENCED:
             raise error
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -165,7 +165,7 @@ class ClassicMember:
             raise
 
     def leave(self) -> None:
-        """Leaves, but for a static member: it stays in the group until its session is over, or it comes back."""
+        """Leaves, except for a static member: it stays in the group until its session ends, or it comes back."""
         self._client.forget_connections()  # an answer may be under way
         if self.member_id and self.group_instance_id is None:  # known, if not in: a join may be under way
             self._ask(self._ask_to_leave)
@@ -204,7 +204,7 @@ def assign_range(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[st
 
 
 def assign_roundrobin(wanted: Mapping[str, Sequence[str]], counts: Counts) -> dict[str, list[TopicPartition]]:
-    """Does likewise: one partition after the other to one member after the other that wants its topic."""
+    """Assigns one partition after the other, in turn to the members that want its topic."""
     result: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     members = cycle(sorted(wanted))
     for topic, count in sorted(counts.items()):

@@ -71,7 +71,7 @@ class ClusterSource:
         self.note_held_back(ends)
 
     def note_held_back(self, ends: Offsets) -> None:
-        """Calls `ReadOptions.note` for partitions that were read to these ends, which open transactions set."""
+        """Calls `ReadOptions.note` for partitions that were read up to these ends, if open transactions set these."""
         if not self._read_committed:
             return
         with contextlib.suppress(PlogError):  # everything was read: a broker that is gone by now spoils nothing

@@ -25,12 +25,12 @@ _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 * 1024 * 1024
 _FOLLOW_SECONDS = 0.2
 _MOST_ONE_BY_ONE = 3
-"""Unexplained holes of a partition that are reported one by one; a copy of a compacted log may have thousands."""
+"""Unexplained holes of a partition that are reported singly; a copy of a compacted log may have thousands."""
 
 
 @dataclass(slots=True)
 class _Doubts:
-    """The unexplained holes of a partition: how many were met, and which of them were not reported yet."""
+    """The unexplained holes of a partition: their number, and those that were not reported yet."""
 
     reported: int = 0
     others: UnexplainedGaps = field(default_factory=UnexplainedGaps)
@@ -77,7 +77,7 @@ class DirectorySource:
         return numbers
 
     def log(self, partition: TopicPartition) -> PartitionReader:
-        """Opens it as it was at the first call. Raises AccessError if there is no such partition."""
+        """Opens the log as it was at the first call. Raises AccessError if the partition does not exist."""
         if partition not in self._open:
             reader = self._readers.get(partition)
             if reader is None:
@@ -128,7 +128,7 @@ class DirectorySource:
                 self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
 
     def _note_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
-        """Calls `ReadOptions.note` for a partition that was read to there, if that is as far as may be read."""
+        """Calls `ReadOptions.note` for a partition that was read up to there, if that is its end for this isolation."""
         if end < self._end(log):
             return
         if self._end(log) < log.end_offset:
@@ -192,7 +192,7 @@ class DirectorySource:
             yield partition, group
 
     def _report_once(self, error: AccessError) -> None:
-        """Reports a folder that can't be read, though it is looked at again and again."""
+        """Reports a folder that can't be read once, however often it is tried."""
         if error.message not in self._reported:
             self._reported.add(error.message)
             self._patience.tell_left_out(error.message)
@@ -201,7 +201,7 @@ class DirectorySource:
         self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
     def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
-        """Reports the first few of a partition one by one, the others when it was read."""
+        """Reports the first few of a partition singly, the others at its end."""
         doubts = self._doubts.setdefault(partition, _Doubts())
         doubts.reported += 1
         if doubts.reported <= _MOST_ONE_BY_ONE:

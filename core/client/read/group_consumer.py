@@ -21,7 +21,7 @@ from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
 Reset = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
-"""Where to begin with partitions for which the group committed nothing."""
+"""Returns where to begin with partitions without a committed offset."""
 
 _COMMIT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
@@ -105,7 +105,7 @@ class GroupConsumer:
                     time.sleep(_PAUSE_SECONDS)
 
     def done(self, partition: TopicPartition, next_offset: int) -> None:
-        """Notes that this partition's records below the offset were made use of."""
+        """Notes that this partition's records below the offset were processed."""
         self._done[partition] = next_offset
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
@@ -146,7 +146,7 @@ class GroupConsumer:
             self._done = {}
 
     def close(self) -> None:
-        """Commits and leaves. Says so if the commit is not possible just now: nobody waits for that."""
+        """Commits and leaves. Reports a commit that is not possible now, without waiting."""
         self._consumer.report_damaged(self._positions)
         self.commit()
         if self._done:

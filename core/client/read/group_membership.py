@@ -39,10 +39,10 @@ OUTSIDE_EPOCH = -1
 """The epoch of a commit from outside, by no member."""
 
 FENCED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
-"""Errors that mean that others have what this member had; it may join again."""
+"""Errors that mean that other members have the partitions; this one may join again."""
 
 _OUT = FENCED | {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNRELEASED_INSTANCE_ID}
-"""Errors that say to a member that wants to leave that it is not in."""
+"""Errors that tell a leaving member that it is not in the group."""
 
 
 class Membership(Protocol):
@@ -57,7 +57,7 @@ class Membership(Protocol):
 
 
 class SoleMember:
-    """The member if nobody else can be in the group: it commits from outside."""
+    """The member if the group has no other: it commits from outside."""
 
     member_id = ""
     epoch = OUTSIDE_EPOCH
@@ -70,7 +70,7 @@ class SoleMember:
         return self._partitions
 
     def leave(self) -> None:
-        """Does nothing: it was never in."""
+        """Does nothing: it never joined."""
 
 
 def has_consumer_protocol(client: KafkaClient) -> bool:
@@ -86,7 +86,7 @@ class ConsumerMember:
     def __init__(
         self, client: KafkaClient, group_id: str, subscription: Subscription, group_instance_id: str | None = None
     ) -> None:
-        """Raises KafkaError(UNSUPPORTED_VERSION) if the cluster does not speak the protocol."""
+        """Raises KafkaError(UNSUPPORTED_VERSION) if the cluster does not support the protocol."""
         self._client = client
         self._admin = GroupAdmin(client, rides_over=False)
         self._group_id = group_id
@@ -107,7 +107,7 @@ class ConsumerMember:
         self._next_s = 0.0
 
     def assignment(self, owned: Partitions) -> Partitions:
-        """Sends a heartbeat when it is time to, or when it has something to report."""
+        """Sends a heartbeat when it is due, or when there is something to report."""
         topics = list(self._subscription.partitions())
         if (
             self.epoch == _JOIN_EPOCH
@@ -189,8 +189,8 @@ class CommittedOffsets(Protocol):
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> ErrorCode:
-        """Commits; answers NONE, one of TRY_AGAIN, or one of FENCED if others have the partitions by now. Raises
-        PlogError if it is refused for good.
+        """Commits; returns NONE, one of TRY_AGAIN, or one of FENCED if others have the partitions by now. Raises
+        PlogError for a permanent refusal.
         """
 
 

@@ -1,4 +1,4 @@
-"""Finds where a group's offsets are, and where they are to go."""
+"""Reports a group's offsets, and finds new ones for a reset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Where to move offsets: one of these is set. Kafka's modes, by the names of their options."""
+    """The new place of offsets: one of these is set. Kafka's modes, by the names of their options."""
 
     to_earliest: bool | None = None
     to_latest: bool | None = None
@@ -113,7 +113,7 @@ def _lag_ms(
 
 
 def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Finds that of the first record at or after each offset, if there is one: from a batch of each partition."""
+    """Returns the timestamp of the first record at or after each offset, if there is one: from one batch each."""
     found = {}
     positions = dict(offsets)
     consumer = Consumer(client, isolation_level=READ_UNCOMMITTED, max_wait_ms=0, partition_bytes=1)
@@ -159,7 +159,7 @@ def parse_topics(client: KafkaClient, texts: Iterable[str]) -> list[TopicPartiti
 def find_partitions(
     client: KafkaClient, committed: Offsets, topics: Sequence[str], reset: Reset, *, all_topics: bool
 ) -> list[TopicPartition]:
-    """Finds the partitions whose offset is to move."""
+    """Finds the partitions whose offsets are to move."""
     if reset.from_file is not None and not topics and not all_topics:
         return list(reset.from_file)
     if bool(topics) == all_topics:
@@ -177,7 +177,7 @@ def new_offsets(
     *,
     say: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
-    """Finds where each partition's offset goes; moved to where the partition has records, which `say` reports."""
+    """Returns the new offset of each partition, moved into its log's range, which `say` reports."""
     admin = Admin(client)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))

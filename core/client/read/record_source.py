@@ -20,7 +20,7 @@ class RecordSource(Protocol):
         """Lists the topics, with internal ones."""
 
     def partitions(self, topic: str) -> list[int]:
-        """Lists them; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if there is no such topic."""
+        """Lists them. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if a topic does not exist."""
 
     def starts(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]: ...
 
@@ -33,8 +33,8 @@ class RecordSource(Protocol):
         """
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Reads as `Consumer.read` does. Once all was read, `ReadOptions.note` is called for records that lie there and
-        are held back: by an open transaction, or above the high watermark.
+        """Reads as `Consumer.read` does. At the end, `ReadOptions.note` is called for records that are held back: by an
+        open transaction, or above the high watermark.
         """
 
     def follow(
@@ -43,7 +43,7 @@ class RecordSource(Protocol):
         """Reads as `Consumer.follow` does."""
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """Does for a batch that was read, and whose records do not decode, what `ReadOptions.leave_out` does."""
+        """Calls `ReadOptions.leave_out` for a batch that was read, and whose records do not decode."""
 
 
 def waiting_text(start: int, end: int) -> str:

@@ -1,4 +1,4 @@
-"""The topics that a reader wants: by name, or all that match a pattern, also those that are made later."""
+"""The topics of a reader: by name, or all that match a pattern, also new ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REFRESH_SECONDS = 10.0
 
 
 class Subscription:
-    """Owned by one task. Topics that are gone when somebody looks again are gone from here too."""
+    """Owned by one task. Topics that are gone at a refresh are gone from here too."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
         """Takes either names or a pattern, which must match whole names; it matches no internal topic. Raises

@@ -28,7 +28,7 @@ from core.common.lenient_json import describe_error, read_json
 
 _Show = Callable[[Any], Any]
 _Read = Callable[[Any], Any]
-"""Makes of what JSON holds what fastavro writes. Raises _MisfitError."""
+"""Converts a JSON value to the one that fastavro writes. Raises _MisfitError."""
 
 _EXACT = Context(prec=MAX_PREC)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -50,7 +50,7 @@ _RANKS = {
     list: ("array",),
     dict: ("record", "map"),
 }
-"""Which types a plain value of JSON may be of in a union, those that fit best first."""
+"""The types in a union that a plain JSON value may have, the best fit first."""
 
 
 class CutOffError(ValueError):
@@ -58,7 +58,7 @@ class CutOffError(ValueError):
 
 
 class _MisfitError(ValueError):
-    """A value of JSON does not fit; `place` is where it is, as in `.legs[0].to`."""
+    """A JSON value does not fit; `place` is its path, as in `.legs[0].to`."""
 
     def __init__(self, problem: str, place: str = "") -> None:
         super().__init__(f"{place.lstrip('.')}: {problem}" if place else problem)
@@ -84,8 +84,8 @@ class AvroJson:
     """Immutable once made."""
 
     def __init__(self, schema: Any, named: dict[str, Any]) -> None:
-        """`named` are the named types of schemas that it refers to; its own are added. Raises ValueError for a schema
-        that makes no sense.
+        """`named` are the named types that the schema refers to; its own are added. Raises ValueError for an invalid
+        schema.
         """
         import fastavro
 

@@ -1,4 +1,4 @@
-"""Decodes keys and values as somebody wants them: by a Schema Registry, or as one of Kafka's serializers wrote them."""
+"""Decodes keys and values in the user's formats: by a Schema Registry, or as one of Kafka's serializers wrote them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
 
 
 def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key: bool) -> Decode:
-    """Makes what decodes one side."""
+    """Returns the decoder of one side."""
     if format_ is SideFormat.none:
         return lambda data: data
     if format_ is SideFormat.registry:
@@ -49,7 +49,7 @@ def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key
 
 
 def side_encoder(format_: SideFormat) -> Decode:
-    """Makes what encodes text, for a format that needs no registry."""
+    """Returns the encoder of text, for a format that needs no registry."""
     serde = SERDES[format_]
 
     def encode(text: bytes | None) -> bytes | None:

@@ -50,17 +50,19 @@ _HINT = "pip install 'plog-kafka[schema]'"
 
 _LONG_BYTES = 8
 _NOT_FOUND = range(40400, 40500)
-"""The registry's error codes for a schema, subject or version that is not there; HTTP's own is 404."""
+"""The registry's error codes for a missing schema, subject or version; HTTP's own is 404."""
 _TIMEOUT_SECONDS = 10
-"""How long one try waits for a registry that is silent."""
+"""The timeout of one try."""
 _NO_CODE = -1
 """The registry client's code for errors that are not the registry's own."""
 _ASK_AGAIN_SECONDS = 30.0
-"""A schema that was not there is asked for again after this time."""
+"""The pause before another request for a missing schema."""
 
 
 class Codec(NamedTuple):
-    """Turns what follows the id, of one schema, into JSON, and back. Raises ValueError for what does not fit it."""
+    """Turns the bytes after the id, of one schema, into JSON, and back. Raises ValueError for data that don't fit
+    it.
+    """
 
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]
@@ -88,9 +90,9 @@ class SchemaRegistry:
         self._codecs: dict[int, Codec] = {}
         self._failures: dict[int, tuple[float, SchemaError]] = {}  # when each ends to count
         self.long_keys = 0
-        """How many keys of 8 bytes were given as they are, because no schema fits."""
+        """The number of keys of 8 bytes that were returned unchanged, because no schema fits."""
         self.has_typed = False
-        """Whether `decode_typed` gave something else than `decode` would, or could."""
+        """Whether `decode_typed` returned something else than `decode` would, or could."""
 
     # --- out
 
@@ -433,7 +435,7 @@ def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
 
 
 def _convert(value: Any, descriptor: Any, find: Callable[[Any], Callable[[Any], Any] | None]) -> Any:
-    """Converts, in place, what Protobuf's JSON has for the fields for which `find` finds a converter."""
+    """Converts, in place, the values of fields in Protobuf's JSON for which `find` returns a converter."""
     if descriptor.full_name in _WRAPPERS:
         convert = find(descriptor.fields_by_name["value"])
         return value if convert is None else convert(value)
@@ -455,13 +457,13 @@ def _convert(value: Any, descriptor: Any, find: Callable[[Any], Callable[[Any], 
 
 
 def _number_maker(field: Any) -> Callable[[Any], Any] | None:
-    """Finds what makes numbers of the texts that Protobuf's JSON has for those of 64 bits."""
+    """Returns the converter of Protobuf's JSON texts for 64-bit integers to numbers, or None."""
     is_long = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
     return (lambda item: int(item) if isinstance(item, str) else item) if is_long else None
 
 
 def _base64_check(field: Any) -> Callable[[Any], Any] | None:
-    """Finds what refuses a text that is no base64, out of which Protobuf's reader of JSON makes some bytes."""
+    """Returns a check that refuses text that is not base64, which Protobuf's JSON parser would accept."""
     return partial(_ensure_base64, name=field.full_name) if field.type == field.TYPE_BYTES else None
 
 

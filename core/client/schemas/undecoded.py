@@ -20,8 +20,8 @@ _BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
 
 
 class SchemaError(PlogError):
-    """Bytes do not follow their schema, or text can't. `why` is the reason in a few words, and "" if nothing is wrong
-    with the bytes: the registry refuses the question. `schema_id`: that which the bytes name.
+    """Bytes do not fit their schema, or text doesn't. `why` is the reason in a few words, and "" if the bytes are not
+    to blame: the registry refuses the request. `schema_id` is the one in the bytes.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, why: str = "", schema_id: int | None = None) -> None:
@@ -31,7 +31,7 @@ class SchemaError(PlogError):
 
 
 def is_fatal(error: PlogError) -> bool:
-    """Says whether the record is not to blame: the registry does not answer, or refuses."""
+    """Returns whether the record is not to blame: the registry does not answer, or refuses."""
     return not isinstance(error, SchemaError) or not error.why
 
 
@@ -67,14 +67,14 @@ def describe(side: str, error: PlogError) -> str:
 
 
 class UndecodedAccount:
-    """Counts records that were shown, and those of them that could not be decoded; owned by one task."""
+    """Counts shown records, and those that could not be decoded; owned by one task."""
 
     def __init__(self) -> None:
         self.shown = 0
         self._reasons: Counter[str] = Counter()
 
     def add(self, error: PlogError, message: str, say: Callable[[str], None]) -> None:
-        """Counts one that was not; says the message of the first few."""
+        """Counts one that could not be decoded; reports the first few."""
         if self._reasons.total() < _MOST_NAMED:
             say(f"warning: {message}")
         self._reasons[error.why if isinstance(error, SchemaError) else "without an answer"] += 1

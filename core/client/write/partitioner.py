@@ -41,7 +41,7 @@ class Partitioner(Protocol):
 
 
 def make_partitioner(name: str, partitions: int, batch_bytes: int) -> Partitioner:
-    """Makes it; raises KeyError for a name that does not exist."""
+    """Returns a partitioner. Raises KeyError for an unknown name."""
     return PARTITIONERS[name](partitions, batch_bytes)
 
 
@@ -209,7 +209,9 @@ PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
 
 
 class FunctionPartitions:
-    """Asks the user's function, (key, value, number of partitions) -> partition, for each record; owned by one task."""
+    """Calls the user's function, (key, value, number of partitions) -> partition, for each record; owned by one
+    task.
+    """
 
     def __init__(self, function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> None:
         self._function = function

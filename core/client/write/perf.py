@@ -190,7 +190,7 @@ class _ProduceMeter:
 
 
 def measure_consume(client: KafkaClient, topic: str, *, records: int | None, timeout_s: float) -> Measured:
-    """Reads, decodes and counts so many records from the beginning, or all; fewer if none came for so long."""
+    """Reads, decodes and counts so many records from the beginning, or all; fewer after a long silence."""
     source = ClusterSource(client, read_committed=False)
     partitions = [TopicPartition(topic, number) for number in source.partitions(topic)]
     count = size = 0

@@ -46,13 +46,13 @@ _REQUEST_TIMEOUT_MS = 30_000
 _RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
 _MOST_WAITING_BYTES = 32 * 1024 * 1024
-"""The most that waits for partitions without a leader while others are written; `buffer.memory` of Kafka's producer."""
+"""Limit of batches that wait for a leader while others are written; `buffer.memory` of Kafka's producer."""
 _LAST_OF_TV1 = 11
 """The last version of Produce before brokers take a partition into its transaction by themselves (KIP-890)."""
 
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""Errors to try again: a transaction that ended a moment ago may still be at it, and a leader that has just started may
-not have heard that it leads. The metadata tell whether the topic is there.
+"""Errors to try again: the end of the transaction before may still be under way, and a new leader may not know yet that
+it leads. The metadata tell whether the topic exists.
 """
 
 
@@ -81,7 +81,7 @@ class RecordsToSend:
 
 
 OnAcknowledged = Callable[[int, int, int], None]
-"""(partition, offset of the first, or -1 if that is not known, how many records)."""
+"""(partition, offset of the first or -1 if unknown, number of records)."""
 
 
 class RecordRefusedError(KafkaError):
@@ -124,8 +124,8 @@ class Producer:
         transaction: ProducerIdentity | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """With `transaction` it writes as that producer, within its transaction, which is not begun or ended here.
-        `tell` is called with what keeps records waiting for long, in words.
+        """With `transaction` it writes as that producer, within its transaction, which it neither begins nor ends.
+        `tell` is called with the reasons of long delays.
         """
         self.acknowledged = 0
         self._client = client
@@ -168,9 +168,8 @@ class Producer:
     # --- in
 
     def send(self, records: RecordsToSend) -> None:
-        """Queues the rows, and sends what makes a full request; returns when at most five are under way.
-
-        RecordRefusedError as soon as a batch sent before is refused: nothing is sent after that.
+        """Queues the rows, and sends full requests; waits while more than five are under way. Raises RecordRefusedError
+        as soon as an earlier batch is refused: nothing is sent after that.
         """
         first = 0
         self._unsent = records.rows
@@ -210,7 +209,7 @@ class Producer:
             self._send_all(chosen)
 
     def flush(self) -> None:
-        """Returns when everything sent is acknowledged; raises RecordRefusedError if something was refused."""
+        """Waits until everything sent is acknowledged. Raises RecordRefusedError if a batch was refused."""
         while self._in_flight or any(self._queues.values()):
             if any(self._queues.values()):
                 self._dispatch(must_send=True)
@@ -220,8 +219,8 @@ class Producer:
     # --- out
 
     def _dispatch(self, *, must_send: bool = False) -> None:
-        """Sends one request to each broker that has batches waiting, with one batch a partition at most. If nobody
-        leads any of these partitions, a leader is waited for with `must_send`, unless there are answers to wait for.
+        """Sends one request to each broker that has batches waiting, with one batch a partition at most. If none of
+        these partitions has a leader, waits for one with `must_send`, unless answers are due.
         """
         while len(self._in_flight) >= MAX_IN_FLIGHT:
             self._await_oldest()
@@ -278,8 +277,8 @@ class Producer:
         return time.monotonic() - min(batch.created_s for batch in batches) > self._delivery_timeout_s
 
     def _may_send_to(self, partition: int) -> bool:
-        """Says no while the first batch of a producer is under way: of one that it knows nothing of, a broker takes any
-        sequence, so the second would be let in, and the first refused, if the first has to be sent again.
+        """Returns False while the first batch of a producer is under way: a broker that does not know the producer
+        accepts any sequence, so it would accept the second batch, and refuse the first if that had to be sent again.
         """
         if self._producer_id == NO_PRODUCER_ID or partition in self._known_to_broker:
             return True
@@ -324,7 +323,7 @@ class Producer:
 
     def _ensure_still_led(self, request: _InFlight) -> None:
         """Raises UnansweredError if another broker leads one of its partitions by now, and sequences make it harmless
-        to send it again: a leader that hangs was replaced then.
+        to send it again: then a hanging leader was replaced.
         """
         if self._producer_id == NO_PRODUCER_ID:
             return
@@ -376,7 +375,7 @@ class Producer:
         self._send_again(error, failed=failed)
 
     def _may_pass(self, batch: _PendingBatch, code: ErrorCode) -> bool:
-        """Says whether the batch may be taken if it is sent again: a disk that refuses it is only the leader's."""
+        """Returns whether the batch may succeed if it is sent again: a disk that refuses it is only the leader's."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             return self._client.has_other_replicas(TopicPartition(self._topic, batch.partition))
         return code in _RETRIABLE
@@ -403,7 +402,7 @@ class Producer:
         return halves
 
     def _drain(self) -> None:
-        """Receives the answers to the requests under way, so that `acknowledged` is the truth."""
+        """Receives the answers to the requests under way, so that `acknowledged` is correct."""
         while self._in_flight:
             oldest = self._in_flight.popleft()
             try:

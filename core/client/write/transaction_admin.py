@@ -245,7 +245,7 @@ class TransactionAdmin:
         return Admin(self._client).list_offsets(wanted, isolation_level=isolation_level)
 
     def _timestamp(self, partition: TopicPartition, offset: int) -> int:
-        """Reads that of the batch there; -1 if it can't be read."""
+        """Returns the timestamp of the batch there, or -1 if it can't be read."""
         consumer = Consumer(self._client, isolation_level=READ_UNCOMMITTED)
         try:
             for _, batches in consumer.read({partition: offset}, {partition: offset + 1}):
@@ -270,7 +270,7 @@ class TransactionAdmin:
         )
 
     def abort_on_partition(self, transaction: OpenTransaction) -> None:
-        """Writes an abort marker to that one partition: for a transaction that hangs, which nobody else ends."""
+        """Writes an abort marker to that one partition: for a hanging transaction, which nobody else ends."""
         partition = transaction.partition
         marker = WritableTxnMarker(
             producer_id=transaction.producer_id,
@@ -287,7 +287,7 @@ class TransactionAdmin:
 
 
 _ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR})
-"""Errors that say that another broker has the id, or none has: there is no __transaction_state."""
+"""Errors that mean that another broker has the id, or none: there is no __transaction_state."""
 
 
 def _list(connection: ClientConnection, request: ListTransactionsRequest) -> ListTransactionsResponse:

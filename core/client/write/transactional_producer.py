@@ -52,12 +52,12 @@ _NEWEST = 2
 _SECONDS = 60.0
 _PAUSE_SECONDS = 0.02
 _RETRIABLE = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""Errors to try again: a transaction that ended a moment ago may still be at it."""
+"""Errors to retry: the end of the transaction before may still be under way."""
 
 
 class TransactionalProducer:
-    """Owned by one task; one transaction at a time. After any error of its methods, but for refused records, nothing is
-    left to do but to make another one: KafkaError (PRODUCER_FENCED if another has the id now), ConnectionFailedError.
+    """Owned by one task; one transaction at a time. After any error of its methods, except refused records, the caller
+    must create another one: KafkaError (PRODUCER_FENCED if another has the id now), ConnectionFailedError.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction holds something."""
+        """Whether the transaction holds records or offsets."""
         return bool(self._partitions) or self._has_offsets
 
     def partitions(self, topic: str) -> int:
@@ -109,7 +109,7 @@ class TransactionalProducer:
         self._producers[topic].send(records)
 
     def push(self, topic: str) -> None:
-        """Does what `Producer.push` does."""
+        """As `Producer.push`."""
         if topic in self._producers:
             self._producers[topic].push()
 
@@ -142,7 +142,7 @@ class TransactionalProducer:
     # --- its end
 
     def prepare(self) -> ProducerIdentity:
-        """Returns when all records are on the brokers; `end_transaction` then commits them, from anywhere, within the
+        """Waits until all records are on the brokers; then `end_transaction` commits them, from anywhere, within the
         timeout. Raises RecordRefusedError if one is refused.
         """
         for producer in self._producers.values():
@@ -256,7 +256,7 @@ def _version_of(connection: ClientConnection) -> int:
 
 
 def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Callable[[ClientConnection], Any]) -> Any:
-    """Tries again, for a while, also if the connection breaks: all these requests may be sent twice."""
+    """Retries, for a while, also if the connection breaks: all these requests may be sent twice."""
 
     def once() -> Any:
         try:
