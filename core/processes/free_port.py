@@ -47,6 +47,8 @@ def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:
         found = Endpoint(first.host, port)
         if found not in but_not and is_free(found):
             return found
+    if first in but_not:
+        raise AccessError(f"no port from {first.port} on is free", where=str(first), hint="begin at another port")
     return ensure_free(first)
 
 

@@ -195,7 +195,7 @@ class BrokerSettings:
     group_min_session_timeout_ms = Setting(_T.INT, 6000, "The shortest session timeout that a member may ask for, ms.")
     group_max_session_timeout_ms = Setting(_T.INT, 1800000, "The longest one, ms.")
     group_initial_rebalance_delay_ms = Setting(
-        _T.INT, 3000, "How long an empty group waits for more members after the last one that came, ms.", at_least(0)
+        _T.INT, 3000, "How long an empty group waits for members; as long again while some come, ms.", at_least(0)
     )
     group_consumer_session_timeout_ms = Setting(
         _T.INT, 45000, "How long a member of a consumer group (KIP-848) may be silent, ms.", at_least(1)

@@ -40,6 +40,8 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
         found = find_free(taken)
         assert found.port > taken.port
         assert find_free(taken, [found]).port > found.port
+        with pytest.raises(AccessError, match=f"no port from {found.port} on is free"):
+            find_free(found, [Endpoint(found.host, found.port + n) for n in range(100)])
 
 
 @for_each(
