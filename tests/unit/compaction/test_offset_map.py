@@ -51,6 +51,16 @@ def test_it_holds_what_a_dict_would_until_it_is_full(groups: list[list[bytes]], 
     assert offset_map.latest_offset == max(model.values(), default=-1)
 
 
+def test_the_largest_offsets() -> None:
+    """A tombstone's as well as another's."""
+    key_digest, offset_map = KeyDigest(), OffsetMap(1 << 16)
+    offset, keys = (1 << 63) - 3, [b"0", b"1"]
+    assert put(offset_map, key_digest, keys, offset) == 2
+    assert offset_map.find(digests_of(keys, key_digest)).tolist() == [offset, offset + 1]
+    latest = offset_map.latest()
+    assert (latest.offsets.tolist(), latest.tombstones.tolist()) == ([offset, offset + 1], [0])
+
+
 def test_it_grows_with_its_keys() -> None:
     key_digest, offset_map = KeyDigest(), OffsetMap(1 << 24)
     keys = [b"key-%d" % n for n in range(100_000)]

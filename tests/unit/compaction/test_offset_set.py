@@ -32,6 +32,12 @@ def test_random_offsets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert [int(offset) for offset in asked[tested.have(asked)]] == [o for o in asked.tolist() if o in expected]
 
 
+def test_the_largest_offsets() -> None:
+    tested, last = OffsetSet(), (1 << 63) - 1
+    tested.add(column({5, last - 1}))
+    assert tested.have(column({5, 6, last - 1, last})).tolist() == [True, False, True, False]
+
+
 def test_a_page_changes_to_bits_when_they_are_less() -> None:
     tested = OffsetSet()
     tested.add(np.arange(0, 40_000, 2, dtype=np.int64))
