@@ -32,9 +32,7 @@ _AGAIN_SECONDS = 0.1
 
 
 def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: list[str]) -> list[ReplicatedPartition]:
-    """Reads all partitions, or those of these topics, in order; adds to `notes` facts that the server does not
-    report.
-    """
+    """Reads all partitions, or those of these topics, in order; adds to `notes` facts that are unknown."""
     found = client.refresh(topics)
     try:
         settings = Admin(client).find_topic_setting(sorted(found), _MIN_ISR) if found else {}

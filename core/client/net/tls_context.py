@@ -279,9 +279,7 @@ def _certificate_blocks(text: str, path: Path) -> list[str]:
 
 
 def _is_der_certificate(data: bytes) -> bool:
-    """Returns whether a sequence begins with a sequence, as in a certificate; PKCS12 begins with its version, a
-    number.
-    """
+    """Returns whether a sequence begins with a sequence, as in a certificate; PKCS12 begins with a number."""
     start = 2 + (data[1] & 0x7F if len(data) > 1 and data[1] & 0x80 else 0)
     return data[start : start + 1] == b"\x30"
 

@@ -60,9 +60,7 @@ _ASK_AGAIN_SECONDS = 30.0
 
 
 class Codec(NamedTuple):
-    """Turns the bytes after the id, of one schema, into JSON, and back. Raises ValueError for data that don't fit
-    it.
-    """
+    """Turns the bytes after the id, of one schema, into JSON, and back. Raises ValueError."""
 
     decode: Callable[[bytes], bytes]
     encode: Callable[[bytes], bytes]

@@ -209,9 +209,7 @@ PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
 
 
 class FunctionPartitions:
-    """Calls the user's function, (key, value, number of partitions) -> partition, for each record; owned by one
-    task.
-    """
+    """Calls the user's function, (key, value, partition count) -> partition, per record; owned by one task."""
 
     def __init__(self, function: Callable[[bytes | None, bytes | None, int], int], partitions: int) -> None:
         self._function = function

@@ -192,9 +192,7 @@ class ControllerContext:
         return len(state.isr) >= min(self.min_isr(partition.topic), len(state.replicas))
 
     def is_sure(self, partition: TopicPartition, replica: int) -> bool:
-        """Returns whether the replica surely has all committed records: its broker lives, and has lost nothing
-        since.
-        """
+        """Returns whether the replica surely has all committed records: it lives, and has lost nothing since."""
         state = self.state(partition)
         if self._has_lost_nothing(replica, state.holders.get(replica)) and replica in state.replicas:
             return replica in state.isr or not self._has_enough(partition, state)

@@ -243,9 +243,7 @@ class MetadataLog:
 
 
 def _has_partition_metadata(directory: Path) -> bool:
-    """Returns whether the file exists, and is not empty after a power cut: it is written unsynced, and always the
-    same.
-    """
+    """Returns whether the file exists and is not empty; it is written unsynced, and always the same."""
     try:
         return read_partition_metadata(directory) is not None
     except CorruptRecordError:

@@ -37,7 +37,7 @@ ALLOWED_TRANSITIONS = {
 }
 
 NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-"""Refusals by which the controller says that the partition epoch was right and that it has changed nothing: no other
+"""Refusals by which the controller says that the partition epoch was right and nothing is changed: no other controller
 can have applied the proposal, so the committed ISR is known (KIP-841).
 """
 
@@ -51,8 +51,8 @@ SUPERSEDED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Refusals by which the controller says that the leader's state is outdated. The proposal stays, as an earlier try may
-have been applied, until the new state comes.
+"""Refusals by which the controller says that the leader's state is outdated. The proposal stays until the new state, as
+an earlier try may have been applied.
 """
 
 
