@@ -72,7 +72,7 @@ class ClusterBootstrap:
                 self._client.delete(controller, stat.version)
 
     def make_chroot(self) -> bool:
-        """Makes the path in ZooKeeper under which a new cluster is kept; says whether it had to."""
+        """Creates the path in ZooKeeper of a new cluster; returns whether it had to."""
         if not self._chroot or self._client.exists(self._chroot) is not None:
             return False
         self._client.ensure_path(self._chroot)

@@ -64,7 +64,7 @@ class _FollowedTopic:
 
 
 class ClusterView:
-    """Owned by the session's loop, but for `addresses`, which any thread may read."""
+    """Owned by the session's loop, except `addresses`, which any thread may read."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ClusterView:
         *,
         security_protocol: str = "PLAINTEXT",
     ) -> None:
-        """Names the brokers by their first listener of that protocol."""
+        """Addresses brokers by their first listener of that protocol."""
         self._session = session
         self._security_protocol = security_protocol
         self.on_news: Callable[[], None] = lambda: None
@@ -83,12 +83,12 @@ class ClusterView:
         self._topics: dict[str, _FollowedTopic] = {}
         self.topic_names: tuple[str, ...] = ()
         self.addresses: list[tuple[str, int]] = []
-        """Where the brokers that live can be reached; kept up to date in place."""
+        """The addresses of the live brokers; kept up to date in place."""
 
     # --- brokers
 
     async def follow_brokers(self) -> None:
-        """Raises AccessError if no broker lives that clients of the protocol can reach."""
+        """Raises AccessError if no live broker has a listener of the protocol."""
         names: list[str] = []
         await self._session.watch_children(BROKER_IDS, lambda found: self._on_brokers(names, found))
         await self._read_brokers(names)
@@ -122,7 +122,7 @@ class ClusterView:
             _log.debug("the brokers could not be read again: %s", error)
 
     async def _read_brokers(self, names: list[str]) -> None:
-        """Reads those that `names` has when its turn has come: a broker that came back may have another address."""
+        """Reads those in `names` when its turn has come: a broker that came back may have another address."""
         async with self._reading_brokers:
             ids = [number for name in names if (number := _sound(partial(parse_node_id, name, BROKER_IDS))) is not None]
             nodes = await self._session.read_many([broker_path(number) for number in ids])
@@ -176,7 +176,7 @@ class ClusterView:
     # --- who leads
 
     async def metadata(self, topics: Sequence[str]) -> MetadataResponse:
-        """Answers as a broker does that is asked for these topics."""
+        """Returns what a broker would answer about these topics."""
         legal = [topic for topic in topics if _is_legal(topic)]
         await self.partitions(legal)
         await asyncio.gather(*(self._follow_states(topic) for topic in legal))

@@ -43,11 +43,10 @@ class _Change(NamedTuple):
 
 
 class ConfigChanges:
-    """Calls `on_config` with an entity's settings, empty if it has none, in the loop: for each entity before `start`
-    returns, for each that changes, and after a new session for each again. Owned by the loop's thread.
-
-    Entities that cannot be read are named in the log, and `on_unreadable` is called with them. A new user is read
-    though nobody announces it: it may have credentials.
+    """Calls `on_config` with an entity's settings, {} if it has none, in the loop: for each entity before `start`
+    returns, for each change, and after a new session for each entity again. Owned by the loop's thread. Unreadable
+    entities are logged, and `on_unreadable` is called with them. New users are read even without an announcement: they
+    may have credentials.
     """
 
     def __init__(
@@ -184,7 +183,7 @@ class ConfigChanges:
             self._on_config(entity, settings)
 
     async def _delete_old(self, changes: list[_Change], nodes: list[Node | None]) -> None:
-        """Another broker may do so at the same time."""
+        """Another broker may delete them at the same time."""
         oldest_ms = self._clock.now_ms() - _KEPT_MS
         for change, node in zip(changes, nodes, strict=True):
             if node is not None and node.stat.created_ms < oldest_ms:

@@ -48,7 +48,7 @@ async def _at_once() -> None:
 
 
 class WonElection(NamedTuple):
-    """The epoch of the new controller, and the version of /controller_epoch as long as it is in office."""
+    """The epoch of the new controller, and the version of /controller_epoch while it is in office."""
 
     epoch: int
     epoch_version: int
@@ -81,11 +81,11 @@ class ControllerElection:
         self._is_free = False
         self._complaint = ""
         self._session_in_office: int | None = None
-        """The session whose node /controller is ours; None while another broker's, or nobody's, is there."""
+        """The session that owns our /controller; None while the node is another broker's, or missing."""
 
     @property
     def _is_over(self) -> bool:
-        """Whether the session has ended, and is followed by no other."""
+        """Whether the session has ended without a successor."""
         return self._session.state in (SessionState.CLOSED, SessionState.FAILED)
 
     async def start(self) -> None:
@@ -101,9 +101,9 @@ class ControllerElection:
             self._task.cancel()
 
     async def resign(self) -> None:
-        """Leaves office, so that somebody else is elected, or this broker again. Returns when the node is not ours any
-        more, or goes with the session that has ended: while it is there, nobody decides anything. Until then it waits
-        for a connection to ZooKeeper, and tries again whatever is refused.
+        """Leaves office, so that another broker is elected, or this one again. Returns when our node is deleted, or its
+        session has ended: while it exists, no broker decides anything. Until then it waits for a connection to
+        ZooKeeper, and retries after any refusal.
         """
         session_id = self._session_in_office
         if session_id is None:
@@ -120,10 +120,9 @@ class ControllerElection:
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _free(self, session_id: int) -> bool:
-        """Deletes /controller if it is that session's; says whether it may still be there, as the connection was lost
-        or another broker was elected meanwhile. Raises ZooKeeperError if it can't be deleted.
-
-        Another broker's node would have the same version; but its election has raised the epoch, so that is read first
+        """Deletes /controller if it is that session's; returns whether it may still exist, as the connection was lost
+        or another broker was elected meanwhile. Raises ZooKeeperError if it can't be deleted. Another broker's node
+        would have the same version, but its election has raised the epoch, so the epoch is read first
         (KafkaZkClient.deleteController).
         """
         epoch, node = await self._session.read_many([CONTROLLER_EPOCH, CONTROLLER])
@@ -182,8 +181,8 @@ class ControllerElection:
             self._task = None
 
     async def _look(self) -> None:
-        """Finds out whether there is a controller. A node that is ours comes of a try of which nobody knew that it was
-        done: nobody is in office by it, and so it is deleted.
+        """Looks for a controller. A node of our own comes from a try whose answer was lost: nobody is in office by it,
+        so it is deleted.
         """
         while await self._free(self._session.session_id):
             pass

@@ -88,14 +88,14 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 
 
 class OutOfOfficeError(PlogError):
-    """Somebody else is the controller, or things are not as this one knows them."""
+    """Another broker is the controller, or this one's state is stale."""
 
 
 class FoundTopics(NamedTuple):
-    """Topics as they are written down. If Kafka's controller wrote a partition's state, its holders are the replicas in
-    sync, each with the number (zxid) of that write, which is on one scale with epochs: who registered later was not
-    known to hold anything. `unreadable` are topics that can't be understood: nobody may decide about them, or make
-    others of their names.
+    """Topics as ZooKeeper has them. If Kafka's controller wrote a partition's state, its holders are the ISR, each with
+    the number (zxid) of that write, which is on one scale with epochs: a broker that registered later was not known to
+    hold anything. `unreadable` are topics that can't be read: the controller neither decides about them nor reuses
+    their names.
     """
 
     topics: dict[str, ControlledTopic]
@@ -103,10 +103,10 @@ class FoundTopics(NamedTuple):
 
 
 class ControllerStore:
-    """Owned by the loop's thread; one for each time in office."""
+    """Owned by the loop's thread; one for each term of office."""
 
     def __init__(self, session: ZooKeeperSession, epoch: int, epoch_version: int) -> None:
-        """`epoch` is the controller's; `epoch_version` the version that /controller_epoch has while it is in office."""
+        """`epoch` is the controller epoch; `epoch_version` the version of /controller_epoch while it is in office."""
         self._session = session
         self._epoch = epoch
         self._fence = Check(CONTROLLER_EPOCH, epoch_version)
@@ -115,7 +115,7 @@ class ControllerStore:
     # --- reading
 
     async def read_brokers(self) -> dict[int, LiveBroker]:
-        """Reads all brokers that are registered. One that can't be understood is passed over, with a word."""
+        """Reads all registered brokers. Skips, and logs, one that can't be read."""
         names = await self._session.children(BROKER_IDS) or []
         ids = []
         for name in names:
@@ -146,7 +146,7 @@ class ControllerStore:
         return found
 
     def _complain(self, text: str, *of: object) -> None:
-        """Says it once in a time in office, however often it is read."""
+        """Logs it once in a term of office, however often it is read."""
         complaint = text % of
         if complaint not in self._complaints:
             self._complaints.add(complaint)
@@ -234,7 +234,7 @@ class ControllerStore:
         return list(found)
 
     async def read_producer_ids(self) -> tuple[int, int]:
-        """Reads where the next block of producer ids begins, and the version of what says so."""
+        """Reads where the next block of producer ids begins, and the version of its node."""
         node = await self._session.read(PRODUCER_ID_BLOCK)
         if node is None:
             await self._session.ensure_paths([PRODUCER_ID_BLOCK])
@@ -281,7 +281,7 @@ class ControllerStore:
         return [one for path in paths for one in await self._find_tree(path)]
 
     async def _find_tree(self, path: str) -> list[str]:
-        """Finds a node and all that are below it, the lowest first."""
+        """Finds a node and all below it, the lowest first."""
         found: list[str] = []
         level = [path]
         while level:
@@ -296,7 +296,7 @@ class ControllerStore:
         return found[::-1]
 
     async def _find_missing(self, writes: Sequence[Write]) -> set[str]:
-        """Finds which of the nodes that may be there already are not."""
+        """Finds which of the nodes that may exist already are missing."""
         paths = dict.fromkeys(path for write in writes for path in _perhaps_there(write))
         if not paths:
             return set()
@@ -364,8 +364,8 @@ class ControllerStore:
                     return [_answer_of(operation) for operation in operations]
 
     async def _is_done(self, operations: Sequence[Operation]) -> bool:
-        """Says whether a transaction was done whose answer was lost. All of it has to look like that: one operation may
-        do so because things were as it would make them.
+        """Returns whether a transaction whose answer was lost was done. All operations must look done: a single one may
+        because the state was already as it would make it.
         """
         try:
             nodes = await self._session.read_many([operation.path for operation in operations])
@@ -483,7 +483,7 @@ def _ensure_small(writes: Sequence[Write], parts: Sequence[Sequence[Sequence[Ope
 
 
 def _ensure_assigned(topic: TopicNode, path: str) -> None:
-    """Raises MalformedMessageError unless the topic has partitions, and each of them replicas, on a broker each."""
+    """Raises MalformedMessageError unless the topic has partitions, each with replicas on different brokers."""
     if not topic.partitions:
         raise malformed(path, "no partition is assigned")
     for number, replicas in topic.partitions.items():

@@ -1,12 +1,12 @@
 """Groups as Kafka had them before 0.9: registries in ZooKeeper, and the rule by which each consumer finds its share.
 
-    /consumers/G/ids/C           who is in group G: a ConsumerNode; ephemeral, it goes with the consumer C
+    /consumers/G/ids/C           a member of group G: a ConsumerNode; ephemeral, it goes with the consumer C
     /consumers/G/owners/T/P      which thread of which consumer reads partition P of topic T; ephemeral
     /consumers/G/offsets/T/P     the offset that the group reads next there, as decimal digits
 
-Nobody assigns anything: every consumer sees the same registries, and works out the same division (`divide`). An owner's
-node is the lock of its partition. Kreps, Narkhede and Rao describe this in 2011 ("Kafka: a Distributed Messaging System
-for Log Processing"), and Kafka's consumers did so until 1.1. Here is no I/O; `registered_consumer.py` has that.
+There is no leader: every consumer sees the same registries, and computes the same division (`divide`). An owner's node
+is the lock of its partition. Kreps, Narkhede and Rao describe this in 2011 ("Kafka: a Distributed Messaging System for
+Log Processing"), and Kafka's consumers did so until 1.1. Here is no I/O; `registered_consumer.py` has that.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _NO_OFFSET = -1
 _MOST_THREADS = 10_000
-"""The most threads that one consumer is believed to have."""
+"""The most threads of one consumer that we accept."""
 
 
 class RegisteredThread(NamedTuple):
-    """One of a consumer's threads, which are what partitions are given to. plog's consumers have one, of number 0."""
+    """One of a consumer's threads, to which partitions are assigned. plog's consumers have one, of number 0."""
 
     consumer_id: str
     number: int = 0
@@ -43,7 +43,7 @@ class RegisteredThread(NamedTuple):
 
     @property
     def sort_key(self) -> bytes:
-        """Java compares the UTF-16 of names, and all consumers must come to the same order."""
+        """Java compares the UTF-16 of names, and all consumers must use the same order."""
         return str(self).encode("utf-16-be", "surrogatepass")
 
 
@@ -115,7 +115,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 
 def ensure_registrable_pattern(text: str) -> None:
-    """Raises UsageError for a pattern that Kafka's consumers would read in another way than we do."""
+    """Raises UsageError for a pattern that Kafka's consumers would interpret differently."""
     if re.search(r"[,\s\"']", text):
         raise UsageError(
             f"{text!r}: in a group of --zookeeper a pattern has no commas, spaces or quotes",
@@ -127,7 +127,7 @@ def ensure_registrable_pattern(text: str) -> None:
 
 
 def ensure_group_name(group: str) -> None:
-    """Raises UsageError for a name that is no name of a node, or that Kafka's consumers refuse."""
+    """Raises UsageError for an invalid node name, or a name that Kafka's consumers refuse."""
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", group) or group in (".", ".."):
         raise UsageError(
             f"group {group!r}: a group of --zookeeper is a node in ZooKeeper, named by ASCII letters, digits, '.', '_' "

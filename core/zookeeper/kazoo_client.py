@@ -1,4 +1,4 @@
-"""Makes kazoo's client of a configuration. kazoo is imported when a session begins, and not before."""
+"""Creates kazoo's client from a configuration. kazoo is imported only when a session begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_SECONDS_BETWEEN_TRIES = 1.0
 
 
 class LastComplaint(logging.Handler):
-    """Keeps the last thing that kazoo warned of: why there is no connection. kazoo itself says nothing to anybody."""
+    """Keeps kazoo's last warning: why there is no connection. kazoo itself shows nothing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -30,8 +30,8 @@ class LastComplaint(logging.Handler):
 
 
 def make_client(config: ZooKeeperConfig, complaint: logging.Handler) -> KazooClient:
-    """Makes a client that tries for ever, and complains to `complaint` alone. Raises AccessError if kazoo, or what SASL
-    needs, is not installed, and UsageError for a file that is missing.
+    """Returns a client that tries for ever, and warns only `complaint`. Raises AccessError if kazoo, or a package for
+    SASL, is not installed, and UsageError for a missing file.
     """
     try:
         from kazoo.client import KazooClient

@@ -68,7 +68,7 @@ Partitions = frozenset[TopicPartition]
 _Item = TypeVar("_Item")
 
 _BACK_OFF_MS = 500
-"""How long it waits before it tries again to own its share; `rebalance.backoff.ms`, which is 2000 by default in Kafka's
+"""How long it waits before it claims its share again; `rebalance.backoff.ms`, which is 2000 by default in Kafka's
 consumers. A waiting consumer reads nothing, so this one asks more often.
 """
 _TRIES_BEFORE_WORD = 4
@@ -77,7 +77,7 @@ _MOST_OPERATIONS = 500
 
 
 class ConsumerState(Enum):
-    """Where a consumer is in its life; the module's docstring has the picture."""
+    """The states of a consumer; the module's docstring has the table."""
 
     OUT = "out"
     REGISTERED = "registered"
@@ -115,9 +115,9 @@ class RegisteredConsumer:
         self.state = ConsumerState.OUT
         self.owned: Partitions = frozenset()
         self.needs_to_look = True
-        """Whether the registries may have changed since it looked last."""
+        """Whether the registries may have changed since its last look."""
         self.next_try_ms = 0
-        """When it may try again after it could not own its share, by the clock that nobody sets."""
+        """When it may claim its share again, by the monotonic clock."""
 
     def _move_to(self, state: ConsumerState, owned: Partitions = frozenset()) -> None:
         if state is not self.state:
@@ -217,7 +217,7 @@ class RegisteredConsumer:
         return share_of(self._consumer_id, consumers, partitions)
 
     def _decoded(self, name: str, node: Node) -> ConsumerNode | None:
-        """None for a node that does not decode: others can't give that consumer anything, either."""
+        """Returns None for a node that does not decode: others can't assign partitions to that consumer, either."""
         try:
             return decode_consumer(node.data, f"{ids_path(self._group)}/{name}")
         except MalformedMessageError as error:
@@ -227,7 +227,7 @@ class RegisteredConsumer:
             return None
 
     async def _claim(self, share: Mapping[TopicPartition, RegisteredThread]) -> None:
-        """Becomes the owner of all of it; of nothing if others own some of it still."""
+        """Claims the whole share, or nothing if others still own some of it."""
         topics = {partition.topic for partition in share}
         await self._session.ensure_paths(owners_path(self._group, topic) for topic in topics)
         creations = [
@@ -247,7 +247,7 @@ class RegisteredConsumer:
         self._move_to(ConsumerState.OWNING, frozenset(share))
 
     async def _note_refusal(self, path: str) -> None:
-        """Says who has kept what this consumer is to own, once it has lasted."""
+        """Reports the consumer that keeps parts of the share, once this has lasted."""
         self._refusals += 1
         if self._refusals != _TRIES_BEFORE_WORD:
             return
@@ -259,7 +259,7 @@ class RegisteredConsumer:
         _log.warning("%s still names %s as the owner, and %s; nothing is read until then", path, who, why)
 
     async def _release(self) -> None:
-        """Deletes the owners' nodes that are its own, as long as it is in the group: after that they may be others'."""
+        """Deletes its own owners' nodes while it is in the group: after that they may be others'."""
         nodes = await self._session.read_many(list(self._claimed))
         own = [
             Delete(path)
@@ -281,9 +281,7 @@ class RegisteredConsumer:
     # --- offsets
 
     async def find_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Reads what the group committed. Raises MalformedMessageError for a node that is no offset: where to go on is
-        not guessed.
-        """
+        """Reads the group's committed offsets. Raises MalformedMessageError for an invalid node: it never guesses."""
         paths = [offset_path(self._group, partition) for partition in partitions]
         found = {}
         for partition, path, node in zip(partitions, paths, await self._session.read_many(paths), strict=True):
@@ -334,7 +332,7 @@ def _slices(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 _ANSWER_SECONDS = 10.0
-"""How long an answer is waited for, before reading goes on and it is tried again."""
+"""How long to wait for an answer, before reading goes on and the next try."""
 
 
 class RegistryMember:
@@ -347,7 +345,7 @@ class RegistryMember:
     def __init__(
         self, thread: SessionThread, view: ClusterView, group: str, topics: ConsumerNode, clock: Clock
     ) -> None:
-        """Raises AccessError if the registries can't be made or read."""
+        """Raises AccessError if the registries can't be created or read."""
         self._thread = thread
         self._clock = clock
         self._consumer = RegisteredConsumer(thread.session, view, group, topics, clock)
@@ -390,7 +388,7 @@ class RegistryMember:
         return ErrorCode.UNKNOWN_MEMBER_ID if is_out else ErrorCode.REBALANCE_IN_PROGRESS
 
     def _is_connected(self) -> bool:
-        """Raises AccessError if there is no session any more, and will be none."""
+        """Raises AccessError if the session has ended for good."""
         if self._thread.session.state is SessionState.FAILED:
             raise AccessError("the session with ZooKeeper has ended", hint="what it said last is above")
         return self._thread.session.state is SessionState.CONNECTED

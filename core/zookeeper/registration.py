@@ -1,7 +1,7 @@
-"""A broker's place in the cluster: its node below /brokers/ids, whose czxid is the broker epoch, and the cluster's id.
+"""A broker's registration: its node below /brokers/ids, whose czxid is the broker epoch, and the cluster's id.
 
-The node is made by one transaction, as Kafka does it: create it empty, then set its data. The answer to the second has
-the czxid, which that to the first has not.
+One transaction makes the node, as in Kafka: create it empty, then set its data. Only the answer to the second operation
+has the czxid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("plog.zookeeper")
 _BROKERS = BROKER_IDS.rpartition("/")[0]
 
 _GRACE_MS = 3000
-"""How much longer than a session's timeout ZooKeeper may take to end it."""
+"""How long after a session's timeout ZooKeeper may take to end it."""
 
 
 class Registration:
@@ -86,7 +86,7 @@ class Registration:
             self._task = asyncio.get_running_loop().create_task(self._register_again())
 
     async def _register_again(self) -> None:
-        """Outlives further expiries. A session that ends is no failure of the registration."""
+        """Survives further expiries. A session that ends is no failure of the registration."""
         try:
             await self._register()
         except PlogError as error:
@@ -109,7 +109,7 @@ class Registration:
         self._is_registered.set()
 
     async def until_registered(self) -> None:
-        """Waits until the broker is registered, as far as is known here."""
+        """Waits until the broker is registered, as far as this session knows."""
         await self._is_registered.wait()
 
     async def _try(self) -> int | None:

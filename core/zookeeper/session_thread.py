@@ -18,7 +18,7 @@ from core.zookeeper.zookeeper_session import ZooKeeperSession
 
 _OPEN_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
-"""How long an answer is waited for. Reads outlive a connection, and wait for the next one."""
+"""How long to wait for an answer. Reads survive a lost connection, and wait for the next one."""
 _CLOSE_SECONDS = 6.0
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ class SessionThread:
         self._loop.close()
 
     async def _end(self) -> None:
-        """Closes the session, and ends what waits for it."""
+        """Closes the session, and cancels everything that waits for it."""
         await self.session.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

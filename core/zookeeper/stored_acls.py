@@ -4,9 +4,8 @@
     /kafka-acl-extended/PATTERN/TYPE/NAME    the same, of the resources whose names fit the pattern (prefixed)
     /delegation_token/tokens/ID              a delegation token
 
-Kafka's authorizer makes the folders, and deletes a resource's node with the last of its ACLs. Kafka 3.9 refuses a name
-with a slash; nodes that lie deeper all the same are looked at, too. A node that can't be read may hold an ACL, and
-counts as one.
+Kafka's authorizer creates the folders, and deletes a resource's node with the last of its ACLs. Kafka 3.9 refuses a
+name with a slash; deeper nodes are counted all the same. A node that can't be read may hold an ACL, and counts as one.
 
 Source: kafka.zk.LiteralAclStore, kafka.zk.ExtendedAclStore, kafka.zk.DelegationTokensZNode of Kafka 3.9.
 """
@@ -34,11 +33,11 @@ class StoredAcls:
     """Owned by the loop's thread."""
 
     def __init__(self, session: ZooKeeperSession, on_found: Callable[[], None]) -> None:
-        """`on_found` is called in the loop when there are some, and were none before."""
+        """`on_found` is called in the loop when there are some after there were none."""
         self.acls = 0
         self.tokens = 0
         self.has_folders = False
-        """Whether an authorizer of Kafka's has ever begun to work here."""
+        """Whether an authorizer of Kafka's has ever run here."""
         self._session = session
         self._on_found = on_found
         self._followed: set[str] = set()

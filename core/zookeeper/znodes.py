@@ -50,7 +50,7 @@ _NEEDED = object()
 
 
 class Fields:
-    """The fields of a node's JSON object, each with its type; `prefix` names the object that they are in."""
+    """The fields of a node's JSON object, each with its type; `prefix` names the object around them."""
 
     def __init__(self, values: Mapping[str, Any], path: str, prefix: str = "") -> None:
         self.path = path
@@ -75,7 +75,7 @@ class Fields:
         return version
 
     def get(self, name: str, read: Callable[[Any], Any], *, default: Any = _NEEDED) -> Any:
-        """Raises MalformedMessageError if the field is missing and has no default, or if `read` does not take it."""
+        """Raises MalformedMessageError if the field is missing and has no default, or if `read` refuses it."""
         value = self._values.get(name)
         if value is None:
             if default is _NEEDED:
@@ -112,7 +112,7 @@ def read_decimal(value: Any) -> int:
 
 
 def read_epochs(value: Any) -> dict[int, int]:
-    """Numbers by numbers: a controller that takes office reads one such object for each partition."""
+    """Parses numbers by numbers: a new controller reads one such object for each partition."""
     epochs = read_object(value)
     if not all(one.isdecimal() for one in epochs) or not {*map(type, epochs.values())} <= {int}:
         raise ValueError("an object of numbers by the numbers of brokers")
@@ -180,7 +180,7 @@ PERSISTENT_PATHS = (
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_KINDS),
 )
-"""Nodes that each broker makes when it starts, with those above them, if they are missing."""
+"""Nodes that each broker creates at its start, with their parents, if they are missing."""
 
 NO_LEADER = -1
 DEFAULT_ENTITY = "<default>"
@@ -208,9 +208,9 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker that lives. `features`: name -> (lowest, highest level) that it can work at. Two keys are plog's own,
-    which Kafka passes over. `first_epoch`: the broker epoch that this process had first, if its session has expired
-    since. `previous_epoch`: the last one of the process before, if that stopped cleanly, else -1; None for Kafka's.
+    """A live broker. `features`: name -> (lowest, highest level) that it supports. Two keys are plog's own, which Kafka
+    ignores. `first_epoch`: the broker epoch that this process had first, if its session has expired since.
+    `previous_epoch`: the last one of the process before, if that stopped cleanly, else -1; None for Kafka's.
     """
 
     endpoints: tuple[BrokerEndpoint, ...]
@@ -222,7 +222,7 @@ class BrokerNode:
     previous_epoch: int | None = None
 
     def encode(self) -> bytes:
-        """`host` and `port` are for clients older than listeners: they take the first one without security."""
+        """`host` and `port` are for clients older than listeners: the first listener without security."""
         plain = next((one for one in self.endpoints if one.security_protocol == "PLAINTEXT"), None)
         values: dict[str, Any] = {
             "version": 5,
@@ -267,8 +267,8 @@ class ControllerNode:
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """Which brokers hold the replicas of each partition, the preferred leader first. Without a topic id if a broker
-    older than 2.8 made the topic. `adding` and `removing` are those of a reassignment that is under way.
+    """The replicas of each partition, the preferred leader first. There is no topic id if a broker older than 2.8
+    created the topic. `adding` and `removing` are those of an ongoing reassignment.
     """
 
     partitions: Mapping[int, tuple[int, ...]]
@@ -319,7 +319,7 @@ class PartitionStateNode:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """The block of producer ids that was given out last, and to which broker."""
+    """The last allocated block of producer ids, and its broker."""
 
     broker_id: int
     first_producer_id: int
@@ -338,7 +338,7 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True)
 class FeatureNode:
-    """The features that the cluster has agreed on, with their levels."""
+    """The finalized features of the cluster, with their levels."""
 
     features: Mapping[str, int]
     is_enabled: bool = True
@@ -388,7 +388,7 @@ def delete_topic_path(topic: str) -> str:
 
 
 def parse_entity_path(entity_path: str, path: str) -> ConfigEntity:
-    """Reads `users/alice/clients/app1`; `path` is of the node that has it. Raises MalformedMessageError for another."""
+    """Parses `users/alice/clients/app1`; `path` is that of its node. Raises MalformedMessageError for other text."""
     parts = entity_path.split("/")
     kind, name = parts[0], parts[1] if len(parts) > 1 else ""
     is_client_of_user = len(parts) == 4 and kind == "users" and parts[2] == "clients" and parts[3]
@@ -399,14 +399,14 @@ def parse_entity_path(entity_path: str, path: str) -> ConfigEntity:
 
 
 def parse_node_id(name: str, path: str) -> int:
-    """Reads the number that is the name of a node below `path`."""
+    """Parses the number that names a node below `path`."""
     if not re.fullmatch(r"[0-9]{1,10}", name) or int(name) not in INT32:
         raise malformed(path, f"a child is named {name!r}, expected a number")
     return int(name)
 
 
 def change_number(name: str) -> int:
-    """The sequence number of `config_change_0000000012`; -1 for a node that is no change."""
+    """The sequence number of `config_change_0000000012`; -1 for any other node."""
     found = re.fullmatch(r"config_change_(\d{10,})", name)
     return int(found[1]) if found else -1
 
@@ -430,7 +430,7 @@ def acls_of(path: str, *, is_secured: bool) -> list[Acl]:
 
 
 def _sanitised(kind: str, name: str) -> str:
-    """As java.net.URLEncoder writes it, but a space is %20 and * is %2A (org.apache.kafka.common.utils.Sanitizer)."""
+    """Escapes as org.apache.kafka.common.utils.Sanitizer does: a space is %20, and * is %2A."""
     if kind not in _SANITISED_KINDS or name == DEFAULT_ENTITY:
         return name
     return quote(name, safe="").replace("~", "%7E")
@@ -544,7 +544,7 @@ def encode_config_change(entity: ConfigEntity) -> bytes:
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """Says that a disk has failed under replicas of that broker: the controller asks it which (event 1)."""
+    """Reports a failed disk of that broker: the controller asks it for the replicas on it (event 1)."""
     return _encode({"version": 1, "broker": broker_id, "event": 1})
 
 

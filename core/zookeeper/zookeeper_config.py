@@ -1,4 +1,4 @@
-"""How to reach a ZooKeeper: `zookeeper.connect`, and who we are to it."""
+"""How to reach a ZooKeeper: `zookeeper.connect`, and our identity."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ZooKeeperLogin:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
-    """`chroot` is empty or begins with a slash: what we see as / is there. With `sets_acls` (Kafka's
-    `zookeeper.set.acl`) only we may change what we make; that asks for `digest` or `sasl`.
+    """`chroot` is empty or begins with a slash: our / is there. With `sets_acls` (Kafka's `zookeeper.set.acl`) only we
+    may change the nodes that we create; that needs `digest` or `sasl`.
     """
 
     servers: tuple[Endpoint, ...]

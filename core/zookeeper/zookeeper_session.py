@@ -1,6 +1,6 @@
 r"""A session with ZooKeeper, for an asyncio loop. kazoo speaks with the servers, in threads of its own.
 
-Whatever comes from those threads reaches the loop by `call_soon_threadsafe`: everything here but `_on_kazoo_state`,
+Results of those threads reach the loop by `call_soon_threadsafe`: everything here except `_on_kazoo_state`,
 `_stop_client` and the callbacks of answers runs in the loop.
 
 The session's life:
@@ -10,12 +10,12 @@ The session's life:
                       |   v      v
                       +-- EXPIRED                its ephemeral nodes are gone; kazoo begins another session
 
-and from each of them CLOSED, or FAILED if the login is refused. Reads wait for a connection and are asked again if one
-is lost. A transaction is sent once: if the connection is lost meanwhile, nobody knows whether it was done.
+and from each of them CLOSED, or FAILED if the login is refused. Reads wait for a connection and are repeated if one is
+lost. A transaction is sent once: if the connection is lost meanwhile, its outcome is unknown.
 
 `while_connected` is for work that makes sense only while ZooKeeper is there. `Watch` reads a node again each time it
-changes. A watch of ZooKeeper's tells of one change, on one connection. So each answer comes with another watch, and
-each connection begins with a read.
+changes. A watch of ZooKeeper's reports one change, on one connection. So each answer comes with another watch, and each
+connection begins with a read.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Watch:
         on_answer: Callable[[Any], None],
         call_soon: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`read` asks for the node, and has the function called in kazoo's thread at the next change; `call_soon` calls
-        in the loop, from any thread.
+        """`read` reads the node, and has the function called in kazoo's thread at the next change; `call_soon` calls in
+        the loop, from any thread.
         """
         self._path = path
         self._read = read
@@ -91,7 +91,7 @@ class Watch:
             self._task.add_done_callback(self._say_failure)
 
     async def read(self) -> bool:
-        """Reads once, and says whether there was an answer: if not, the connection was lost."""
+        """Reads once, and returns whether there was an answer: if not, the connection was lost."""
         try:
             answer = await self._read(self._on_event)
         except ZooKeeperError as error:
@@ -125,12 +125,12 @@ _log = logging.getLogger("plog.zookeeper")
 _FIRST_WORD_SECONDS = 1.0
 _NEXT_WORD_SECONDS = 5.0
 _MOST_WORD_SECONDS = 600.0
-"""How long after the first word that no ZooKeeper answers comes the next: twice as long each time, up to the latter."""
+"""Pauses between warnings that no ZooKeeper answers: twice as long each time, up to the latter."""
 _CLOSE_SECONDS = 5.0
 
 
 class SessionState(Enum):
-    """Where a session is in its life; the module's docstring has the picture."""
+    """The states of a session; the module's docstring has the picture."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -152,8 +152,8 @@ _NEXT = {
 
 
 class SessionFigures(NamedTuple):
-    """How a session stands. `silence_ms`: how long ZooKeeper has been away, 0 while there is a connection; one on which
-    nothing comes counts as lost after two thirds of the session's timeout. `counts`: how often each state was entered.
+    """The state of a session. `silence_ms`: how long ZooKeeper has been away, 0 while there is a connection; a silent
+    connection counts as lost after two thirds of the session's timeout. `counts`: how often each state was entered.
     """
 
     state: SessionState
@@ -188,7 +188,7 @@ class _SessionEndedError(Exception):
 
 
 class ZooKeeperSession:
-    """Owned by the loop's thread. `open`, use, `close`; the class stands between kazoo and all others."""
+    """Owned by the loop's thread. `open`, use, `close`; the only class here that calls kazoo."""
 
     def __init__(self, config: ZooKeeperConfig) -> None:
         config.ensure_consistent()
@@ -203,15 +203,15 @@ class ZooKeeperSession:
         self._complaint = LastComplaint()
         self._next_word: asyncio.TimerHandle | None = None
         self._lost_at = 0.0
-        """When the connection was lost, by the loop's clock; of a session that never had one, when it was opened."""
+        """When the connection was lost, by the loop's clock; before the first one, when the session was opened."""
         self._counts = Counter[SessionState]()
         self.state = SessionState.CONNECTING
         self.session_id = 0
-        """The session's number, which owns its ephemeral nodes. Another one after each expiry; 0 before the first."""
+        """The session's number, which owns its ephemeral nodes. It changes at each expiry; 0 before the first."""
 
     @property
     def timeout_ms(self) -> int:
-        """How long ZooKeeper keeps the session, and its ephemeral nodes, without hearing from us. It may allow less."""
+        """How long ZooKeeper keeps the session, and its ephemeral nodes, while we are silent. It may allow less."""
         return self._config.session_timeout_ms
 
     @property
@@ -224,8 +224,8 @@ class ZooKeeperSession:
     # --- life
 
     async def open(self, *, seconds: float | None = None, makes_chroot: bool = False) -> None:
-        """Returns when connected; waits as long as no ZooKeeper answers, and says so. Raises AccessError if the chroot
-        is missing and is not to be made, the login is refused, or kazoo is not installed; and after `seconds`, if they
+        """Returns when connected; waits while no ZooKeeper answers, and logs that. Raises AccessError if the chroot is
+        missing and must not be created, the login is refused, or kazoo is not installed; and after `seconds`, if they
         are limited.
         """
         self._loop = asyncio.get_running_loop()
@@ -248,9 +248,7 @@ class ZooKeeperSession:
         await self._ensure_chroot()
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes are deleted, unless ZooKeeper can't be reached; nobody waits for it
-        then.
-        """
+        """Ends the session: its ephemeral nodes are deleted, without waiting if ZooKeeper can't be reached."""
         if self.state is SessionState.CLOSED:
             return
         is_reached = self.state is SessionState.CONNECTED
@@ -326,13 +324,13 @@ class ZooKeeperSession:
             raise _error_of(self._end(), "/")
 
     def _end(self) -> _SessionEndedError:
-        """Why there is no session any more."""
+        """The reason why there is no session any more."""
         if self.state is SessionState.FAILED:
             return _SessionEndedError(self._failure, self._complaint.text)
         return _SessionEndedError(Refusal.CLOSED, "")
 
     async def _ensure_chroot(self) -> None:
-        """A mistyped chroot would be another, empty cluster: so it is not made here."""
+        """A mistyped chroot would be another, empty cluster: so it is not created here."""
         chroot = self._config.chroot
         if not chroot or await self.read("/") is not None:
             return
@@ -384,7 +382,7 @@ class ZooKeeperSession:
         return (await self.read_many([path]))[0]
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Reads nodes, with all questions under way at once; None for each that does not exist."""
+        """Reads nodes, in one round of requests; returns None for each that does not exist."""
         while True:
             await self._connected()
             outcomes = await self._ask([partial(self._client.get_async, self._whole(path)) for path in paths])
@@ -469,11 +467,11 @@ class ZooKeeperSession:
         return [self._answer(operation, one) for operation, one in zip(operations, outcome, strict=True)]
 
     async def create_ephemeral(self, path: str, data: bytes) -> None:
-        """Makes a node that lives as long as the session. Raises ZooKeeperError as `commit` does."""
+        """Creates a node that lives as long as the session. Raises ZooKeeperError as `commit` does."""
         await self.commit([Create(path, data, is_ephemeral=True)])
 
     async def ensure_paths(self, paths: Iterable[str]) -> None:
-        """Makes the nodes that are missing, and those above them, without data."""
+        """Creates the missing nodes, and their parents, without data."""
         wanted = list(dict.fromkeys(above for path in paths for above in _from_the_top(path)))
         found = await self.read_many(wanted)
         for path, node in zip(wanted, found, strict=True):
@@ -519,7 +517,7 @@ class ZooKeeperSession:
     # --- kazoo
 
     def _whole(self, path: str) -> str:
-        """The path as the servers know it."""
+        """The path with the chroot."""
         chroot = self._config.chroot
         return chroot + path if path != "/" or not chroot else chroot
 

@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Makes a node, which must not exist; `is_sequential` adds ten digits to the name. Its answer is the path."""
+    """Creates a node, which must not exist; `is_sequential` adds ten digits to the name. Its answer is the path."""
 
     path: str
     data: bytes = b""
