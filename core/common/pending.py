@@ -58,8 +58,8 @@ class Pending(Generic[T]):
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """Applies `function` to the value when it arrives. Returns the same object: the completing side sees no
-        change.
+        """Applies `function` to the value when it arrives. Returns the same object, which its completer need not
+        know.
         """
         assert not self.is_over, "nobody would ever be called"
         mapped: Pending[Any] = self

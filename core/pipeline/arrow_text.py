@@ -1,4 +1,4 @@
-"""Makes text of many records at once, as pyarrow's binary columns: numbers, JSON strings, columns joined by rows.
+"""Formats many records at once, as pyarrow's binary columns: numbers, JSON strings, columns joined by rows.
 
 `ArrowSink` writes records as columns: a stream of Arrow's, or a Parquet file, with the envelope's fields:
 
@@ -89,14 +89,14 @@ class ArrowSink:
         self._out.flush()
 
     def close(self, *, is_whole: bool) -> None:
-        """Ends the stream, if all came: one without an end says that there was to be more."""
+        """Ends the stream, if it is complete: a stream without an end is recognizably cut off."""
         if is_whole:
             self._writer.close()
             self._out.flush()
 
 
 class ParquetSink:
-    """Writes a file that can be read as far as it goes, if it is closed."""
+    """Writes a file that is readable as far as it goes, if it is closed."""
 
     def __init__(self, out: BinaryIO) -> None:
         import pyarrow.parquet as pq

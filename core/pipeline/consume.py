@@ -73,7 +73,7 @@ def open_file_sink(
 def make_sink(
     format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
 ) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
-    """Makes a sink that writes to `out`. Raises UsageError for a format that does not exist."""
+    """Returns a sink that writes to `out`. Raises UsageError for an unknown format."""
     if format_ == VALUE:
         return ValueSink(out)
     if format_ == PARQUET:
@@ -90,7 +90,7 @@ def make_sink(
 
 
 class _FileSink:
-    """Writes into a file by another sink."""
+    """Writes into a file through another sink."""
 
     def __init__(self, file: OutFile, sink: Sink, *, grows: bool, say: Callable[[str], None]) -> None:
         self._file = file
@@ -256,7 +256,7 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
 
 def _report_unread(partitions: list[TopicPartition], error: PlogError, say: Callable[[str], None]) -> None:
-    """Says of what ends the reading in which partitions, that of the error too, records may be left."""
+    """Reports the partitions in which an error leaves records unread, its own included."""
     names = ", ".join(map(str, partitions[:_MOST_NAMED]))
     more = f" and {len(partitions) - _MOST_NAMED} more" * (len(partitions) > _MOST_NAMED)
     what = "damage" if error.hint == DAMAGE_HINT else "a record that can't be decoded"
@@ -303,7 +303,7 @@ def _ensure_partitions(request: ConsumeRequest, present: list[TopicPartition]) -
 def _finder(
     request: ConsumeRequest, source: RecordSource, find_partitions: FindPartitions, known: set[TopicPartition]
 ) -> FindMore:
-    """Finds partitions that were not there before, from their beginnings: whatever is in them has come since."""
+    """Returns a finder of new partitions, from their beginnings: all their records are new."""
 
     def find_more() -> Offsets:
         new = [tp for tp in find_partitions() if tp not in known]

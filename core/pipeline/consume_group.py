@@ -1,6 +1,4 @@
-"""Reads as a member of a group: of either protocol, of one that ZooKeeper keeps, or as the only one if nobody else can
-be.
-"""
+"""Reads as a member of a group: of either protocol, of a group in ZooKeeper, or as the only possible member."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def _open_cluster(run: ConsumeRun) -> Iterator[tuple[KafkaClient, ZooKeeperClust
 
 
 def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership, CommittedOffsets]:
-    """Makes a member of a group that ZooKeeper keeps, with what the group has committed."""
+    """Returns a member of a group in ZooKeeper, with the group's committed offsets."""
     request = run.request
     assert request.group is not None
     member = zookeeper.make_member(request.group, request.topics, is_pattern=request.find_pattern() is not None)
@@ -88,8 +86,8 @@ def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership,
 def _join(
     run: ConsumeRun, client: KafkaClient, subscription: Subscription, *, is_alone: bool
 ) -> tuple[Membership, CommittedOffsets]:
-    """Makes a member of a group that has a coordinator. `is_alone`: the directory is this process's own, nobody else
-    can be in it.
+    """Returns a member of a group with a coordinator. `is_alone`: the directory is this process's own, and the group
+    can have no other member.
     """
     request = run.request
     assert request.group is not None
@@ -138,7 +136,7 @@ def _open_group(
 
 
 def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
-    """Leaves; says if the coordinator can't be reached, or is silent: who stops a command does not wait for it."""
+    """Leaves; reports a silent or unreachable coordinator without a wait: the user has stopped the command."""
     problem: object = f"no answer in {_LEAVE_SECONDS:g} s"
     try:
         with suppress(KeyboardInterrupt), frontend.undivided(_LEAVE_SECONDS):
@@ -151,7 +149,7 @@ def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:
-    """Makes the only one; raises KafkaError(NON_EMPTY_GROUP) if the group in the directory says that it has others."""
+    """Returns the only member. Raises KafkaError(NON_EMPTY_GROUP) if the group in the directory has others."""
     left_over = [g for g in GroupAdmin(client).list_groups() if g.group_id == group and g.state.lower() != "empty"]
     if left_over:
         raise KafkaError(

@@ -1,6 +1,6 @@
-"""Holds the options of `plog consume`: where from, which records, until when, and how written.
+"""Holds the options of `plog consume`: the range, the filter, and the format of records.
 
-`resolve` finds which records of a source are meant.
+`resolve` finds the offsets of a place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_TIME = 100_000_000_000
 """
 
 _MOST_COUNTED = 10_000
-"""More records are not counted, as they would be read twice."""
+"""The limit of counted records, which are read twice."""
 
 _LAST_N = re.compile(r"-(\d+)")
 
@@ -148,7 +148,7 @@ def ensure_in_order(start: str, end: str, options: tuple[str, str] = ("--from", 
 
 
 def _by_partition(text: str) -> dict[int | None, str]:
-    """Splits a list of places; the one for all other partitions is that of None."""
+    """Splits a list of places by partition; None is the one for all others."""
     found: dict[int | None, str] = {}
     for piece in text.split(","):
         match = _OF_PARTITION.fullmatch(piece)
@@ -178,7 +178,7 @@ def _find_timestamp(text: str, now_ms: int) -> int | None:
 def ensure_there(
     starts: Offsets, source: RecordSource, ends: Offsets, say: Callable[[str], None]
 ) -> dict[TopicPartition, int]:
-    """Moves the starts to where each partition has records; says so if it had to."""
+    """Moves the starts into the logs' ranges, and reports that."""
     firsts = source.starts(list(starts))
     moved = {}
     for partition, start in starts.items():
@@ -217,7 +217,7 @@ class ConsumeRequest:
     """Whether it is a member of the classic protocol; None if the cluster decides."""
     group_instance_id: str | None = None
     is_in_zookeeper: bool = False
-    """Whether the group, if there is one, is kept by ZooKeeper."""
+    """Whether the group, if there is one, is in ZooKeeper."""
     commits_first: bool = False
     read_committed: bool = True
     with_control: bool = False
@@ -230,11 +230,11 @@ class ConsumeRequest:
 
     @property
     def is_endless(self) -> bool:
-        """Says whether nothing but a stop ends it."""
+        """Returns whether only a stop ends it."""
         return self.follow or self.group is not None
 
     def ensure_consistent(self) -> None:
-        """Raises UsageError for options that do not go together, and for a path in the place of a topic."""
+        """Raises UsageError for options that do not go together, and for a path instead of a topic."""
         for topic in self.topics if self.find_pattern() is None else ():
             if "/" in topic:
                 raise _path_error(topic)
@@ -294,7 +294,7 @@ class ConsumeRequest:
             ensure_in_order(self.from_, self.as_of, ("--from", "--as-of"))
 
     def _ensure_registrable(self, group: str) -> None:
-        """Raises UsageError for a group, or a pattern of topics, that can't be written down in ZooKeeper."""
+        """Raises UsageError for a group, or a pattern of topics, that ZooKeeper's registries can't hold."""
         from core.zookeeper.group_registry import ensure_group_name, ensure_registrable_pattern
 
         ensure_group_name(group)
@@ -307,7 +307,7 @@ class ConsumeRequest:
         return self.grep is not None or bool(self.filters)
 
     def find_filter(self, not_json: NotJson) -> RecordFilter:
-        """Makes one filter of all, which counts by `not_json`."""
+        """Combines all filters into one, which counts by `not_json`."""
         from core.records.record_filter import both, grep, parse_filter
 
         now_ms = time.time_ns() // 1_000_000
@@ -319,7 +319,7 @@ class ConsumeRequest:
         return found
 
     def no_topic_error(self) -> UsageError:
-        """Makes the error for a pattern that matches no topic."""
+        """Returns the error for a pattern that matches no topic."""
         return UsageError(
             f"no topic matches {' '.join(self.topics)}",
             hint="an expression must match the whole name, as ^fl.* does flights; plog topic list names the topics",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Once(logging.Filter):
-    """Lets each line through once: a request that is sent again and again, for a minute, fails in the same way."""
+    """Passes each line once: a request that is repeated for a minute fails in the same way each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Once(logging.Filter):
 
 @contextmanager
 def each_line_once() -> Iterator[None]:
-    """Filters what the engine logs, unless logging was configured."""
+    """Filters the engine's log, unless logging was configured."""
     handler, once = logging.lastResort, _Once()
     assert handler is not None
     handler.addFilter(once)
@@ -53,7 +53,7 @@ def each_line_once() -> Iterator[None]:
 
 
 _NAME = re.compile(r"(?:^|/)([A-Za-z0-9._-]+-\d+)(?=[:/ ]|$)")
-"""Where a message names a partition: it begins with it, or has a path in its folder."""
+"""The partition in a message: at its beginning, or in a path in its folder."""
 
 
 class EmbeddedBrokerLog(logging.Handler):
@@ -64,7 +64,7 @@ class EmbeddedBrokerLog(logging.Handler):
         self._say = say
         self._kept: list[tuple[str, str]] = []
         self.damaged: set[str] = set()
-        """The topics of which something was logged that is an error."""
+        """Topics with a logged error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
@@ -77,7 +77,7 @@ class EmbeddedBrokerLog(logging.Handler):
             self.damaged.add(partition.topic)
 
     def note_damage(self, node: BrokerServer) -> None:
-        """Adds the topics that need more than a note, though their logs are open."""
+        """Adds the topics with damage, though their logs are open."""
         replicas, logs = node.services.replicas, node.services.log_manager
         for partitions in (logs.offline, logs.with_wrong_tail, replicas.unexplained, replicas.undecided):
             self.damaged.update(partition.topic for partition in partitions)
@@ -130,7 +130,7 @@ class EmbeddedTransport:
         self._answers.append(memoryview(whole)[SIZE.size :])
 
     def await_answer(self, on_silence: Callable[[str], None]) -> None:
-        """Does nothing: the answer is there once the request is sent."""
+        """Does nothing: the answer is there when `send` returns."""
 
     def receive(self) -> memoryview:
         return self._answers.popleft()

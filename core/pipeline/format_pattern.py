@@ -58,7 +58,7 @@ _HEX = re.compile(r"hex(64|32|16|8)?")
 
 
 class _Rows(NamedTuple):
-    """Holds what a token is made of."""
+    """The input of a token."""
 
     partition: TopicPartition
     columns: RecordColumns
@@ -73,10 +73,8 @@ _HeaderToken = Callable[[HeaderColumns], Any]  # likewise, for all headers
 def pattern_formatter(
     pattern: str, watermarks: Mapping[TopicPartition, Watermarks] | None = None, *, is_escaped: bool = False
 ) -> Formatter:
-    """Makes the formatter of a pattern. `watermarks`: of the partitions that rows are of; `is_escaped`: what records
-    hold can't drive a terminal.
-
-    Raises UsageError for a token, or a way to write it, that does not exist.
+    """Returns the formatter of a pattern. `watermarks`: of the rows' partitions; `is_escaped`: records can't control a
+    terminal. Raises UsageError for an unknown token or format of one.
     """
     finished = _escaped if is_escaped else lambda token: token
     tokens = [
@@ -95,14 +93,14 @@ def pattern_formatter(
 
 
 class PatternPiece(NamedTuple):
-    """Holds a token by its letter, and what stands in braces after it."""
+    """A token by its letter, and the text in braces after it."""
 
     name: str
     modifier: str | None
 
 
 def split_pattern(pattern: str, option: str = "--format") -> list[PatternPiece | bytes]:
-    """Splits it into tokens and the bytes between them; UsageError, which names the option, if they do not add up."""
+    """Splits it into tokens and the bytes between them. Raises UsageError, which names the option."""
     pieces: list[PatternPiece | bytes] = []
     position = 0
     while position < len(pattern):
@@ -127,7 +125,7 @@ def split_pattern(pattern: str, option: str = "--format") -> list[PatternPiece |
 
 
 def _escape(pattern: str, position: int, option: str) -> tuple[bytes, int]:
-    """Reads what stands after a backslash, and finds where it ends."""
+    """Reads the escape after a backslash, and finds where it ends."""
     if hexadecimal := re.compile(r"x([0-9a-fA-F]{2})").match(pattern, position):
         return bytes.fromhex(hexadecimal[1]), hexadecimal.end()
     character = pattern[position : position + 1]
@@ -315,7 +313,7 @@ def _digits(piece: PatternPiece) -> _Digits:
 
 
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""The bounds of the years 1 to 9999. A timestamp that no calendar reaches is written as its number."""
+"""The bounds of the years 1 to 9999. A timestamp outside them is written as its number."""
 
 
 _ZONE = re.compile(r"%%|%[EO]?[zZ]")
@@ -347,7 +345,7 @@ def _strftime(piece: PatternPiece) -> _Token:
 
 
 def _headers(pattern: str | None) -> _Token:
-    """All headers' texts are made at once, and cut where the next record's begin."""
+    """Formats all headers at once, and cuts the text where the next record's begin."""
     tokens = _HEADER_TEXT if pattern is None else [_header_token(piece) for piece in split_pattern(pattern)]
 
     def write(rows: _Rows) -> Any:

@@ -1,4 +1,4 @@
-"""Names what the pipeline needs of the program that runs it: a command line, a terminal interface, a notebook."""
+"""What the pipeline needs from the program that runs it: a command line, a terminal interface, a notebook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Shows how far a long job has come."""
+    """Shows the progress of a long job."""
 
     def add(self, count: int, size_bytes: int = 0) -> None: ...
 
@@ -44,7 +44,7 @@ class Frontend:
     """Shows the pipeline's messages beside its result; immutable. The default shows nothing and catches no signals."""
 
     say: Callable[[str], None] = lambda _text: None
-    """Called with warnings, notes and the last word."""
+    """Called with warnings, notes and the final message."""
     show_progress: Callable[[str, str], Progress] = _NoProgress
     """Begins a job: (verb, things), as in "acknowledged", "records"."""
     undivided: Undivided = _divided

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GapAccount:
-    """Holds the account of each partition, what else is wrong with the logs, and why some can't be read."""
+    """The account of each partition, other findings about the logs, and the errors of unreadable ones."""
 
     partitions: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -55,7 +55,7 @@ def _copy_from(start: int) -> Copy:
 
 
 def _without_files(account: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out of the account of a copy of a server's log where something lies in its file."""
+    """Removes positions in the file from the account of a copied log."""
     gaps = [{**row, "evidence": without_file(row["evidence"])} for row in account["gaps"]]
     return {**account, "gaps": gaps}
 

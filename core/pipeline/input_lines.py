@@ -23,7 +23,7 @@ from core.pipeline.pipe_capacity import widen
 from core.records.byte_strings import ByteStrings
 
 Input = Path | BinaryIO
-"""A file that is opened, or the stream that is called stdin."""
+"""A file to open, or the stream that is called stdin."""
 
 _CHUNK_BYTES = 960 * 1024  # two of the usual batches, with the envelope of each line
 _CR = 13
@@ -34,7 +34,7 @@ _NO_LINES = {
     b"PK\3\4": ("a zip archive", "unzip -p"), b"PAR1\x15": ("a Parquet file", None),
     b"ARROW1\0\0": ("an Arrow file", None), b"Obj\1": ("a container file of Avro", None),
 }  # fmt: skip
-"""How files of other kinds begin, and what makes lines of them."""
+"""The first bytes of files of other kinds, and the command that turns them into lines."""
 _GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05
@@ -49,7 +49,7 @@ class Quiet(IntEnum):
 
 
 class BadLineError(PlogError):
-    """Raised for a line that can't be made into a record; `row` counts lines over all inputs, from 0."""
+    """Raised for a line that is not a record; `row` counts lines over all inputs, from 0."""
 
     def __init__(self, row: int, problem: str, *, thing: str = "line") -> None:
         super().__init__(f"{thing} {row + 1}: {problem}")
@@ -60,8 +60,8 @@ class BadLineError(PlogError):
 
 @dataclass(frozen=True)
 class Lines:
-    """Holds whole lines with their ends; the last of an input may have none. `quiet`: whether the input had more at
-    once. Immutable.
+    """Whole lines with their ends; the last of an input may have none. `quiet`: how long the input was silent after
+    them. Immutable.
     """
 
     text: memoryview
@@ -108,7 +108,7 @@ class Lines:
 
     @property
     def has_cr(self) -> bool:
-        """Says whether one of the lines, as `texts` has them, ends in a carriage return."""
+        """Returns whether one of the lines, as in `texts`, ends in a carriage return."""
         starts, lengths = self.texts.positions, self.texts.lengths
         return bool(len(starts)) and bool(self._ends_in_cr(starts + lengths, lengths).any())
 
@@ -213,7 +213,7 @@ def _fill(stream: BinaryIO, data: bytearray, start: int) -> int:
 
 
 def _has_more(stream: BinaryIO, seconds: float) -> bool:
-    """Says whether the input has more, or has ended; waits so long at most."""
+    """Returns whether the input has more, or has ended; waits so long at most."""
     try:
         return bool(select.select([stream], [], [], seconds)[0])
     except (OSError, ValueError):
@@ -269,7 +269,7 @@ def warning_of_cr(chunks: Iterator[Lines], tell: Callable[[str], None]) -> Itera
 
 
 def _end_of_lines(data: bytearray, delimiter: bytes) -> int:
-    """Finds where the last delimiter ends, looking from the left: in `a|||`, `||` ends before the last byte."""
+    """Returns the end of the last delimiter, searched from the left: in `a|||`, `||` ends before the last byte."""
     if len(delimiter) == 1:
         return data.rfind(delimiter) + 1
     return max((match.end() for match in re.finditer(re.escape(delimiter), data)), default=0)

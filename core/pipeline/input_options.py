@@ -108,7 +108,7 @@ class InputOptions:
                 raise UsageError(problem)
 
     def ensure_readable(self) -> None:
-        """Raises AccessError for a file that is not there or can't be read: nothing is sent then, and no topic made."""
+        """Raises AccessError for a missing or unreadable file, before anything is sent or a topic created."""
         for path in self.inputs:
             if not isinstance(path, Path):
                 continue
@@ -122,7 +122,7 @@ class InputOptions:
                 raise access_error(error, path, "read") from error
 
     def batches(self, say: Callable[[str], None]) -> Iterator[Batch]:
-        """Reads the input's records, as they come."""
+        """Yields the input's records, as they come."""
         linger_s = self.linger_ms / 1000
         if self.format is InputFormat.raw:
             return read_raw(self.inputs)
@@ -152,7 +152,7 @@ class InputOptions:
 
     @property
     def _is_json(self) -> bool:
-        """Says whether the input is values of JSON: envelopes, or objects that are the records' values."""
+        """Returns whether the input is JSON values: envelopes, or objects that are the records' values."""
         if self.format is not InputFormat.lines or self.key_separator is not None:
             return self.format is InputFormat.envelope
         has_fields = self.key_field is not None or self.timestamp_field is not None
@@ -229,7 +229,7 @@ def _header_section(options: Sequence[str]) -> bytes | None:
 
 
 def _with_headers(rows: Rows, section: bytes) -> Rows:
-    """Puts the headers of --header after those that a row has itself."""
+    """Appends the headers of --header to the row's own."""
     if rows.headers is None:
         return rows.with_columns(headers=ByteStrings.repeat(section, len(rows)))
     more = read_headers(section, 0)[0]

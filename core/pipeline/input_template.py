@@ -1,10 +1,10 @@
 r"""Reads records by `--template` of `plog produce`, with the tokens that `consume --format` writes.
 
     %s %v  value     %k  key     %h  headers     %p  partition     %T %d  timestamp, ms
-    %t %o %e %i %x %y %a         are read and passed over
+    %t %o %e %i %x %y %a         are read and ignored
     %%, %{, %}; \n \t \r \0 \\ \xHH as usual
 
-A field ends where the text after its token begins; what ends the template ends a record, or else a newline.
+A field ends where the text after its token begins; the template's last text ends a record, or else a newline.
 
     %k\t%s         %T %k %s\n         %k=%s\0
 
@@ -12,10 +12,10 @@ With a length in front a field may hold anything; -1 is null. Lengths are digits
 
     %R%s           %K{big32}%k%S{big32}%s           %K %S\n%k%s\n
 
-Braces say how a field is written: keys and values `{hex} {base64} {json}`, numbers `{big64} .. {little8}` and `{hex}`;
+Braces hold the format of a field: keys and values `{hex} {base64} {json}`, numbers `{big64} .. {little8}` and `{hex}`;
 `%T{strftime[FMT]}`, UTC. Headers are `name=value`, a comma between; `%h{%k: %v;}` is a pattern for each.
 
-`read_by_template` makes columns of records that stand in the input so.
+`read_by_template` makes columns of such records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LONGEST = 1 << 31
 
 
 class TemplateError(ValueError):
-    """Says what the input does not have where the template has it."""
+    """Names the part of the template that the input lacks."""
 
 
 Read = Callable[[bytes], Any]
@@ -64,10 +64,10 @@ class Field(NamedTuple):
 
 
 class Template:
-    """Reads records; immutable. `is_by_lines`: each record ends with `end`, which stands nowhere else in it."""
+    """Reads records; immutable. `is_by_lines`: each record ends with `end`, which occurs nowhere else in it."""
 
     def __init__(self, text: str) -> None:
-        """Raises UsageError for a template that can't be read by."""
+        """Raises UsageError for an invalid template."""
         self._parts: list[Field | bytes] = [
             _field(piece) if isinstance(piece, PatternPiece) else piece
             for piece in _joined(split_pattern(text, "--template"))
@@ -103,7 +103,7 @@ class Template:
     # --- by lines
 
     def read_line(self, line: bytes) -> InputRecord:
-        """Reads a line; raises TemplateError if it is no such line."""
+        """Parses a line. Raises TemplateError if it does not fit."""
         found: dict[str, Any] = {}
         position = 0
         for number, part in enumerate(self._parts):
@@ -192,7 +192,7 @@ def _record(found: dict[str, Any]) -> InputRecord:
 
 
 def _joined(pieces: list[PatternPiece | bytes]) -> Iterator[PatternPiece | bytes]:
-    """Joins text that stands side by side."""
+    """Joins adjacent text."""
     text = b""
     for piece in pieces:
         if isinstance(piece, bytes):
@@ -258,7 +258,7 @@ def _base64(text: bytes) -> bytes:
 
 
 def _json(text: bytes) -> bytes | None:
-    """Reads what `consume --format '%s{json}'` writes: a string, null, or an object with the bytes in base64."""
+    """Parses the output of `consume --format '%s{json}'`: a string, null, or an object with the bytes in base64."""
     try:
         value = read_json(text)
     except ValueError as error:

@@ -65,7 +65,7 @@ def read_csv(
 
 
 class _Table:
-    """The rows of one input; owned by one task. If the first has no comma, something else separates the cells."""
+    """The rows of one input; owned by one task. If the first row has no comma, another character separates cells."""
 
     def __init__(self) -> None:
         self._names: list[str] | None = None
@@ -220,7 +220,7 @@ class _Splitter:
         return Lines(memoryview(text), row, chunk.quiet, thing="value", bad=bad)
 
     def _is_sign(self, sign: bytes) -> bool:
-        """Says whether it is the begin or end of the array around values, or a comma in it."""
+        """Returns whether it begins or ends the array around values, or is a comma in it."""
         if not self._is_in_array and sign == b"[":
             self._is_in_array, self._has_value = True, False
         elif self._is_in_array and sign == b"]":

@@ -1,4 +1,4 @@
-"""Makes text of keys and values, and the other way round, each side as its format says."""
+"""Converts keys and values to text and back, each side in its format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Encode = Callable[[bytes | None], bytes | None]
 
 
 class Schemas:
-    """Turns bytes of records into text, and the other way round; owned by one task."""
+    """Converts bytes of records to text and back; owned by one task."""
 
     def __init__(
         self, formats: SideFormats, settings: ClientSettings | None, say: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Asks `SchemaRegistry` for the sides that are its, as the settings of clients say."""
+        """Opens a `SchemaRegistry` for the sides that need it, with the clients' settings."""
         self.registry = open_registry(formats, settings)
         self._formats = formats
         self._say = say
@@ -40,8 +40,8 @@ class Schemas:
     # --- out
 
     def decoded(self, chunk: Chunk, *, is_typed: bool = False) -> Chunk:
-        """Decodes both sides. A record that can't be decoded is marked (`RecordColumns.undecoded`), and is the last if
-        it is not to blame. `is_typed`: with what filters see, if that is another.
+        """Decodes both sides. A record that can't be decoded is marked (`RecordColumns.undecoded`), and ends the chunk
+        if it is not to blame. `is_typed`: with the texts for filters, if they differ.
         """
         failures: dict[str, dict[int, PlogError]] = {"key": {}, "value": {}}
         shown: dict[str, list[bytes | None]] = {}
@@ -108,8 +108,8 @@ class Schemas:
     # --- in
 
     def encoder(self, topic: str, value_schema: str | None, key_schema: str | None) -> Callable[[Rows], Rows]:
-        """Makes what turns rows of text into bytes. Schemas that are not named are the newest of TOPIC-value and
-        TOPIC-key, if the registry has such. Raises BadLineError for a line that is not of them.
+        """Returns a step that encodes rows of text. Without named schemas, it uses the newest of TOPIC-value and
+        TOPIC-key, if the registry has them. Raises BadLineError for a line that does not fit.
         """
         encode_value = self._find_encoder("value", value_schema, f"{topic}-value")
         encode_key = self._find_encoder("key", key_schema, f"{topic}-key")
@@ -138,7 +138,7 @@ def _control_rows(columns: RecordColumns) -> list[int]:
 
 
 def _named(error: PlogError, side: str, where: str) -> PlogError:
-    """Makes the same error, saying which record it is of, and how to read on; the registry's own stays as it is."""
+    """Returns the same error with the record's name, and how to read on; the registry's own error stays."""
     if not isinstance(error, SchemaError):
         return error
     hint = error.hint or (None if is_fatal(error) else MARKS_HINT)

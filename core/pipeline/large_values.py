@@ -1,6 +1,6 @@
 """Keeps values that are too large for a log, two ways.
 
-A claim check: the value lies beside, in a file named by its SHA-256, and the record holds a reference to it:
+A claim check: the value is in a file named by its SHA-256, and the record holds a reference to it:
 
     DIR/ab/abcdef..
     header plog-claim-check = sha256:abcdef..      value {"claim_check": "sha256:abcdef..", "size": N}
@@ -9,8 +9,8 @@ Slices: the value goes as several records of one key to one partition, each with
 
     plog-chunk = ID/INDEX/COUNT sha256:abcdef..    ID: 16 hex digits, one for each value; the digest is the value's
 
-and is put together again, in the place of its last slice. Slices of several values may stand among each other, and one
-that was sent twice counts once.
+and is joined again, in the place of its last slice. Slices of several values may be mixed, and a slice that was sent
+twice counts once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_HEADERS = encode_headers(())
 
 
 def with_header(section: bytes | None, name: bytes, value: bytes) -> bytes:
-    """Adds one more to a headers section."""
+    """Adds a header to a headers section."""
     headers = read_headers(section, 0)[0] if section is not None else ()
     return encode_headers((*headers, (name, value)))
 
@@ -133,13 +133,13 @@ class ClaimCheckRoom:
 
 
 def _wrong(chunk: Chunk, row: int, problem: str, hint: str = MARKS_HINT) -> SchemaError:
-    """Makes the error of a large value that is not as its record says."""
+    """Returns the error of a large value that does not fit its record."""
     where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
     return SchemaError(f"{where}: {problem}", hint=hint, why="without their large value")
 
 
 def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
-    """Finds the last value that each record's header of that name has, by row."""
+    """Returns, by row, the last value of the header of that name."""
     if not columns.header_counts.any():
         return {}
     headers = columns.header_columns()
@@ -153,7 +153,7 @@ def rows_with_header(columns: RecordColumns, name: bytes) -> dict[int, bytes]:
 
 
 def slice_values(rows: Rows, size: int) -> Rows:
-    """Makes several rows of each with a larger value. Line numbers stay those of the input."""
+    """Splits each larger value into several rows. Line numbers stay those of the input."""
     lengths = rows.values.sizes
     if not (lengths > size).any():
         return rows
@@ -184,7 +184,7 @@ class _Slices(NamedTuple):
 
 
 class Joiner:
-    """Puts sliced values together again; owned by one task."""
+    """Joins sliced values; owned by one task."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, dict[bytes, _Slices]] = {}
@@ -240,5 +240,5 @@ class Joiner:
         return value
 
     def incomplete(self) -> list[tuple[TopicPartition, int]]:
-        """Lists where values begin of which slices are missing: (partition, offset of the first that was seen)."""
+        """Lists the beginnings of values with missing slices: (partition, offset of the first known slice)."""
         return sorted((tp, s.first_offset) for tp, waiting in self._waiting.items() for s in waiting.values())

@@ -1,4 +1,4 @@
-"""Makes columns of lines: values, JSON, envelopes; or of whole inputs.
+"""Parses lines into columns: values, JSON, envelopes; or whole inputs.
 
 `Rows` are these columns.
 """
@@ -24,7 +24,7 @@ from core.records.json_envelope import InputRecord, decode_envelope, decode_head
 from core.records.record import encode_headers
 
 OPEN = -(1 << 62)
-"""Stands in a column of timestamps or partitions if the line does not have one."""
+"""In a column of timestamps or partitions, if the line does not have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Rows:
 
 
 Parser = Callable[[Lines], Rows]
-"""Raises BadLineError for the first line that is no record."""
+"""Raises BadLineError for the first line that is not a record."""
 
 
 class Batch(NamedTuple):
@@ -77,7 +77,7 @@ class Batch(NamedTuple):
 
 
 def rows_of(records: Sequence[InputRecord], first_row: int) -> Rows:
-    """Makes columns of records; those of which no record says anything are left out."""
+    """Returns columns of records; columns without any value are left out."""
     sections = [encode_headers(r.headers) for r in records] if any(r.headers for r in records) else None
     return Rows(
         values=ByteStrings.of_list([r.value for r in records]),
@@ -210,7 +210,7 @@ def envelope_parser() -> Parser:
 
 
 class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """Decodes one whose key and value are text; what does not count is of the kind that `consume` writes."""
+    """Decodes an envelope whose key and value are text; ignored fields have the types that `consume` writes."""
 
     key: str | None = None
     value: str | None = None

@@ -47,7 +47,7 @@ class LogPlace:
 
 OnBytes = Callable[[int], None]
 Copy = Callable[["ServerCopy", TopicPartition, "int | None", OnBytes], None]
-"""Copies of a server's partition what a command needs of it; the offset is the place's."""
+"""Copies the part of a server's partition that a command needs; the offset is the place's."""
 
 
 def without_file(evidence: str) -> str:
@@ -87,7 +87,7 @@ class LogPlaces:
             yield lambda text: self._remote(text, client, copy)
 
     def is_path(self, text: str) -> bool:
-        """Says whether the text, without an offset, is a path."""
+        """Returns whether the text, without an offset, is a path."""
         path, _ = split_offset(text)
         if self._has_server:
             return False
@@ -135,7 +135,7 @@ class LogPlaces:
 
 
 def split_offset(text: str) -> tuple[str, int | None]:
-    """Splits `PLACE@OFFSET` into the place and the offset; a path that has an @ of its own stays whole."""
+    """Splits `PLACE@OFFSET` into the place and the offset; a path with an @ of its own stays whole."""
     place, separator, offset = text.rpartition("@")
     if not separator or not offset.isdecimal() or Path(text).exists():
         return text, None
@@ -143,8 +143,8 @@ def split_offset(text: str) -> tuple[str, int | None]:
 
 
 def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[TopicPartition]:
-    """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; a topic that is called so comes first. Raises UsageError
-    and KafkaError.
+    """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; an existing topic of that name comes first. Raises
+    UsageError and KafkaError.
     """
     from core.files.file_names import parse_partition_directory_name
 

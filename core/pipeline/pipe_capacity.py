@@ -1,4 +1,4 @@
-"""Widens the pipes that a command stands between."""
+"""Widens the pipes of a command."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
 _FOR_EVER = 1 << 62
 _END_SECONDS = 10.0
-"""How long the end of a transaction is waited for after a signal."""
+"""How long to wait for the end of a transaction after a signal."""
 _NOT_HEARD_YET = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 """Errors of a broker that does not know a new topic yet."""
 
@@ -52,11 +52,11 @@ _PARTITIONER = "murmur2"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
-    """Says how records are written; immutable."""
+    """How records are written; immutable."""
 
     partition: int | None = None
     partitioner: str | None = None
-    """None for murmur2, of the records that name no partition; another decides for all."""
+    """None for murmur2, of the records that name no partition; any other decides for all records."""
     acks: int = -1
     compression: CompressionType = CompressionType.NONE
     batch_bytes: int = 512 * 1024
@@ -66,13 +66,13 @@ class WriterOptions:
     transaction_timeout_ms: int = 900_000
     is_dry_run: bool = False
     may_create: bool = True
-    """Whether a topic that is not there is made, with the broker's defaults."""
+    """Whether a missing topic is created, with the broker's defaults."""
     is_copy: bool = False
-    """Whether the records have been in another topic before."""
+    """Whether the records were in another topic before."""
 
 
 class PartitionReport:
-    """Counts what a partition got: how many records, and from which offset to which; -1 if that is not known."""
+    """The records that a partition got: their number, first and last offset; -1 if it is unknown."""
 
     def __init__(self) -> None:
         self.records = 0
@@ -87,7 +87,7 @@ class PartitionReport:
 
 
 class _DryRun:
-    """Counts what would be sent."""
+    """Counts the records that would be sent."""
 
     def __init__(self, on_acknowledged: Callable[[int, int, int], None]) -> None:
         self.acknowledged = 0
@@ -101,7 +101,7 @@ class _DryRun:
         """Does nothing: nothing is under way."""
 
     def flush(self) -> None:
-        """Does nothing, either."""
+        """Does nothing."""
 
 
 class RowWriter:
@@ -117,8 +117,8 @@ class RowWriter:
         preparations: list[Callable[[Rows], Rows]],
         find_partitioner: FindPartitioner,
     ) -> None:
-        """Begins a transaction, if there is an id of one: all that is written is committed at its end, or aborted if
-        that is not reached. Raises UsageError for a partition that the topic does not have.
+        """Begins a transaction, if there is an id: it commits all records at the end, or aborts if the end is not
+        reached. Raises UsageError for a partition that the topic does not have.
         """
         self._session = session
         self._say = session.frontend.say
@@ -142,7 +142,7 @@ class RowWriter:
         self._out = self._open(client)
 
     def _find_topic(self) -> TopicInfo:
-        """Says so if it had to be made."""
+        """Finds the topic, and reports it if it had to be created."""
         options = self._options
         try:
             return self._client.topic(self._topic)
@@ -189,8 +189,8 @@ class RowWriter:
         return f"partitions 0 to {self._partitions - 1}" if self._partitions > 1 else "only partition 0"
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
-        """Writes all of it. Raises BadLineError at the first line that is no record, KafkaError naming the lines that
-        the broker did not take: what came before is written then, and reported. `tee` gets the input, as it was, once
+        """Writes all of it. Raises BadLineError at the first line that is not a record, KafkaError naming the lines
+        that the broker refused: the lines before are written then, and reported. `tee` gets the input, unchanged, once
         it is acknowledged.
         """
         with self._ending():
@@ -211,7 +211,7 @@ class RowWriter:
                     tee(batch.text)
 
     def _prepare(self, batch: Batch) -> tuple[Rows, BadLineError | None]:
-        """Makes the rows as they are sent, up to the first that can't be."""
+        """Prepares the rows for sending, up to the first that fails."""
         rows, bad = batch.rows, batch.bad
         while True:
             try:
@@ -275,7 +275,7 @@ class RowWriter:
 
     @contextmanager
     def _undivided(self) -> Iterator[None]:
-        """Lets a stop wait until requests and their answers are through, for a while."""
+        """Delays a stop until requests and their answers are through, for a while."""
         self._is_cut = True
         with self._session.frontend.undivided():
             yield
@@ -305,7 +305,7 @@ class RowWriter:
 
     @contextmanager
     def _transacting(self) -> Iterator[None]:
-        """Commits at the end if it is a transaction; aborts it if the end is not reached."""
+        """Commits the transaction at the end, if there is one; aborts it if the end is not reached."""
         transaction = self._transaction
         if transaction is None:
             yield
@@ -429,7 +429,7 @@ class RowWriter:
 
     @cached_property
     def _retention_ms(self) -> int:
-        """Asks after how long the topic's records are deleted; never, if the broker does not say."""
+        """Asks for the topic's retention; endless if the broker does not say."""
         from core.client.admin.admin import Admin
 
         with closing(self._client.another()) as client:  # whose connections have no requests under way
@@ -447,7 +447,7 @@ _HINTS = {
 
 
 def ranges_text(rows: Int64s) -> str:
-    """Writes numbers of rows, from 0 and in order, as those of lines: `lines 3-10, 12 and 15-20`."""
+    """Formats numbers of rows, from 0 and in order, as those of lines: `lines 3-10, 12 and 15-20`."""
     lines = np.unique(rows) + 1
     starts = np.flatnonzero(np.diff(lines, prepend=lines[0] - 2) != 1)
     ends = np.append(starts[1:], len(lines)) - 1
@@ -470,8 +470,8 @@ def produce(
     *,
     tee: Callable[[memoryview], None] | None = None,
 ) -> dict[int, PartitionReport]:
-    """Writes all of the input, and returns what each partition got when everything is acknowledged. `tee` gets the
-    input, as it was, once it is acknowledged.
+    """Writes all of the input, and returns each partition's report when everything is acknowledged. `tee` gets the
+    input, unchanged, once it is acknowledged.
     """
     is_dry_run = options.is_dry_run
     makes_directory = options.may_create and not is_dry_run

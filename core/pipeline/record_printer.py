@@ -1,4 +1,4 @@
-"""Writes chunks of records to a sink, as many and for as long as a request says; `ConsumeRun` is one run of it."""
+"""Writes chunks of records to a sink, within the limits of a request; `ConsumeRun` is one run of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ConsumeRun:
     watermarks: dict[TopicPartition, Watermarks] = field(default_factory=dict)
     """Watermarks of the partitions, updated during reading."""
     left_out: list[str] = field(default_factory=list)
-    """Which records were passed over because they are damaged, in words."""
+    """Messages about records that were skipped because they are damaged."""
     not_json: NotJson | None = None
     """Counts for the filter, if there is one."""
     undecoded: UndecodedAccount = field(default_factory=UndecodedAccount)
@@ -66,19 +66,19 @@ class ConsumeRun:
         )
 
     def _note(self, note: str) -> None:
-        """Says it once, however often the records are read."""
+        """Shows it once, however often the records are read."""
         if note not in self._noted:
             self._noted.append(note)
             self.say(f"note: {note}")
 
     def _tell_left_out(self, problem: str) -> None:
-        """Says it once, however often the records are read."""
+        """Shows it once, however often the records are read."""
         if problem not in self.left_out:
             self.left_out.append(problem)
             self.say(f"warning: {problem}")
 
     def report_values(self) -> bool:
-        """Says of how many records the filter could not see JSON, and how many could not be decoded; returns whether
+        """Reports how many records were not JSON for the filter, and how many could not be decoded; returns whether
         there are any of the latter.
         """
         found = self.not_json
@@ -93,7 +93,7 @@ class ConsumeRun:
         return summary is not None
 
     def subscribe(self, client: KafkaClient) -> Subscription:
-        """Subscribes to the topics. Raises UsageError for a pattern that matches none, if none is waited for."""
+        """Subscribes to the topics. Raises UsageError for a pattern without a match, unless it may wait."""
         from core.client.read.subscription import Subscription
 
         pattern = self.request.find_pattern()
@@ -104,10 +104,9 @@ class ConsumeRun:
 
 
 class RecordPrinter:
-    """Counts how many more may be written, and for how long it waits for them; owned by one task.
-
-    At a record that could not be decoded it writes what comes before, and raises the record's error, unless the request
-    reads past such records: then they are counted.
+    """Counts the records left to write, and the time left to wait; owned by one task. At a record that could not be
+    decoded it writes the records before, and raises the record's error, unless the request reads past such records:
+    then they are counted.
     """
 
     def __init__(self, run: ConsumeRun, sink: Sink) -> None:
@@ -146,7 +145,7 @@ class RecordPrinter:
                 return
 
     def print_merged(self, of_partitions: Mapping[TopicPartition, Chunks]) -> None:
-        """Writes what all partitions hold, in order of time."""
+        """Writes the records of all partitions, in order of time."""
         from core.pipeline.time_merge import merge_by_time
 
         for page, order in merge_by_time(of_partitions):
@@ -175,7 +174,7 @@ class RecordPrinter:
         return count, None
 
     def _count(self, printed: int) -> bool:
-        """Says whether that was the last."""
+        """Returns whether that was the last."""
         if printed:
             self._last_s = time.monotonic()
         if self._left is not None:

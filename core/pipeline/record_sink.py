@@ -41,12 +41,10 @@ class Sink(Protocol):
     """Owned by one task."""
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
-        """Writes all rows, or those whose numbers `order` has, in that order. They are out when it returns, but of
-        Parquet.
-        """
+        """Writes all rows, or those whose numbers `order` has, in that order. Flushes them, except for Parquet."""
 
     def close(self, *, is_whole: bool) -> None:
-        """Writes what the format has at its end. `is_whole`: whether all came that was to come."""
+        """Writes the end of the format. `is_whole`: whether the output is complete."""
 
 
 def with_control_text(columns: RecordColumns) -> RecordColumns:

@@ -32,11 +32,11 @@ class Chunk(NamedTuple):
     columns: RecordColumns
     next_offset: int
     typed: RecordColumns | None = None
-    """The same records as filters see their JSON, if that is not as they are printed."""
+    """The same records with the JSON for filters, if that differs from the printed one."""
 
 
 Chunks = Iterator[Chunk | None]
-"""None means that there is nothing more for now."""
+"""None means that there are no more records for now."""
 
 Step = Callable[[Chunk], Chunk]
 
@@ -127,7 +127,7 @@ def _chunk(partition: TopicPartition, columns: RecordColumns, inside: npt.NDArra
 
 
 def through(chunks: Chunks, steps: list[Step]) -> Chunks:
-    """Leads each chunk through all steps."""
+    """Passes each chunk through all steps."""
     for chunk in chunks:
         if chunk is None:
             yield None
@@ -138,7 +138,7 @@ def through(chunks: Chunks, steps: list[Step]) -> Chunks:
 
 
 def filtering(wanted: RecordFilter, not_json: NotJson) -> Step:
-    """Makes a step that keeps what the filter wants, or may want: of what could not be decoded nobody knows. The filter
+    """Returns a step that keeps records that pass the filter, or may: those that could not be decoded. The filter
     counts by `not_json`.
     """
     from core.records.record_filter import Rows, filter_undecoded

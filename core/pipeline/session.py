@@ -1,5 +1,5 @@
-"""Opens the log where it is: on a server on the network, in the cluster that a ZooKeeper keeps, on the server that owns
-the data directory, or in the directory itself, with the engine in this process.
+"""Opens the log where it is: on a server on the network, in the cluster of a ZooKeeper, on the server that owns the
+data directory, or in the directory itself, with the engine in this process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 _LOOK_AGAIN_S = 0.1
-"""How long a locked directory is waited for before its holder is looked at again."""
+"""The pause between looks at the holder of a locked directory."""
 
 
 class FoundServer(NamedTuple):
     addresses: list[tuple[str, int]]
     security: ClientSecurity | None
-    """How it is reached; None for plaintext."""
+    """Its security; None for plaintext."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class Session:
     """The place of the log, and how to open it; immutable."""
 
     directory: Path
-    """The data directory, used if no server is named."""
+    """The data directory, used without a named server."""
     is_default: bool = False
-    """Whether nobody named that directory."""
+    """Whether that directory is the default."""
     find_named_server: Callable[[], str | None] = lambda: None
     """Returns the named servers, `HOST:PORT,..`. Called when they are needed, as is `find_settings`: the user may have
     to type a password.
@@ -50,16 +50,16 @@ class Session:
     find_settings: Callable[[], ClientSettings | None] = lambda: None
     """Returns the settings of clients, or None for the defaults. Raises UsageError for invalid settings."""
     zookeeper: str | None = None
-    """The ZooKeeper that keeps the cluster, `HOST:PORT,..[/CHROOT]`; the brokers are found there then."""
+    """The cluster's ZooKeeper, `HOST:PORT,..[/CHROOT]`; it names the brokers then."""
     options: str = ""
-    """The options that named the place, after a space: for a hint with a command that acts there."""
+    """The options that named the place, after a space: for a command in a hint."""
     frontend: Frontend = SILENT
     lock_timeout_s: float = 10.0
-    """How long a directory that is in use is waited for."""
+    """How long to wait for a directory that is in use."""
 
     def find_server(self) -> FoundServer | None:
-        """Finds the server to talk to: the one named, else the one that owns the directory, which is on this machine
-        and speaks plaintext; None for none.
+        """Returns the named server, or else the one that owns the directory, which is on this machine and speaks
+        plaintext, or None.
         """
         named = self.find_named_server()
         if named is not None:

@@ -1,4 +1,4 @@
-"""Makes the plan of a replay from the options of `plog spark-replay`."""
+"""Plans a replay from the options of `plog spark-replay`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ KINDS = (*FILE_KINDS, "topic")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """Holds the options that say what the output is, as they were given; `source` is a directory or servers.
-
-    The plan keeps them: who asks for the same again goes on with it.
+    """The options that define the output, unchanged; `source` is a directory or servers. The plan keeps them: the same
+    request again goes on with it.
     """
 
     topics: tuple[str, ...]
@@ -64,7 +63,7 @@ class ReplayRequest:
         return fields
 
     def ensure_sensible(self) -> None:
-        """Raises UsageError for what does not fit together."""
+        """Raises UsageError for options that do not fit together."""
         if self.kind not in KINDS or not self.where:
             expected = f"{', '.join(f'{kind}:DIR' for kind in FILE_KINDS)} or topic:NAME"
             raise UsageError(f"--to {self.to}: expected {expected}" if self.to else f"name a target: --to {expected}")
@@ -142,8 +141,8 @@ def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, acc
 
 
 def find_target(request: ReplayRequest, session: Session) -> str:
-    """Finds the servers of the topic to write to: those that --to names, else those that are read from. Raises
-    UsageError for none.
+    """Returns the servers of the topic to write to: those of --to, else those of the source. Raises UsageError without
+    any.
     """
     named = request.where.partition("@")[2]
     if named:
@@ -156,7 +155,7 @@ def find_target(request: ReplayRequest, session: Session) -> str:
 
 
 def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Finds what the group committed of these partitions. Raises PlogError if that is nothing."""
+    """Returns the group's committed offsets of these partitions. Raises PlogError if there are none."""
     offsets = all_group_offsets(group, session)
     found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:
@@ -165,7 +164,7 @@ def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartit
 
 
 def all_group_offsets(group: str, session: Session) -> dict[TopicPartition, int]:
-    """Finds everything that the group committed."""
+    """Returns all of the group's committed offsets."""
     with session.open_client(is_read_only=True) as client:
         return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
 

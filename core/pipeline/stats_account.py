@@ -1,4 +1,4 @@
-"""Measures what the logs of some places are made of."""
+"""Measures the logs of some places."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def account_for(
 
 
 class _Log(NamedTuple):
-    """`path` is a partition's folder, or one `.log`, which is of no place."""
+    """`path` is a partition's folder, or a single `.log` without a place."""
 
     name: str
     path: Path
@@ -123,7 +123,7 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def _is_of(log: _Log) -> Callable[[Finding], bool]:
-    """Says whether a finding is of a log's folder, or of a `.log` that is looked at alone and what stands beside it."""
+    """Returns whether a finding is of a log's folder, or of a single `.log` and the files beside it."""
     if log.place is None:
         stem = str(log.path.with_suffix(""))
         return lambda finding: finding.path.startswith(f"{stem}.")

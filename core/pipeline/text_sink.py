@@ -1,4 +1,4 @@
-"""Writes records as text: envelopes, or as a pattern says (format_pattern.py)."""
+"""Writes records as text: envelopes, or by a pattern (format_pattern.py)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def make_formatter(
     format_: str, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
 ) -> Formatter:
-    """Makes what formats an envelope or a pattern, whose tokens are written for a terminal if `is_escaped`: what stands
-    between them is the user's own. Raises UsageError for a pattern with a token that does not exist.
+    """Returns the formatter of envelopes or of a pattern, whose tokens are escaped for a terminal if `is_escaped`: the
+    text between them is the user's own. Raises UsageError for a pattern with an unknown token.
     """
     if format_ == ENVELOPE:
         return _format_envelopes
@@ -38,7 +38,7 @@ def make_formatter(
 
 
 class TextSink:
-    """Writes what the formatter makes of each row."""
+    """Writes the formatter's text of each row."""
 
     def __init__(self, out: ByteSink, formatter: Formatter) -> None:
         self._out = out

@@ -13,8 +13,8 @@ from core.pipeline.record_stream import Chunks
 
 
 class _Head:
-    """Holds what a partition has next, by time: a record is as late as the latest before it, for its partition's order
-    is kept. If the partition's chunks end with an error, what comes no later than its last record is given first.
+    """The next records of a partition, by time: a record is as late as the latest before it, as its partition's order
+    is kept. If the chunks end with an error, records no later than the last one come first.
     """
 
     def __init__(self, chunks: Chunks) -> None:

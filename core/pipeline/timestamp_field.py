@@ -1,6 +1,6 @@
-"""Makes the milliseconds of a record's timestamp of what stands in the field of `--timestamp-field`.
+"""Converts the field of `--timestamp-field` to a record's timestamp in milliseconds.
 
-`InputFormat` names how records stand in the input.
+`InputFormat` names the formats of the input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces the lives of the records that some places name."""
+"""Traces the records of some places."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TraceAccount:
     failures: list[AccessError] = field(default_factory=list)
     damaged: list[CorruptRecordError] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Why a later record with the key may be lost, in words."""
+    """Reasons why a later record with the key may be lost."""
 
     def look_at(self, place: LogPlace, key: str | None) -> None:
         tracer = Tracer(place.reader, time.time_ns() // 1_000_000, place.settings)
@@ -66,7 +66,7 @@ class TraceAccount:
 
 
 def trace_places(texts: Sequence[str], session: Session, key: str | None) -> TraceAccount:
-    """Traces the record at each place's offset, or the newest with the key. Raises UsageError for a text that is no
+    """Traces the record at each place's offset, or the newest with the key. Raises UsageError for a text that is not a
     place, AccessError and KafkaError as `LogPlaces` does.
     """
     found = TraceAccount()

@@ -1,4 +1,4 @@
-"""A cluster that is found through its ZooKeeper: a client of its brokers, and members of groups that are kept there."""
+"""A cluster found through its ZooKeeper: a client of its brokers, and members of groups that ZooKeeper keeps."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from core.zookeeper.session_thread import SessionThread
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
 
 _SESSION_TIMEOUT_MS = 6000
-"""`zookeeper.session.timeout.ms` of Kafka's old consumers: how long a dead one keeps its partitions."""
+"""`zookeeper.session.timeout.ms` of Kafka's old consumers: how long a dead consumer keeps its partitions."""
 
 
 class ZooKeeperCluster(NamedTuple):
-    """Owned by one task; `client` knows brokers, topics and leaders by the nodes in ZooKeeper."""
+    """Owned by one task; `client` gets brokers, topics and leaders from the nodes in ZooKeeper."""
 
     client: KafkaClient
     thread: SessionThread
     view: ClusterView
 
     def make_member(self, group: str, topics: Sequence[str], *, is_pattern: bool) -> RegistryMember:
-        """Makes a member that reads these topics, or with `is_pattern` those that match one of them."""
+        """Returns a member that reads these topics, or with `is_pattern` those that match one of them."""
         if is_pattern:
             wanted = ConsumerNode({"|".join(topics): 1}, pattern=WHITE_LIST)
         else:
@@ -60,7 +60,7 @@ def open_zookeeper_cluster(
 
 
 class _Said(logging.Handler):
-    """Says what the session warns of, in the command's own way, and after a warning also that it is well again."""
+    """Shows the session's warnings, in the command's own way, and after a warning also its recovery."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
