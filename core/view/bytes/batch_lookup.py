@@ -29,10 +29,10 @@ from core.records.record_batch import RecordBatch
 
 _READ_BYTES = 64 * 1024
 _FAR_BYTES = 1024 * 1024
-"""A byte that is as far from a known batch is not walked to, which computes checksums, but hopped to."""
+"""From this distance on, a byte is reached by hops over headers, not by a walk, which computes checksums."""
 
 _HOP_BYTES = 64 * 1024
-"""How far those places are apart that are kept of a hop."""
+"""The distance of the positions that are kept of a hop."""
 
 _MOST_TRIES = 8
 _MOST_KNOWN = 20_000
@@ -40,8 +40,8 @@ _REPORT_HEADERS = 256
 
 
 class LogItem(NamedTuple):
-    """A batch at bytes [start, end) of a log, or `damage`. `has_header` says of that whether a batch's header begins
-    it.
+    """A batch at bytes [start, end) of a log, or `damage`. `has_header`: whether damage begins with a batch's
+    header.
     """
 
     start: int
@@ -99,7 +99,7 @@ class BatchLookup:
         self._index, self._following = self._open_index(), self._find_following()
 
     def _forget(self, position: int) -> None:
-        """Forgets what reaches to that position, and was perhaps not all there."""
+        """Forgets items that reach that position, and may have been incomplete."""
         kept = [item for item in self._items.values() if item.end <= position and item.damage is None]
         self._items = {item.start: item for item in kept}
         self._starts = sorted(self._items)
@@ -125,7 +125,7 @@ class BatchLookup:
         return found
 
     def find(self, position: int) -> Iterator[int]:
-        """Finds what holds a byte of the file, in steps. Raises AccessError if the disk refuses."""
+        """Finds the item that holds a byte of the file, in steps. Raises AccessError if the disk refuses."""
         if not 0 <= position < self.size_bytes:
             raise IndexError(position)
         while self.known_at(position) is None:
@@ -136,7 +136,7 @@ class BatchLookup:
             yield from self._walk_on(start, position)
 
     def _walk_on(self, start: int, position: int) -> Iterator[int]:
-        """Walks until the item is found, or until damage is passed and there may be a shorter way."""
+        """Walks until the item is found, or until there may be a shorter way after damage."""
         if self._walk is None or not start <= self._walk.position <= position:
             self._walk = BatchScanner(
                 self.path, self._base_offset, self._following, read_bytes=_READ_BYTES, file=self._file
@@ -201,7 +201,7 @@ class BatchLookup:
         return range(following - 1, max(following - 1 - _MOST_TRIES, -1), -1)
 
     def _is_sound(self, position: int, most_offset: int | None = None) -> bool:
-        """Says whether a sound batch begins there, of offsets of the segment, up to that one."""
+        """Returns whether a sound batch begins there, with offsets of the segment up to that one."""
         try:
             header = self._records.read_header(position)
             if header.size_bytes > MAX_BATCH_BYTES or header.last_offset < self._base_offset:
@@ -216,7 +216,7 @@ class BatchLookup:
         return is_valid(batch) and (not isinstance(batch, RecordBatch) or batch.last_offset_delta >= 0)
 
     def _hop(self, start: int, position: int) -> Iterator[int]:
-        """Goes from header to header up to a position, or as far as they lead, and keeps where it came by."""
+        """Hops from header to header up to a position, or as far as they lead, and keeps some positions."""
         start = max(start, self._hops[bisect_right(self._hops, position) - 1])
         before = start
         try:
@@ -255,8 +255,8 @@ class BatchLookup:
             raise access_error(error, self.path, "read") from error
 
     def find_offset(self, offset: int) -> Iterator[int | LogItem]:
-        """Finds the first batch that ends with an offset or after it, or damage that may have held it, in steps: that
-        is the last thing to come. If nothing comes but positions, the file ends before the offset.
+        """Finds the first batch that ends with an offset or after it, or damage that may have held it, in steps: it
+        comes last. If only positions come, the file ends before the offset.
         """
         position = self._position_before(offset)
         while position < self.size_bytes:

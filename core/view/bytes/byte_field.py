@@ -1,4 +1,4 @@
-"""One field of a file's bytes, with its value, what that stands for, and what the field is for."""
+"""One field of a file's bytes, with its value, its meaning and its purpose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FieldGroup(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where spans lie: their part and path, the position of the buffer's first byte, and how the bytes are got."""
+    """The place of spans: their part and path, the position of the buffer's first byte, and a reader of bytes."""
 
     part: Part
     path: tuple[str, ...]
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 
 def make_fields(spans: Iterable[Span], place: Place, has_secrets: HasSecrets | None) -> tuple[Field, ...]:
-    """Makes the fields of spans; those without a byte are left out."""
+    """Returns the fields of spans, without empty ones."""
     return tuple(_field(span, number, place, has_secrets) for number, span in enumerate(spans) if span.start < span.end)
 
 
@@ -93,7 +93,7 @@ def hidden_text(name: str, value: str) -> str:
 
 
 def _meaning(span: Span, place: Place) -> str:
-    """Says what a number stands for."""
+    """Describes the meaning of a number."""
     number, name = span.number, span.name
     if name == "key" and place.part is Part.CONTROL_RECORD:
         return _control_text(place.data(span))
@@ -141,7 +141,7 @@ def damage_group(item: LogItem, has_secrets: HasSecrets | None) -> FieldGroup:
 
 
 def plain_group(size_bytes: int, *, is_hidden: bool) -> FieldGroup:
-    """Makes that of a file that nothing is known of."""
+    """Returns the group of an unknown file."""
     explanation: Explanation = explain(Part.OTHER, "bytes")
     value = f"{size_bytes} bytes"
     field = Field(

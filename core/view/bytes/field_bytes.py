@@ -37,7 +37,7 @@ from core.view.bytes.field_source import FieldSource, ReadBytes, Step
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
 _RENAMED = (DELETED_SUFFIX, SWAP_SUFFIX, CLEANED_SUFFIX, ".part")
 _WITHOUT_SECRETS = ("quorum-state",)
-"""Files in the folder of the metadata log that have no kind, and nothing to hide."""
+"""Files in the folder of the metadata log without a kind, and without secrets."""
 
 _MOST_UNCOMPRESSED_BYTES = 32 * 1024 * 1024
 
@@ -129,7 +129,7 @@ class FieldBytes(FieldSource):
         return group._replace(fields=tuple(map(self._known, group.fields)))
 
     def _known(self, field: Field) -> Field:
-        """Says of a field whose bytes the disk does not give that it does not; damage says so already."""
+        """Marks a field whose bytes are unreadable; damage is marked already."""
         bad = self._file.unreadable_in(field.start, field.end)
         if not bad or field.is_damage:
             return field
@@ -217,7 +217,7 @@ def _has_secrets(value: bytes) -> bool:
 
 
 class Uncompressed(FieldSource):
-    """The records of one batch, or the messages in one, as they are uncompressed: they lie in no file."""
+    """The uncompressed records, or messages, of one batch: they are in no file."""
 
     def __init__(self, batch: Batch, hides: HasSecrets | None) -> None:
         """Raises CorruptRecordError if they do not decompress."""

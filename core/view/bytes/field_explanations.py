@@ -43,7 +43,7 @@ class Part(Enum):
 
 
 class Explanation(NamedTuple):
-    """`page` is where the documentation goes on; empty if none does."""
+    """`page` is the page of the documentation, or ""."""
 
     text: str
     page: str = ""

@@ -1,6 +1,6 @@
 """The fields of a file's bytes in groups: a batch's header, a record, an entry, a line, a stretch of damage.
 
-A group is made when somebody looks at a byte of it, and nothing but the bytes of that batch or entry is read for it.
+A group is made when the user looks at a byte of it, and only the bytes of that batch or entry are read for it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RecordGroups:
         self._word = "message" if is_message else "record"
 
     def group(self, position: int, outer: tuple[int, int] | None = None) -> FieldGroup:
-        """Makes that of the record that holds a byte; `outer` is where the batch lies in the file, if it does so."""
+        """Returns the group of the record that holds a byte; `outer`: bounds of the batch in the file, or None."""
         number = self.section.number_at(position - self._position)
         bounds = self.section.bounds(number)
         assert bounds is not None, position
@@ -71,7 +71,7 @@ class RecordGroups:
 
 
 def batch_text(batch: Batch) -> str:
-    """Names a batch by its place and its offsets."""
+    """Names a batch by its position and its offsets."""
     if isinstance(batch, RecordBatch):
         word = "control batch" if batch.is_control else "batch"
         return f"{word} at {batch.position}, {offsets_text(batch.base_offset, batch.next_offset)}"
@@ -81,7 +81,7 @@ def batch_text(batch: Batch) -> str:
 
 
 class OpenBatch:
-    """A batch, and how its fields are made."""
+    """A batch, and its fields."""
 
     def __init__(self, batch: Batch, has_secrets: HasSecrets | None) -> None:
         self.batch = batch
@@ -99,7 +99,7 @@ class OpenBatch:
         return self._fields.is_compressed
 
     def group(self, position: int) -> FieldGroup:
-        """Makes the group that holds a byte of the batch: its own fields, or a record's."""
+        """Returns the group that holds a byte of the batch: its own fields, or a record's."""
         start = self.batch.position
         own_end = start + self._fields.section_start
         if position >= own_end and self.records is not None:
@@ -119,7 +119,7 @@ class Groups(ABC):
 
     @abstractmethod
     def at(self, position: int) -> FieldGroup:
-        """Makes the group that holds a byte of the file. Raises AccessError if the disk refuses."""
+        """Returns the group that holds a byte of the file. Raises AccessError if the disk refuses."""
 
     def find(self, position: int) -> Iterator[int]:  # noqa: ARG002 - most find it at once
         """Does slow work before `at`, in steps; each may yield a position."""
@@ -230,7 +230,7 @@ class LineGroups(Groups):
 
 
 class PlainGroups(Groups):
-    """The one group of a file that nothing is known of."""
+    """The only group of an unknown file."""
 
     def __init__(self, file: SalvagingFile, *, is_hidden: bool) -> None:
         self._file = file

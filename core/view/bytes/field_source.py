@@ -1,6 +1,6 @@
-"""Bytes in fields, wherever they come from: how they are read, found, and walked over.
+"""Bytes in fields, from any source: reading, searching, and walking over them.
 
-`parse_needles` reads what somebody looks for: a text, or bytes in hex.
+`parse_needles` parses a search: a text, or bytes in hex.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReadBytes(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How far something is that takes long; the last one has bytes [start, end) that were `found`, if they were."""
+    """The progress of slow work; the last one has the bytes [start, end) that were `found`, or None."""
 
     position: int
     found: tuple[int, int] | None = None
@@ -144,12 +144,12 @@ class FieldSource(ABC):
         return start if start < position or not start else self._group_at(start - 1).start
 
     def next_batch(self, position: int) -> int | None:
-        """Does as `next_item`, past the records of a batch."""
+        """As `next_item`, past the records of a batch."""
         end = self.group_at(position).outer_end
         return end if end < self.size_bytes else None
 
     def previous_batch(self, position: int) -> int | None:
-        """Does as `previous_item`, past the records of a batch."""
+        """As `previous_item`, past the records of a batch."""
         start = self.group_at(position).outer_start
         return start if start < position or not start else self._group_at(start - 1).outer_start
 

@@ -35,7 +35,7 @@ from core.records.batches import stated_offset
 from core.records.record_batch import NO_TIMESTAMP
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""How much of the log may follow the last entry of its index, or its newest snapshot, for headers to be read there."""
+"""The most bytes of the log after the last entry of its index, or its newest snapshot, whose headers are read."""
 _MOST_SEGMENTS = 128
 """How many segments are opened after the newest snapshot, and before it, for transactions that began there."""
 _SMALL_BYTES = 4 * 1024 * 1024
@@ -52,8 +52,8 @@ class Sign(Enum):
 
 
 class MapSegment(NamedTuple):
-    """A segment's log, at bytes [start, end) of the map. `problem` says why nothing of it can be read, `missing` names
-    the indexes that it should have.
+    """A segment's log, at bytes [start, end) of the map. `problem` says why it is unreadable, `missing` names its
+    missing indexes.
     """
 
     path: Path
@@ -76,8 +76,8 @@ _BASE, _START, _END = map(attrgetter, ("base_offset", "start", "end"))
 
 
 class Mark(NamedTuple):
-    """Something at bytes [start, end) of the map, in segment number `number` or, of a transaction, from there on;
-    `offset` is where to look for it. `what` says it in words, or is what `plog verify` found.
+    """A mark at bytes [start, end) of the map, in segment `number` or, for a transaction, from there on; `offset` is
+    the place to look at. `what` is a text or a finding of `plog verify`.
     """
 
     start: int
@@ -123,13 +123,13 @@ class PartitionMap(NamedTuple):
     sound_end: int
     damage: list[Mark]
     is_checked: bool
-    """Whether `damage` is what `plog verify` found."""
+    """Whether `damage` comes from `plog verify`."""
     notes: list[str]
     """Problems of the folder, and of files without a place in the log."""
     open: list[Mark] | None = None
     """The open transactions, each up to the log's end; None while they are not known."""
     open_problem: str = ""
-    """Why they are not known, if that was looked for in vain."""
+    """Why they are unknown, after a search."""
 
     @property
     def size_bytes(self) -> int:
@@ -146,8 +146,8 @@ class PartitionMap(NamedTuple):
     # --- transactions
 
     def find_open(self) -> PartitionMap:
-        """Adds the transactions that are open at the log's end, or why they are not known: the newest snapshot says
-        which, and headers of the batches after it.
+        """Adds the transactions that are open at the log's end, or why they are unknown: from the newest snapshot and
+        the headers of the batches after it.
         """
         held = [one for one in self.segments if one.size_bytes]
         if self.end_offset is None:
@@ -174,7 +174,7 @@ class PartitionMap(NamedTuple):
             return self._replace(open_problem=str(error))
 
     def _open_mark(self, readers: Sequence[SegmentReader], producer_id: int, offset: int) -> Mark:
-        """Places a transaction from the last entry of an index before it on."""
+        """Places a transaction at the last index entry before it."""
         number = max(bisect_right(self.segments, offset, key=_BASE) - 1, 0)
         segment = self.segments[number]
         position = max((one.position_before(offset) for one in readers if one.path == segment.path), default=0)
@@ -260,7 +260,7 @@ def read_map(directory: Path, findings: Sequence[Finding] | None = None) -> Part
 
 
 def _list_segments(directory: Path) -> list[MapSegment]:
-    """Lists the segments; one that waits as `.swap` stands for that of its name."""
+    """Lists the segments; a waiting `.swap` replaces the one of its name."""
     try:
         entries = {entry.name: entry for entry in os.scandir(directory)}
     except OSError as error:
@@ -310,7 +310,7 @@ def _find_end(segments: Sequence[MapSegment]) -> tuple[int | None, int]:
 
 
 def _find_tail(last: MapSegment, sound_end: int) -> Tail | None:
-    """Finds what follows the last sound batch, if that is damage alone, and little."""
+    """Finds the bytes after the last sound batch, if they are only damage, and few."""
     if not 0 < last.end - sound_end <= _SMALL_BYTES:
         return None
     found = list(BatchScanner(last.path, last.base_offset, None).walk_from(sound_end - last.start))
@@ -355,8 +355,8 @@ def _within(segment: MapSegment, position: int, end_position: int) -> tuple[int,
 
 
 def _placed(finding: Finding, segments: Sequence[MapSegment]) -> Mark | None:
-    """Places a finding: at its bytes of a log, or all of it if it names none; at the first byte of the segment that
-    follows missing ones, or whose index or snapshot it is about. None for files that belong to no segment.
+    """Places a finding: at its bytes of a log, or at all of it without any; at the first byte of the segment that
+    follows missing ones, or whose index or snapshot it is about. Returns None for files without a segment.
     """
     name = Path(finding.path).name
     parsed = parse_offset_file_name(name.removesuffix(SWAP_SUFFIX))

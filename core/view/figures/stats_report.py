@@ -31,7 +31,7 @@ class LogReport(NamedTuple):
 
 
 class GroupsReport(NamedTuple):
-    """The groups of one directory or server that have to do with the logs of the report."""
+    """The groups of one directory or server that concern the logs of the report."""
 
     where: str
     note: str

@@ -127,7 +127,7 @@ class ServerFigures:
             return {}
 
     def _damaged(self, admin: Admin, names: list[str]) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """Asks for what brokers of plog's say of damage; others know no such setting."""
+        """Asks plog's brokers for known damage; other brokers do not have that setting."""
         try:
             found = admin.find_topic_setting(names, DAMAGED_OFFSETS)
         except KafkaError:
@@ -161,7 +161,7 @@ def partition_rows(inspected: InspectTarget, topic: str) -> list[dict[str, Any]]
 
 
 _STEP_MS = 100
-"""How often something is shown while much is read or asked."""
+"""The pause between progress reports of slow reads."""
 
 
 class TopicRow(NamedTuple):
@@ -197,7 +197,7 @@ class FiguresSource(Protocol):
     def topics(self) -> dict[str, list[int]]: ...
 
     def look_again(self) -> None:
-        """Looks which topics there are."""
+        """Looks for new and deleted topics."""
 
     def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
         """Returns the present figures of the topic's partitions."""
@@ -302,7 +302,7 @@ class TopicFigures:
     # --- groups
 
     def _look_at_groups(self) -> Iterator[TopicListing]:
-        """Says of each topic how many groups have not read all of it; of none, and why, if that can't be had."""
+        """Counts, for each topic, the groups with lag; for none, with the reason, if that fails."""
         if "__consumer_offsets" not in self._source.topics:
             yield self._listing(is_whole=True)
             return

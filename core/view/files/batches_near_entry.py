@@ -1,7 +1,7 @@
 """One segment's `.log` beside its indexes: finds batches near an entry by a few headers, and never reads it all.
 
-An entry is held against the batches from the nearest entry before it on that leads to one. Only if those are far apart,
-or many entries in a row are wrong, it is not known whether it is right.
+An entry is compared with the batches from the nearest earlier entry that leads to one. Only if those are far apart, or
+many entries in a row are wrong, its correctness stays unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AFTER_ALL = 1 << 62
 
 
 class NoBatch(Enum):
-    """Why no batch is found where one is looked for."""
+    """The reason why no batch was found."""
 
     INSIDE = "no batch begins there"
     DAMAGED = "the log is damaged there"
@@ -55,7 +55,7 @@ class SegmentLog:
         self.base_offset = base_offset_of(path)
         self.records = FileRecords(path, open_salvaging)
         self.following = find_following(path)
-        """The base offset of the next segment; None for the last one."""
+        """The base offset of the next segment, or None for the last one."""
         self._index = _open_index(path.with_suffix(INDEX_SUFFIX))
         self._found: dict[int, Batch | NoBatch] = {}  # by offset: entries are asked for again by those after them
 
@@ -65,8 +65,8 @@ class SegmentLog:
 
     @cached_property
     def is_end_known(self) -> bool:
-        """Whether another file says that the log ended where the segment does: entries after that are wrong. The last
-        segment's may be right otherwise, and the batches lost in a crash.
+        """Whether another file shows that the log ended where the segment does: then later entries are wrong. Later
+        entries of the last segment may be right, and their batches lost in a crash.
         """
         if self.following is not None:
             return True
@@ -75,7 +75,7 @@ class SegmentLog:
 
     @cached_property
     def end_offset(self) -> int:
-        """The offset after the last batch, as far as that is found from the last index entry on."""
+        """The offset after the last batch that is found from the last index entry on."""
         end_offset = self.base_offset
         with contextlib.suppress(CorruptRecordError):
             for batch in self.headers(self.position_before(AFTER_ALL) or 0):
@@ -99,7 +99,7 @@ class SegmentLog:
         return self._anchor(bisect_right(self._index, relative, key=itemgetter(0)), relative, AFTER_ALL)
 
     def _anchor(self, number: int, most_relative: int, most_position: int) -> int | None:
-        """Finds the position of the nearest right entry before that one, which lies before both."""
+        """Finds the position of the nearest right entry before that one that lies before both."""
         assert self._index is not None
         for before in range(number - 1, max(number - 1 - _MOST_TRIES, -1), -1):
             position: int
@@ -109,13 +109,13 @@ class SegmentLog:
         return 0 if number <= _MOST_TRIES else None
 
     def leads_to_batch(self, number: int) -> bool:
-        """Says whether a batch seems to begin where that entry of the offset index says."""
+        """Returns whether a batch seems to begin where that entry of the offset index points."""
         assert self._index is not None
         relative, position = self._index[number]
         return self._begins(position, relative)
 
     def _begins(self, position: int, relative: int) -> bool:
-        """Says whether a batch seems to begin at a position, of offsets up to that one."""
+        """Returns whether a batch with offsets up to that one seems to begin at a position."""
         try:
             batch = self.records.read_header(position)
         except CorruptRecordError:
@@ -125,7 +125,7 @@ class SegmentLog:
     # --- batches
 
     def batch_at(self, number: int, relative: int, position: int) -> Batch | NoBatch:
-        """Finds the batch that begins where entry `number` of the offset index says."""
+        """Finds the batch that begins where entry `number` of the offset index points."""
         anchor = None if self._index is None else self._anchor(number, relative, position)
         if anchor is None or position == 0:
             return self.records.read_header(position) if self._begins(position, relative) else NoBatch.INSIDE
@@ -179,7 +179,7 @@ class SegmentLog:
         return NoBatch.END if end >= self.size_bytes else NoBatch.FAR
 
     def largest_timestamp(self, position: int, end_position: int) -> int | NoBatch:
-        """Finds the largest of the batches that begin at [position, end_position], both included; -1 if none does."""
+        """Returns the largest timestamp of the batches that begin at [position, end_position], both included, or -1."""
         largest = -1
         try:
             for batch in self.headers(position):

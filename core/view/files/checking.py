@@ -1,4 +1,4 @@
-"""Work that reads all logs under a path, which may take minutes: how far it is, and how it is stopped."""
+"""Work that reads all logs under a path, which may take minutes: its progress, and how to stop it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOLLOWING = {
 
 
 class CheckProgress(NamedTuple):
-    """How many bytes of the logs were checked, of how many, and how long that took; a total of 0 is not known."""
+    """The bytes checked, the total (0 if unknown), and the time taken."""
 
     checked_bytes: int
     total_bytes: int
@@ -55,11 +55,11 @@ class CheckProgress(NamedTuple):
 
 
 class _StoppedError(Exception):
-    """Ends the work from within, once nobody wants it."""
+    """Ends the work from within after a stop."""
 
 
 class CheckRun:
-    """One go at the work: its numbers are written by the thread that does it, and read by any."""
+    """One run of the work: its thread writes the numbers, and any thread reads them."""
 
     def __init__(self, now_ms: int) -> None:
         self.is_stopped = False
@@ -69,7 +69,7 @@ class CheckRun:
         self.ended_ms: int | None = None
 
     def add_bytes(self, size_bytes: int) -> None:
-        """Counts bytes that were checked; ends the work, by an error of its own, if it was stopped."""
+        """Counts checked bytes; ends the work by an error of its own if it was stopped."""
         self.ensure_wanted()
         self.checked_bytes += size_bytes
 
@@ -94,7 +94,7 @@ class Checking(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Forgets what the run before has found."""
+        """Forgets the results of the run before."""
 
     @abstractmethod
     def _work(self, run: CheckRun) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""The small text files of a partition's folder and of a data directory, beside what the logs say."""
+"""The small text files of a partition's folder and of a data directory, compared with the logs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _has_records(folder: Path) -> bool:
 
 
 class _LogBounds(NamedTuple):
-    """Where a log begins and ends, and what the directory's other files say of it."""
+    """The bounds of a log, and the values in the directory's other files."""
 
     start_offset: int
     end_offset: int
@@ -114,7 +114,7 @@ class _LogBounds(NamedTuple):
 
 
 class OffsetCheckpointTable(ListedTable):
-    """Offsets by partition, beside where each log begins and ends. Only the partitions that are shown are opened."""
+    """Offsets by partition, beside the bounds of each log. Opens only the partitions that are shown."""
 
     is_compared = True
 

@@ -33,13 +33,13 @@ class LogPlace(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Whether an entry fits the log, and what that says, in words; `place` is the batch that it is about."""
+    """Whether an entry fits the log, and the explanation; `place` is the batch that it is about."""
 
     fit: Fit
     log: str
     place: LogPlace | None = None
     offset: int | None = None
-    """An offset in that batch, or where one is expected."""
+    """An offset in that batch, or the expected place of one."""
 
 
 class FileRow(NamedTuple):
@@ -58,7 +58,7 @@ class FileTable(ABC):
     """Owned by one task."""
 
     is_compared = True
-    """Whether the log says anything of such a file's entries."""
+    """Whether the entries of such a file can be compared with the log."""
 
     def __init__(self, path: Path, kind: FileKind, columns: Sequence[str]) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class FileTable(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
 
     def rows(self, start: int, end: int) -> list[FileRow]:
         """Reads and compares entries [start, end), as far as there are any. Raises AccessError if the file is gone."""
@@ -92,7 +92,7 @@ class FileTable(ABC):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Makes AccessError of what the system says of a file."""
+    """Turns the system's error about a file into AccessError."""
     try:
         yield
     except OSError as error:
@@ -100,7 +100,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 class ListedTable(FileTable):
-    """The table of a small file, which is read whole; what stands before its first error is shown."""
+    """The table of a small file, which is read whole; it shows the entries before its first error."""
 
     is_compared = False
 
@@ -132,11 +132,11 @@ class ListedTable(FileTable):
         return next(has_it, None)
 
     def _compare(self, number: int, cells: Mapping[str, Any]) -> Comparison:  # noqa: ARG002 - for subclasses
-        """Compares an entry with the log; there is nothing to compare by default."""
+        """Compares an entry with the log; by default there is nothing to compare."""
         return NOTHING_TO_COMPARE
 
     def _position(self, number: int) -> int | None:  # noqa: ARG002 - for subclasses
-        """Says where an entry begins in the file."""
+        """Returns where an entry begins in the file."""
         return None
 
 

@@ -1,5 +1,5 @@
-"""Offset and time indexes beside their log. A file may have millions of entries: only those that are asked for are
-read, and compared.
+"""Offset and time indexes beside their log. A file may have millions of entries: only requested ones are read, and
+compared.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _IndexTable(FileTable):
         return FileRow(number, cells, comparison, position)
 
     def find(self, text: str, after: int) -> int | None:  # noqa: ARG002 - of the base
-        """Finds the last entry at or below an offset; the first, if none is."""
+        """Returns the last entry at or below an offset, or else the first."""
         if not text.isdecimal() or not self.count:
             return None
         following = bisect_right(self._entries, int(text) - self.base_offset, key=itemgetter(self.OFFSET_FIELD))
@@ -91,7 +91,7 @@ class _IndexTable(FileTable):
         return Comparison(Fit.UNKNOWN, "the log ends before that, as a crash may leave it", offset=offset)
 
     def _is_after_end(self, log: SegmentLog, number: int) -> bool:
-        """Says whether it, and all after it, rise beyond the log's last batch."""
+        """Returns whether it, and all after it, rise beyond the log's last batch."""
         before = -1
         for later in range(number, min(len(self._entries), number + _MOST_AFTER_END)):
             offset = self._entries[later][self.OFFSET_FIELD]
@@ -102,7 +102,7 @@ class _IndexTable(FileTable):
 
     @abstractmethod
     def _is_beyond(self, log: SegmentLog, number: int) -> bool:
-        """Says whether the log ends before what the entry names."""
+        """Returns whether the log ends before the entry's offset or position."""
 
     def close(self) -> None:
         self._entries.file.close()
@@ -131,7 +131,7 @@ class OffsetIndexTable(_IndexTable):
             self._check_reach(self._log)
 
     def _check_reach(self, log: SegmentLog) -> None:
-        """Says whether the index ends much too early, by the rule of `plog verify`."""
+        """Returns whether the index ends much too early, by the rule of `plog verify`."""
         if log.batch_of(AFTER_ALL) is not NoBatch.END:
             return
         last_position = -1
@@ -178,7 +178,7 @@ class OffsetIndexTable(_IndexTable):
         return Comparison(Fit.YES, begins, place, offset)
 
     def _is_next_before(self, log: SegmentLog, number: int, batch: Batch, end: Batch) -> bool:
-        """Says whether the next entry leads to a batch between the two: then those were not appended together."""
+        """Returns whether the next entry leads to a batch between the two: then those were not appended together."""
         if number + 1 >= self.count or not batch.position < self._entries[number + 1][1] <= end.position:
             return False
         return isinstance(log.batch_at(number + 1, *self._entries[number + 1]), RecordBatch | LegacyRecordBatch)
@@ -212,7 +212,7 @@ class TimeIndexTable(_IndexTable):
         return Comparison(fit, f"the largest timestamp up to there is {largest}", place, offset)
 
     def _largest_up_to(self, log: SegmentLog, number: int, batch: Batch) -> int | NoBatch:
-        """Finds the largest timestamp up to a batch: that of the nearest entry before whose own batch has it, and of
+        """Returns the largest timestamp up to a batch: that of the nearest earlier entry whose own batch has it, and of
         the batches after that.
         """
         for before in range(number - 1, max(number - 1 - _MOST_TRIES, -1), -1):

@@ -1,4 +1,4 @@
-"""The files of a partition's folder, and those of the data directory's root that say something of its logs."""
+"""The files of a partition's folder, and those of the data directory's root about its logs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _size_of(entry: os.DirEntry[str]) -> int:
 
 
 def what_is(name: str, kind: FileKind | None) -> str:
-    """Says what a file is by its name."""
+    """Describes a file by its name."""
     if kind is not None:
         return kind.value
     if SET_ASIDE in name:
@@ -108,7 +108,7 @@ class EntryCount(NamedTuple):
 
 
 def count_entries(file: FileEntry) -> EntryCount:
-    """Counts a file's entries; a log's batches are not counted, as that would read all of it."""
+    """Counts a file's entries; not a log's batches, as that would read all of it."""
     if file.kind in (None, FileKind.LOG, FileKind.METADATA_SNAPSHOT):
         return EntryCount()
     if file.is_missing:
@@ -146,7 +146,7 @@ _COUNTED: dict[FileKind | None, Callable[[Path], int]] = {
 
 
 def has_table(path: Path) -> bool:
-    """Says whether a file can be shown as a table, by its name."""
+    """Returns whether a file can be shown as a table, by its name."""
     return kind_of(path) not in (None, FileKind.LOG, FileKind.METADATA_SNAPSHOT)
 
 

@@ -1,7 +1,7 @@
-"""Producer snapshots and transaction indexes beside what the log shows.
+"""Producer snapshots and transaction indexes, compared with the log.
 
-`SmallLog` has what only the whole log tells, as far as it is small: what `plog verify` finds in a partition's folder,
-and what its batches show of the producers.
+`SmallLog` has facts that need the whole log, if it is small: the findings of `plog verify` in a partition's folder, and
+the producers of its batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from core.view.files.batches_near_entry import NoBatch, SegmentLog, open_log
 from core.view.files.file_table import Comparison, FileRow, FileTable, Fit, LogPlace, reading
 
 MOST_BYTES = 16 * 1024 * 1024
-"""The most bytes of logs that are read: a tenth of a second, if the batches are small."""
+"""The most bytes of logs that are read: a tenth of a second for small batches."""
 
 
 class SmallLog:
@@ -46,7 +46,7 @@ class SmallLog:
 
     @cached_property
     def why_not_read(self) -> str:
-        """Says why the log is not read; nothing if it is."""
+        """Returns why the log is not read, or "" if it is."""
         total = sum(path.stat().st_size for _, path in self.logs)
         if total <= MOST_BYTES:
             return ""
@@ -93,7 +93,7 @@ class SmallLog:
 
 
 class FolderLogs:
-    """The logs of a partition's folder, each opened when something is looked for in it; owned by one task."""
+    """The logs of a partition's folder, each opened at its first use; owned by one task."""
 
     def __init__(self, small: SmallLog) -> None:
         self._small = small
@@ -113,7 +113,7 @@ class FolderLogs:
         return batch if isinstance(batch, NoBatch) else (log, batch)
 
     def place_of(self, offset: int) -> LogPlace | None:
-        """Says where the batch is that holds an offset, if one is found."""
+        """Returns the place of the batch that holds an offset, if it is found."""
         found = self.batch_of(offset) if offset >= 0 else NoBatch.INSIDE
         return None if isinstance(found, NoBatch) else LogPlace(found[0].path, found[1].position)
 
@@ -139,7 +139,7 @@ class _FolderTable(FileTable):
 
 
 class SnapshotTable(_FolderTable):
-    """Producers, beside what the log shows of them up to the offset in the file's name."""
+    """Producers, compared with those of the log up to the offset in the file's name."""
 
     def __init__(self, path: Path) -> None:
         none = ProducerSnapshotEntry(*range(8))
@@ -227,7 +227,7 @@ class TransactionIndexTable(_FolderTable):
         return {one.position // ENTRY.size: one.message.partition(": ")[2] or one.message for one in found}
 
     def _row(self, number: int) -> FileRow:
-        """Reads it with the one before it, above which it must be."""
+        """Reads it with the entry before, above which it must be."""
         position, before = number * ENTRY.size, min(number, 1) * ENTRY.size
         data = self._file.read_at(before + ENTRY.size, position - before)
         try:
@@ -250,7 +250,7 @@ class TransactionIndexTable(_FolderTable):
         return found
 
     def _look(self, entry: AbortedTransaction) -> Comparison:
-        """Looks at the batches that the entry names."""
+        """Checks the batches that the entry names."""
         found = self._logs.batch_of(entry.last_offset)
         if isinstance(found, NoBatch):
             return Comparison(Fit.UNKNOWN, f"its marker: {found.value}", offset=entry.last_offset)

@@ -29,7 +29,7 @@ class Verification(Checking):
         self.findings: list[Finding] = []
         """The findings so far; the next start makes another list."""
         self.unchecked: list[Path] = []
-        """The folders that were passed over, as their names are no partition's; known in the end."""
+        """Skipped folders, whose names are not those of partitions; known in the end."""
 
     def _begin(self) -> None:
         self.findings, self.unchecked = [], []

@@ -24,7 +24,7 @@ from core.view.target.log_figures import LogFigures
 
 _MOST_COMMITS = 1000
 _MOST_LAGS = 100
-"""Each costs a look into the time index, and one at the batch there."""
+"""The limit of computed lags: each needs a look into the time index, and one at the batch there."""
 
 
 class Commit(NamedTuple):
@@ -49,9 +49,9 @@ class CommitHistory:
         self._partition = partition
         self._commits: deque[Commit] = deque(maxlen=_MOST_COMMITS)
         self.count = 0
-        """How many were read."""
+        """The number of commits read."""
         self.problems: list[str] = []
-        """Why commits may be missing, in words."""
+        """Reasons why commits may be missing."""
 
     @property
     def commits(self) -> list[Commit]:
@@ -109,7 +109,7 @@ class CommitHistory:
         self.count += 1
 
     def add_lags(self) -> Iterator[None]:
-        """Finds where the log ended at the last commits, in steps; leaves them unknown if it can't be read."""
+        """Finds the log's ends at the times of the last commits, in steps; leaves them unknown if it can't be read."""
         try:
             with closing(self._logs.reader.open(self._partition)) as log:
                 for at in range(max(len(self._commits) - _MOST_LAGS, 0), len(self._commits)):

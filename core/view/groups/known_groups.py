@@ -58,7 +58,7 @@ class GroupPartition(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """Where a partition's log ends; None, and why, if that can't be had."""
+    """The end of a partition's log, or None and the reason."""
 
     offset: int | None
     problem: str = ""
@@ -78,7 +78,7 @@ class GroupSource(Protocol):
     def offsets(self, group_id: str) -> Offsets: ...
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """Says of each where its log ends."""
+        """Returns the log end of each."""
 
     def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
         """Returns a row for each of the group's partitions, in order."""
@@ -139,7 +139,7 @@ class ServerGroups:
         return found
 
     def _why_not(self, partition: TopicPartition) -> str:
-        """Says why the partition has no end that can be asked for; nothing if it has."""
+        """Returns why the partition has no end to ask for, or ""."""
         topic = self._topics.get(partition.topic)
         if topic is None:
             return f"there is no topic {partition.topic} any more"
@@ -149,7 +149,7 @@ class ServerGroups:
         return "" if info.leader >= 0 else f"{partition} has no leader"
 
     def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
-        """Asks for those that can be asked about as `plog group describe` does."""
+        """Returns all partitions; those with a leader have figures, as in `plog group describe`."""
         whys = {partition: self._why_not(partition) for partition in partitions_of(group, committed)}
         led = {partition for partition, why in whys.items() if not why}
         try:
@@ -192,7 +192,7 @@ class ServerGroups:
 
 
 _BATCHES_LOOKED_AT = 3
-"""The most batches in which a record is looked for, as in `core.client.read.group_offset_reset`."""
+"""The most batches in which a record is searched, as in `core.client.read.group_offset_reset`."""
 
 
 class FileGroups:
@@ -381,12 +381,12 @@ def _classic(group: ClassicGroup, node_id: int) -> GroupDescription:
 
 
 _STEP_MS = 250
-"""How often something is shown while much is read or asked."""
+"""The pause between progress reports of slow reads."""
 
 
 class GroupSummary(NamedTuple):
-    """A group in a list. `members`, `partitions` and `lag`, in records, are None while they are not known, and if they
-    can't be; `problem` says why then, or of which partitions the lag is not known.
+    """A group in a list. `members`, `partitions` and `lag`, in records, are None while they are unknown or unavailable;
+    `problem` gives the reason, or the partitions without a known lag.
     """
 
     group_id: str
@@ -398,7 +398,7 @@ class GroupSummary(NamedTuple):
     lag: int | None = None
     problem: str = ""
     lags: tuple[tuple[TopicPartition, int], ...] = ()
-    """The lag in records of each partition of which it is known."""
+    """The lag in records of each partition for which it is known."""
 
 
 class GroupListing(NamedTuple):
@@ -415,7 +415,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """One group: what `plog group describe` says of it. `lag` adds up those that are known."""
+    """One group, as `plog group describe` shows it. `lag` is the sum of the known ones."""
 
     group: GroupDescription
     rows: list[GroupPartition]
@@ -444,7 +444,7 @@ class KnownGroups:
     """
 
     def __init__(self, inspected: InspectTarget, clock: Clock | None = None, *, logs: LogFigures | None = None) -> None:
-        """`logs` are the directory's, if the caller has them already."""
+        """`logs` are the directory's, if the caller has them open."""
         self._clock = clock or SystemClock()
         self._server = LiveServer(inspected)
         self._reader = inspected.reader
@@ -455,7 +455,7 @@ class KnownGroups:
 
     @property
     def note(self) -> str:
-        """Says where the answers come from; nothing for a server that was named."""
+        """Names the source of the answers; "" for a named server."""
         return self._server.note
 
     def close(self) -> None:
@@ -544,7 +544,7 @@ class KnownGroups:
     # --- one group
 
     def describe(self, group_id: str) -> GroupView:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if there is no such group."""
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
         source = self._find_source()
         try:
             for _ in source.refresh():
@@ -599,7 +599,7 @@ def _history(source: FileGroups, group_id: str, partition: TopicPartition) -> It
 
 
 def _add_lags(summaries: dict[str, GroupSummary], waiting: dict[str, Offsets], source: GroupSource) -> None:
-    """Asks at once for the ends of all that the groups committed."""
+    """Asks at once for the log ends of all committed partitions."""
     ends = source.ends({partition for committed in waiting.values() for partition in committed})
     for group_id, committed in waiting.items():
         lags, whys = [], []

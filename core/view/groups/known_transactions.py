@@ -68,7 +68,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionSource(Protocol):
-    """Somebody who knows the transactions. Its methods may raise PlogError."""
+    """A source of transactions. Its methods may raise PlogError."""
 
     def look(self) -> Iterator[tuple[int, int]]:
         """Looks again; yields the steps done, and their total."""
@@ -91,12 +91,12 @@ def known_id(found: TransactionDescription) -> KnownId:
 
 
 MOST_BYTES_OF_DAMAGED = 256 * 1024 * 1024
-"""How large a log may be that has to be read as a whole, because damage hides which transactions ended."""
+"""The limit of a log that must be read as a whole, because damage hides which transactions ended."""
 
 
 class OpenHere(NamedTuple):
-    """An open transaction of one producer, as its partition has it. `first_timestamp` is -1 if it can't be read,
-    `coordinator_epoch`, that of the last marker, if none was met.
+    """An open transaction of one producer in its partition. `first_timestamp` is -1 if it can't be read;
+    `coordinator_epoch` is that of the last marker, -1 without one.
     """
 
     producer_id: int
@@ -203,7 +203,7 @@ def _described(state: ProducerState, first: int, first_timestamp: int) -> OpenHe
 
 
 def _producers(log: PartitionReader, wanted: dict[int, int]) -> dict[int, ProducerState]:
-    """Makes the state of these producers as the log engine does: of the newest sound snapshot, and what follows."""
+    """Returns the state of these producers, from the newest sound snapshot and the batches after it."""
     states = {producer_id: ProducerState(producer_id) for producer_id in wanted}
     offset = log.start_offset
     for at, path in reversed(find_offset_files(log.directory, SNAPSHOT_SUFFIX)):
@@ -246,10 +246,10 @@ def _timestamp_at(log: PartitionReader, offset: int) -> int:
 
 
 _OVER = ("Empty", "CompleteCommit", "CompleteAbort")
-"""States in which an id has nothing open."""
+"""States of an id without an open transaction."""
 
 _STEP_MS = 250
-"""How often something is shown while much is read or asked."""
+"""The pause between progress reports of slow reads."""
 
 
 class KnownTransactions:
@@ -265,7 +265,7 @@ class KnownTransactions:
 
     @property
     def note(self) -> str:
-        """Says where the answers come from; nothing for a server that was named."""
+        """Names the source of the answers; "" for a named server."""
         return self._server.note
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ from core.view.target.log_figures import FolderMark, LogFigures
 
 class _NoTimer:
     def cancel(self) -> None:
-        """There is nothing to cancel."""
+        """Does nothing."""
 
 
 class _StillWorld:
@@ -112,7 +112,7 @@ class ReplayedTransactions:
         self.coordinator = TransactionCoordinator(_StillTransactions(number, clock))
 
     def take_up(self, read: ReadRecord) -> None:
-        """Does as `ReplayedGroups.take_up`."""
+        """As `ReplayedGroups.take_up`."""
         if read.key:
             read_transaction(read.key, read.value)
             self.coordinator.replay(read.key, read.value)
@@ -133,7 +133,7 @@ R = TypeVar("R", bound=Replay)
 
 
 class _Part(Generic[R]):
-    """One partition, as far as it was read: up to `next_offset`, with what of it could not be."""
+    """One partition, read up to `next_offset`, with its unread parts."""
 
     def __init__(self, replay: R, start_offset: int) -> None:
         self.replay = replay
@@ -148,8 +148,8 @@ class _Part(Generic[R]):
 
 
 class ReplayedTopic(Generic[R]):
-    """Owned by one task. `parts` has what each partition holds; one that can't be read is not among them, and
-    `problems` says why, or what of the others is lost.
+    """Owned by one task. `parts` has the replay of each partition; one that can't be read is missing, and `problems`
+    has the reason, and the losses of the others.
     """
 
     def __init__(self, topic: str, begin: Callable[[int], R]) -> None:

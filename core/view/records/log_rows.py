@@ -40,7 +40,7 @@ _LOOK_BACK_FACTOR = 4
 
 
 BEHIND_OPEN = "behind an open transaction"
-"""The fate of records that are of no transaction, and wait for another's to end."""
+"""The fate of records outside transactions that wait for another transaction's end."""
 
 
 class RowKind(Enum):
@@ -89,13 +89,13 @@ class LogRow(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Whether it stands for offsets that a reader should not pass over in silence."""
+        """Whether it stands for offsets that a consumer must not skip silently."""
         return self.reason in LOSING_REASONS
 
 
 class _Found(NamedTuple):
-    """A batch of records, from which of its offsets on, and what became of its transaction; from the offset `stable`
-    on, its records wait for an open one.
+    """A batch of records, the first of its offsets that counts, and the fate of its transaction; from the offset
+    `stable` on, its records wait for an open one.
     """
 
     batch: Batch
@@ -110,7 +110,7 @@ class _Found(NamedTuple):
 
 
 Steps = Iterator[LogRow | None]
-"""Rows in order; None where nothing was found for a while."""
+"""Rows in order; None if no row was found for a while."""
 
 
 class LogRows(ABC):
@@ -128,7 +128,7 @@ class LogRows(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Looks again where the log begins and ends. Raises AccessError if it is gone."""
+        """Reads the bounds of the log again. Raises AccessError if it is gone."""
 
     @abstractmethod
     def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
@@ -355,7 +355,7 @@ class DirectoryRows(LogRows):
 
 
 class ServerRows(LogRows):
-    """The rows of a server's partition, which does not say why offsets have no record; owned by one task."""
+    """The rows of a server's partition, without the reasons of missing offsets; owned by one task."""
 
     def __init__(self, client: KafkaClient, partition: TopicPartition, tell: Callable[[str], None]) -> None:
         """`tell` is called with messages about skipped damage. Raises KafkaError if the partition does not exist."""

@@ -32,7 +32,7 @@ class InternalValues:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the topic is one of those that are known."""
+        """Whether the topic is a known internal one."""
         return self._decoder is not None
 
     def decoded(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
@@ -63,7 +63,7 @@ class InternalValues:
 
 
 def _is_secret(_resource_type: int, _name: str) -> bool:
-    """Which settings are secrets is for a broker to say, so all may be."""
+    """Only a broker knows which settings are secrets, so all count as secrets."""
     return True
 
 
@@ -72,13 +72,13 @@ def _json(fields: object) -> bytes:
 
 
 NULL = "(null)"
-"""Stands for a key or value that is null; `null` alone would be text."""
+"""Stands for a null key or value; `null` alone would be text."""
 
 _CELL_BYTES = 400
 """The most bytes of a value that a cell is made of; no terminal is wider."""
 
 _WHOLE_BYTES = 256 * 1024
-"""The most bytes of a value that are shown on the screen of one record."""
+"""The most bytes of a value on the screen of one record."""
 
 _HEX_BYTES = 16
 
@@ -91,8 +91,8 @@ class Form(StrEnum):
 
 
 def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False) -> str:
-    """Writes a key or value in one line, its beginning if it is long; nothing in it can drive a terminal. Raises
-    AccessError if the registry can't be asked, UsageError if it can't be understood.
+    """Formats a key or value in one line, cut if it is long; it can't control a terminal. Raises AccessError if the
+    registry can't be asked, UsageError if its answer is invalid.
     """
     if data is None:
         return NULL
@@ -105,7 +105,7 @@ def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = 
 
 
 def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key: bool) -> bytes:
-    """Decodes bytes that name a schema; says in parentheses why it can't."""
+    """Decodes framed bytes; on failure returns the reason in parentheses."""
     if form is not Form.SCHEMA or registry is None:
         return data
     try:
@@ -130,7 +130,7 @@ def _compact(data: bytes) -> bytes:
 def whole_lines(
     data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False
 ) -> list[str]:
-    """Writes a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
+    """Formats a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
     if data is None:
         return [NULL]
     data = _decoded(data, form, registry, is_key=is_key)
@@ -175,7 +175,7 @@ class RowWriter:
         self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
 
     def cells(self, row: LogRow) -> tuple[str, str]:
-        """Writes both in one line each. Raises what `cell_text` raises."""
+        """Formats both in one line each. Raises what `cell_text` raises."""
         key, value = self.contents(row)
         if self._internal is not None and self.form is not Form.HEX:
             key = self._internal.key_words(row)

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 def parse_place(text: str, topics: Mapping[str, Sequence[int]], current: TopicPartition | None = None) -> Place:
-    """Parses what somebody typed who looks at `current`. Raises UsageError for a text that names nothing."""
+    """Parses the text of a user who looks at `current`. Raises UsageError for an unknown place."""
     text = text.strip()
     if not text:
         raise UsageError(f"nothing was typed: expected {EXPECTED}")
@@ -70,7 +70,7 @@ def _bare(where: str) -> str | None:
 
 
 def _find(name: str, topics: Mapping[str, Sequence[int]], current: TopicPartition | None) -> TopicPartition | None:
-    """Finds the partition of a name; raises UsageError for one that the topic does not have."""
+    """Finds the partition of a name. Raises UsageError for one that the topic does not have."""
     topic, separator, number = name.partition(":")
     if not topic and current is not None:
         topic = current.topic
@@ -98,8 +98,8 @@ def _is_where(text: str) -> bool:
 
 
 class InspectTarget:
-    """Reads files or asks a server, never both. Owned by one task at a time, the reader's; what says where it is may be
-    asked by any.
+    """Reads files or asks a server, never both. Owned by one task at a time, the reader's; its names may be read by
+    any.
     """
 
     def __init__(self, session: Session, *, reader: DirectoryReader | None = None) -> None:
@@ -118,7 +118,7 @@ class InspectTarget:
 
     @property
     def option(self) -> str:
-        """The option that names it on a command line, after a space: for records, of a lone partition's folder too."""
+        """The option for it on a command line, after a space: for records, of a single partition's folder too."""
         if self.reader is not None:
             return f" --data-dir {shlex.quote(str(self.reader.directory))}"
         return f" --bootstrap-server {shlex.quote(self.session.find_named_server() or '')}"
@@ -174,16 +174,12 @@ class InspectTarget:
         return {topic.name: sorted(topic.partitions) for topic in self.client.refresh().values()}
 
     def look_again(self) -> None:
-        """Lists the directory's partitions again, which come and go while somebody looks. Raises AccessError if it is
-        gone.
-        """
+        """Lists the directory's partitions again, which come and go. Raises AccessError if the directory is gone."""
         if self.reader is not None:
             self.reader.look_again()
 
     def rows(self, partition: TopicPartition) -> LogRows:
-        """Opens the partition's records. Raises AccessError if there is no such partition, or its folder can't be
-        read.
-        """
+        """Opens the partition's records. Raises AccessError if it does not exist, or its folder can't be read."""
         if self.reader is None:
             return ServerRows(self.client, partition, self._note)
         assert isinstance(self.source, DirectorySource)
@@ -200,7 +196,7 @@ class InspectTarget:
         return resolve(where, self.source, [partition], self.source.ends([partition]))[partition]
 
     def place(self, text: str, current: TopicPartition | None) -> Place:
-        """Finds what somebody typed; a place without a partition is of `current`."""
+        """Parses the user's text; a place without a partition is of `current`."""
         return parse_place(text, self.topics(), current)
 
     def schemas(self, url: str) -> Schemas:
@@ -219,7 +215,7 @@ class InspectTarget:
 
 
 def _shorter(path: Path) -> str:
-    """Writes the path as it is seen from here, if that is below."""
+    """Returns the path relative to the working directory, if it is below."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)
@@ -236,8 +232,8 @@ class Opened(NamedTuple):
 
 
 def open_places(texts: list[str], session: Session, is_path: Callable[[str], bool]) -> Opened:
-    """Opens what the arguments of `plog inspect` name: a path, a topic of the session's, or a path and a topic of it.
-    Raises UsageError for more than that, AccessError for a path that is not there.
+    """Opens the arguments of `plog inspect`: a path, a topic of the session's, or a path and a topic of it. Raises
+    UsageError for more than that, AccessError for a missing path.
     """
     if len(texts) > 2:
         raise UsageError(f"{len(texts)} places: expected PATH, TOPIC[:P][@OFFSET], or one after the other")

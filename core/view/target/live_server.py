@@ -74,7 +74,7 @@ class LiveServer:
         return f"read from the files, as far as they are written; {held}"
 
     def forget(self) -> None:
-        """Lets go of the connections after they broke, or when nobody asks any more."""
+        """Closes the connections after they broke, or when they are no longer needed."""
         if self._client is not None:
             self._client.close()
         self._client = self._address = None

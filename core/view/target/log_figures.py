@@ -35,12 +35,12 @@ _ROOT_FILES = (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, CLEANER_C
 _METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 _MOST_PARTITIONS = 100_000
 _SETTLED_MS = 1000
-"""A folder that was changed less long ago may change again within the same tick of its clock."""
+"""A folder that changed less long ago may change again within the same tick of its clock."""
 
 
 class FolderMark(NamedTuple):
-    """Something that changes whenever a partition's log does. `log` is the file that is appended to; `offsets` are what
-    the checkpoints of the data directory say of the partition.
+    """A value that changes whenever a partition's log does. `log` is the active file; `offsets` are those of the
+    partition in the data directory's checkpoints.
     """
 
     folder_ns: int
@@ -72,7 +72,7 @@ class LogFigures:
         self._clock = clock
         self.reader = DirectoryReader(directory)
         self.problem = ""
-        """Why the topics are known by their folders alone, if they are."""
+        """Why the topics come from their folders alone, or ""."""
         self._topics: DirectoryTopics | None = None
         self._has_looked = False  # whether `_topics` is what the metadata say now
         self._root_mark: object = None
@@ -81,9 +81,7 @@ class LogFigures:
         self.look_again()
 
     def look_again(self) -> None:
-        """Lists the partitions again, and reads again what the directory's other files say. Raises AccessError if it is
-        gone.
-        """
+        """Lists the partitions again, and reads the directory's other files again. Raises AccessError if it is gone."""
         reader = DirectoryReader(self._directory)
         evidence = KnownOffsetsOfDirectory(reader.root)
         self._offsets = (evidence.checkpoint(HIGH_WATERMARK_CHECKPOINT), evidence.log_starts)
@@ -170,19 +168,19 @@ class LogFigures:
 
 
 def _with_missing(numbers: list[int]) -> list[int]:
-    """Adds the partitions between those that are there; a number that is no partition's adds none."""
+    """Adds the missing partitions in between; an invalid number adds none."""
     return list(range(numbers[-1] + 1)) if numbers[-1] < _MOST_PARTITIONS else numbers
 
 
 def open_logs(reader: DirectoryReader, clock: Clock) -> LogFigures:
-    """Reads the data directory of `reader` with files of its own: all of it, also if that one reads one partition."""
+    """Opens the data directory of `reader` with files of its own: all of it, even if `reader` has one partition."""
     with contextlib.suppress(AccessError):
         return LogFigures(reader.root, clock)
     return LogFigures(reader.directory, clock)
 
 
 def _mark_of(folder: Path, before: FolderMark | None, now_ms: int) -> FolderMark:
-    """Looks at the folder and its active log, which is looked for only if the folder has changed."""
+    """Reads the folder's mark, and searches its active log only if the folder has changed."""
     folder_ns = folder.stat().st_mtime_ns
     is_settled = now_ms - folder_ns // 1_000_000 > _SETTLED_MS
     if before is not None and before.is_settled and before.folder_ns == folder_ns:
