@@ -1,4 +1,4 @@
-"""Work that must not hold up the task that wants it: the disk's slow operations."""
+"""Work that must not block its caller: the disk's slow operations."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time, and how much of it goes by."""
+    """Returns the time, and its differences."""
 
     def now_ms(self) -> int:
         """Returns milliseconds since the Unix epoch."""

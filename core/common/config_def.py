@@ -22,10 +22,10 @@ Validator = Callable[[Value], str | None]
 
 
 KEPT_ONLY = "plog keeps this setting and does not act on it."
-"""The last sentence of the text of a key that changes nothing."""
+"""The last sentence of the text of a key without effect."""
 
 ZOOKEEPER_SILENCE = "plog.zookeeper.silence.ms"
-"""The name by which a broker's DescribeConfigs says for how long ZooKeeper has been away."""
+"""The key in a broker's DescribeConfigs that reports for how long ZooKeeper has been away."""
 
 HIDDEN = "[hidden]"
 """Replaces a secret in output; Kafka's word."""
@@ -168,7 +168,7 @@ class ConfigDef:
 
 
 def value_text(value: Value) -> str | None:
-    """Writes a parsed value as Kafka does."""
+    """Formats a parsed value as Kafka does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -41,7 +41,7 @@ def expansion_limit() -> int:
 
 @cache
 def parse_size(text: str, name: str) -> int:
-    """Reads the bytes of `134217728`, `131072K`, `128M` or `1G`; raises UsageError, with `name`, for anything else."""
+    """Parses the bytes of `134217728`, `131072K`, `128M` or `1G`. Raises UsageError, with `name`, for other text."""
     digits, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not digits.isascii() or not digits.isdecimal():
         raise UsageError(f"{name} {text}: expected a number of bytes, with K, M or G after it if you like: 256M")
@@ -62,7 +62,7 @@ def expansion_limited_to(size: int) -> Iterator[None]:
 
 
 def each_limited_to(size: int, items: Iterator[T]) -> Iterator[T]:
-    """Does likewise for the making of each item; who takes the items is not concerned."""
+    """Does likewise while each item is made, without effect on the consumer of the items."""
     while True:
         with expansion_limited_to(size):
             try:

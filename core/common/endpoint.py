@@ -1,4 +1,4 @@
-"""Addresses of servers, as people write them: HOST:PORT."""
+"""Addresses of servers: HOST:PORT."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Endpoint:
 
 
 def address_error(error: ValueError) -> OSError:
-    """Makes the system's kind of error of what Python says of a name that no host can have: it raises UnicodeError
-    (IDNA: a part that is empty, or longer than 63 bytes), or ValueError for a zero byte.
+    """Returns an OSError for Python's error about an impossible host name: UnicodeError (IDNA: a part that is empty, or
+    longer than 63 bytes), or ValueError for a zero byte.
     """
     detail = ": a part of it is empty or too long" if isinstance(error, UnicodeError) else ""
     return OSError(errno.EINVAL, f"no host can have that name{detail}")

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An int16 of the protocol; `text` says it in words."""
+    """An int16 of the protocol; `text` is its message."""
 
     text: str
 

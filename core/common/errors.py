@@ -51,7 +51,7 @@ class UsageError(PlogError):
 
 
 class BrokerAwayError(UsageError):
-    """Something is asked of a broker that is not in the cluster now: it is down, or there has never been one."""
+    """A request for a broker that is not in the cluster now: it is down, or never existed."""
 
     def __init__(self, broker_id: int, living: Collection[int]) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class AccessError(PlogError):
 
 
 class DirectoryLockedError(AccessError):
-    """Another process owns the data directory; `holder` is what its `.lock` says of it (address and pid)."""
+    """Another process owns the data directory; `holder` is from its `.lock` (address and pid)."""
 
     def __init__(self, message: str, *, where: str, holder: str, hint: str | None = None) -> None:
         super().__init__(message, where=where, hint=hint)
@@ -92,7 +92,7 @@ class UnansweredError(ConnectionFailedError):
 
 
 class UnreachableAddressError(AccessError):
-    """Servers answer, and none of the addresses that they name for their clients can be reached from here."""
+    """Servers answer, and none of the addresses that they advertise can be reached from here."""
 
 
 class AuthenticationError(AccessError):
@@ -123,18 +123,17 @@ class CorruptRecordError(PlogError):
         self.path = path
 
     def in_file(self, path: object) -> CorruptRecordError:
-        """Makes the same error, saying that its position is one in that file."""
+        """Returns the same error with its position in that file."""
         return type(self)(self.cause, position=self.position, offset=self.offset, path=str(path))
 
 
 class UndecodableError(CorruptRecordError):
-    """The checksum of a batch is right, but its records do not decode: somebody wrote it so, and nothing mends it."""
+    """The checksum of a batch is right, but its records do not decode: it was written so, and can't be repaired."""
 
 
 class UnreadableFileError(CorruptRecordError):
-    """A file, or a part of it, that the system does not give: a bad sector, a permission, a link that leads nowhere,
-    something that is no regular file. `position` is where the unreadable bytes begin, -1 for the whole file; `errno`
-    is the system's number.
+    """A file, or a part of it, that the system can't read: a bad sector, a permission, a dangling link, a file that is
+    not regular. `position` is where the unreadable bytes begin, -1 for the whole file; `errno` is the system's number.
     """
 
     def __init__(self, reason: str, *, errno: int = 0, path: str = "", position: int = -1, offset: int = -1) -> None:

@@ -13,7 +13,7 @@ import resource
 from typing import NamedTuple
 
 LEAST_DESCRIPTORS = 64
-"""With fewer of them nothing is served."""
+"""The least number of descriptors for serving."""
 
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
@@ -24,14 +24,14 @@ _MACOS_OPEN_MAX = 10_240
 
 
 class Shares(NamedTuple):
-    """How many descriptors may be taken."""
+    """The numbers of descriptors by purpose."""
 
     files: int
     connections: int
 
 
 def raise_limit() -> int:
-    """Lets this process have as many descriptors as the system allows, and returns how many."""
+    """Raises the limit of this process as far as the system allows, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, _MACOS_OPEN_MAX):
         if limit == resource.RLIM_INFINITY or limit > soft:
@@ -42,7 +42,7 @@ def raise_limit() -> int:
 
 
 def share() -> Shares:
-    """Shares them out, by the limit of this process as it is now."""
+    """Divides the descriptors, by the present limit of this process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     left = max(limit - _FOR_ALL_ELSE, 2)
     files = min(left // 2, _MOST_FILES)

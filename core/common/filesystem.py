@@ -20,7 +20,7 @@ from core.common.errors import AccessError, PlogError
 Buffer = bytes | bytearray | memoryview
 
 _MOST_STRETCHES = 10_000
-"""The most stretches of a file between holes that are looked at one by one."""
+"""The most stretches between holes of a file that are searched one by one."""
 
 
 class File:
@@ -61,7 +61,7 @@ class File:
             return self.size() if error.errno == errno.ENXIO else position
 
     def data_end(self) -> int:
-        """Finds where the last bytes end that the disk keeps: zeros alone follow, up to the file's size."""
+        """Returns the end of the last bytes that the disk stores: only zeros follow, up to the file's size."""
         end = 0
         try:
             for _ in range(_MOST_STRETCHES):
@@ -81,7 +81,7 @@ class File:
         os.ftruncate(self.fd, size)
 
     def sync(self) -> None:
-        """Returns when the data, and the size that makes it readable, are on the disk. Safe from any thread."""
+        """Syncs the data, and the size that makes them readable. Safe from any thread."""
         sync_data(self.fd)
 
     def forget_cached(self) -> None:
@@ -115,7 +115,7 @@ class FileSystem:
         return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
     def make_file(self, path: Path) -> None:
-        """Makes an empty file. Raises FileExistsError if something has the name: of two that want it, one gets it."""
+        """Creates an empty file. Raises FileExistsError if the name exists: of two callers, one gets it."""
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
 
     def open_read(self, path: Path) -> File:
@@ -123,7 +123,7 @@ class FileSystem:
         return File(path, open_regular(path, os.O_RDONLY))
 
     def name_for_user(self, error: PlogError) -> None:
-        """Makes an error name paths as the user knows them, if this file system works elsewhere."""
+        """Makes an error name the user's paths, if this file system works elsewhere."""
 
     def write_atomic(self, path: Path, content: bytes, *, sync: bool = True) -> None:
         """Replaces `path` whole: after a crash it holds either the old content or the new.
@@ -145,7 +145,7 @@ class FileSystem:
             self.sync_directory(path.parent)
 
     def sync_file(self, path: Path) -> None:
-        """Syncs a file that is there. Safe from any thread."""
+        """Syncs an existing file. Safe from any thread."""
         with contextlib.closing(self.open_append(path, creates=False)) as file:
             file.sync()
 
@@ -161,7 +161,7 @@ class FileSystem:
             shutil.copy2(path, name)
 
     def unlink(self, path: Path) -> None:
-        """Removes a file; one that is gone already is no error."""
+        """Removes a file; a missing file is no error."""
         path.unlink(missing_ok=True)
 
     def make_directory(self, path: Path) -> None:
@@ -205,7 +205,7 @@ class FileSystem:
 
 
 def sync_data(fd: int) -> None:
-    """Returns when a file's data, and the size that makes it readable, are on the disk."""
+    """Syncs a file's data, and the size that makes them readable."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
     else:
@@ -213,8 +213,8 @@ def sync_data(fd: int) -> None:
 
 
 def sync_all(fd: int) -> None:
-    """Returns when a file or folder is on the disk. On macOS fsync ends when the disk's own cache has it, which a power
-    cut empties: there F_FULLFSYNC is the call, as in Java's `FileChannel.force`. Not every file system there has it.
+    """Syncs a file or folder. On macOS fsync ends when the disk's own cache has it, which a power cut empties: there
+    F_FULLFSYNC is the call, as in Java's `FileChannel.force`. Not every file system there has it.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):
         try:
@@ -241,7 +241,7 @@ def open_regular(path: Path | str, flags: int) -> int:
 
 
 def ensure_regular_mode(mode: int, path: Path | str) -> None:
-    """Raises an OSError that says what `path` is, if that is no regular file."""
+    """Raises an OSError that describes `path`, if it is not a regular file."""
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
@@ -266,12 +266,12 @@ _HINTS = {
 
 
 def find_hint(message: str) -> str | None:
-    """Says what to do about a broker's words on its disk; its answers have the system's words, and no number."""
+    """Returns advice about a broker's disk error; its answers have the system's text, and no number."""
     return next((hint for number, hint in _HINTS.items() if os.strerror(number).lower() in message), None)
 
 
 def access_error(error: OSError, path: Path | str, doing: str) -> AccessError:
-    """Makes the AccessError that says in plain words what the system refused: `doing` is a verb, as in "read"."""
+    """Returns an AccessError that explains the system's refusal: `doing` is a verb, as in "read"."""
     reason = (error.strerror or str(error)).lower()
     where = f" {path}" if str(path) else ""
     hint = _HINTS.get(error.errno or 0)

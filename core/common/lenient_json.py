@@ -67,12 +67,12 @@ def describe_error(error: ValueError) -> str:
 
 
 def compact(text: bytes | str) -> str:
-    """Writes JSON that `read_json` takes without spaces and without needless escapes; numbers keep their text."""
+    """Formats JSON that `read_json` accepts without spaces and needless escapes; numbers keep their text."""
     return "".join(_tokens(decode_text(text)))
 
 
 def indented(text: bytes | str) -> str:
-    """Writes JSON that `read_json` takes as `json.dumps(..., indent=2)` does; numbers keep their text."""
+    """Formats JSON that `read_json` accepts as `json.dumps(..., indent=2)` does; numbers keep their text."""
     lines, line, before = [], "", ""
     depth = 0
     for part in _tokens(decode_text(text)):

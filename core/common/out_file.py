@@ -68,7 +68,7 @@ _DESCRIPTORS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 class NamedFile(io.FileIO):
-    """Names itself in errors about writing, which the system's do not."""
+    """Names the file in errors about writing, which the system's do not."""
 
     def __init__(self, fd: int, name: str, *, closefd: bool = True) -> None:
         super().__init__(fd, "wb", closefd=closefd)
@@ -82,10 +82,10 @@ class NamedFile(io.FileIO):
 
 
 class OutFile:
-    """Where a command writes a file for its user; owned by one task. `file` takes the bytes; `end` comes last."""
+    """A file that a command writes for its user; owned by one task. `file` takes the bytes; `end` comes last."""
 
     def __init__(self, path: Path, *, mode: int = _PLAIN_MODE) -> None:
-        """Raises AccessError if it can't be written. A new file gets `mode`; one that is replaced hands on its own."""
+        """Raises AccessError if it can't be written. A new file gets `mode`; a replaced one passes its own on."""
         self._path = path
         self._partial: Path | None = None
         try:
@@ -108,7 +108,7 @@ class OutFile:
         return fd
 
     def _remove_older(self, partial: Path) -> None:
-        """Removes that of a run that failed; its mode may be another. Raises AccessError if the run is not over."""
+        """Removes the partial file of a failed run; its mode may differ. Raises AccessError if that run is not over."""
         with contextlib.suppress(OSError):  # of one that is not there, or may not be read
             fd = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

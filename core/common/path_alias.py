@@ -1,4 +1,4 @@
-"""Names a folder as its user does, if work is done on it under another path: a shadow of it, or a stage."""
+"""Shows the user's name of a folder, if work on it is done under another path: a shadow of it, or a stage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PathAlias(logging.Filter):
         return text.replace(self._temporary, self._directory)
 
     def rename(self, error: PlogError) -> None:
-        """Changes what the error says, and nothing else."""
+        """Changes the error's text, and nothing else."""
         error.message = self.text(error.message)
         error.args = (error.message,)
         if error.hint is not None:

@@ -1,4 +1,4 @@
-"""A value that comes once, now or later, and timers for those that wait for it."""
+"""A value that arrives once, now or later, and timers for its receivers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Pending(Generic[T]):
     on_value: Callable[[T], None] | None = None
     on_failure: Callable[[Exception], None] | None = None
     value: T | None = None
-    """The value, once it was given."""
+    """The value, once it has arrived."""
     is_over = False
-    """Whether it was given, has failed, or was cancelled."""
+    """Whether it is complete, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
     _followed: Pending[Any] | None = None
     _make: Callable[[Any], Any] | None = None  # of the completed value
@@ -41,7 +41,7 @@ class Pending(Generic[T]):
 
     @property
     def is_at_work(self) -> bool:
-        """Says whether there is work left for it, which holds the request, and not just something to be waited for."""
+        """Returns whether work is left for it, which holds the request, and not only a wait."""
         return self._followed is not None and self._followed.is_at_work
 
     def complete_now(self) -> None:
@@ -58,9 +58,7 @@ class Pending(Generic[T]):
             self._followed.cancel()
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """Applies `function` to the value when it arrives. Returns the same object, which its completer need not
-        know.
-        """
+        """Applies `function` to the value when it arrives, and returns the same object."""
         assert not self.is_over, "nobody would ever be called"
         mapped: Pending[Any] = self
         make = self._make
@@ -112,7 +110,7 @@ class Pending(Generic[T]):
             self.complete_with(other)
 
     def limit(self, schedule: Schedule, delay_ms: int) -> None:
-        """Completes after that time with what there is then."""
+        """Completes after that time with the value as it is then."""
         self._timer = schedule(delay_ms, self.complete_now)
 
     def stop_waiting(self) -> None:

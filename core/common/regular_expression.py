@@ -1,4 +1,4 @@
-"""Regular expressions that strangers send: RE2's, as Kafka's (KIP-848), through pyarrow, which has it.
+"""Regular expressions from clients: RE2's, as Kafka's (KIP-848), through pyarrow, which has it.
 
 RE2 takes time in proportion to the text, whatever the expression: no client can hold up the broker with one.
 """

@@ -17,7 +17,7 @@ from core.common.errors import UnreadableFileError
 from core.common.filesystem import Buffer, File, FileSystem
 
 _SECTOR_SIZES = (4096, 512)
-"""Sizes of the parts that are tried again one by one: a page of the system's cache, then a sector of the disk."""
+"""Sizes of the parts that are read again one by one: a page of the system's cache, then a sector of the disk."""
 
 _BAD_SECTOR = frozenset(
     getattr(errno, name)
@@ -46,7 +46,7 @@ SMALL_FILE_BYTES = 16 * 1024 * 1024
 
 
 class UnreadableRange(NamedTuple):
-    """Bytes [position, end) that the disk does not give; `errno` is the system's, for the first."""
+    """Bytes [position, end) that the disk can't read; `errno` is the system's, for the first."""
 
     position: int
     end: int
@@ -161,7 +161,7 @@ def open_readable(path: Path, filesystem: FileSystem | None = None) -> Salvaging
 
 
 def is_of_the_file(error: OSError) -> bool:
-    """Says whether an error is about the file, and would come again, rather than about this process."""
+    """Returns whether an error is about the file, and would come again, rather than about this process."""
     return error.errno in _UNREADABLE
 
 
@@ -170,7 +170,7 @@ def errno_text(number: int) -> str:
 
 
 def unreadable_error(error: OSError, path: Path, *, offset: int = -1) -> UnreadableFileError:
-    """Makes the error about a file that can't be opened."""
+    """Returns the error about a file that can't be opened."""
     number = error.errno or errno.EIO
     reason = errno_text(number)
     if number == errno.ENOENT and path.is_symlink():
@@ -203,5 +203,5 @@ def read_small_file(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> bytes:
 
 
 def read_small_text(path: Path, limit_bytes: int = SMALL_FILE_BYTES) -> str:
-    """Reads as `read_small_file` does; bytes that are no UTF-8 become U+FFFD."""
+    """Reads as `read_small_file` does; bytes that are not UTF-8 become U+FFFD."""
     return read_small_file(path, limit_bytes).decode("utf-8", "replace")

@@ -23,7 +23,7 @@ from core.common.path_alias import PathAlias
 
 
 class StoppableFileSystem(FileSystem):
-    """Does what another file system does, until it is stopped; safe from any thread. Files that are open go on."""
+    """Passes calls to another file system, until it is stopped; safe from any thread. Open files go on."""
 
     def __init__(self, inner: FileSystem) -> None:
         self._inner = inner
@@ -84,9 +84,9 @@ _LOG_BYTES_A_BYTE_MADE = 50
 
 
 def temporary_shadow(directory: Path, prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """Makes a new folder for a shadow of a partition's folder, or of a data directory: in memory if the system has a
-    place for files there, and room for all that the engine may make again of the logs, else where temporary files go. A
-    disk may take as long for a link as the engine takes for a segment.
+    """Creates a folder for a shadow of a partition's folder, or of a data directory: in memory if the system has such a
+    place, with room for all files that the engine may rebuild from the logs; else in the directory of temporary files.
+    A disk may take as long for a link as the engine takes for a segment.
     """
     memory = _find_memory(directory)
     return tempfile.TemporaryDirectory(prefix=prefix, dir=memory, ignore_cleanup_errors=True)
@@ -125,11 +125,9 @@ def link_tree(
     on_unreadable: Callable[[OSError, Path], None] = lambda _error, _path: None,
     depth: int = 1,
 ) -> None:
-    """Makes `shadow` hold links to the files of `directory`, and of the folders in it, `depth` levels deep; what lies
-    deeper is no log's. Raises OSError if the directory itself can't be read.
-
-    A file that can't be opened is left out, and `on_unreadable` is called; a folder that can't be read is one in the
-    shadow as well.
+    """Fills `shadow` with links to the files of `directory`, and of the folders in it, `depth` levels deep; deeper
+    files are no log's. Raises OSError if the directory itself can't be read. A file that can't be opened is left out,
+    and `on_unreadable` is called; an unreadable folder is one in the shadow as well.
     """
     for entry in os.scandir(directory.absolute()):
         if is_left_out(entry.name):

@@ -1,4 +1,4 @@
-"""Points in time as people write them: epoch milliseconds, ISO 8601, or a time ago (-2h)."""
+"""Points in time in the user's notation: epoch milliseconds, ISO 8601, or a time ago (-2h)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Writes ISO 8601 in UTC, with milliseconds; the number itself if no calendar reaches it."""
+    """Formats ISO 8601 in UTC, with milliseconds; the number itself if it is beyond the calendar."""
     try:
         moment = _EPOCH + timestamp_ms * _MILLISECOND
     except OverflowError:
@@ -64,7 +64,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """Writes the two largest units: `3d 4h`, `12m 5s`, `250ms`."""
+    """Formats the two largest units: `3d 4h`, `12m 5s`, `250ms`."""
     rest, parts = abs(milliseconds), list[str]()
     if rest < 1000:
         return f"{milliseconds}ms" if rest else "0s"

@@ -50,7 +50,7 @@ def ensure_valid_topic_name(name: str) -> None:
 
 
 def is_valid_topic_name(name: str) -> bool:
-    """Says whether a topic may have that name, and a folder be named after it."""
+    """Returns whether the name is valid for a topic, and for its folder."""
     try:
         ensure_valid_topic_name(name)
     except KafkaError:

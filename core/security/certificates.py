@@ -21,11 +21,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _PKCS8 = serialization.PrivateFormat.PKCS8
 _USES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-"""Brokers are each other's clients, with the certificate that they have as servers."""
+"""Brokers are each other's clients, and use the same certificate as clients and servers."""
 
 
 class CertificateError(ValueError):
-    """The bytes are no certificate."""
+    """The bytes are not a certificate."""
 
 
 # --- made
@@ -33,7 +33,7 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A key and its certificate; `issuer` is None for one that signed itself."""
+    """A key and its certificate; `issuer` is None for a self-signed one."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -59,7 +59,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when to when a certificate is good."""
+    """The time in which a certificate is valid."""
 
     start: datetime.datetime
     end: datetime.datetime
@@ -71,7 +71,7 @@ class Validity:
 
 
 def make_ca(name: str, validity: Validity) -> Certificate:
-    """Makes a CA that signs itself."""
+    """Returns a self-signed CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _subject(name, ())
     builder = (
@@ -165,7 +165,7 @@ class CertificateDescription:
     subject: str
     issuer: str
     names: tuple[str, ...]
-    """The hosts and addresses that it is for."""
+    """Its hosts and addresses."""
 
     start: datetime.datetime
     end: datetime.datetime
@@ -176,7 +176,7 @@ class CertificateDescription:
     sha256: str
 
     def days_left(self, now: datetime.datetime) -> int:
-        """Counts whole days until it expires; below 0 those since it has."""
+        """Returns the whole days until it expires; below 0 those since then."""
         return int((self.end - now) / datetime.timedelta(days=1))
 
 

@@ -47,7 +47,7 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The settings of TLS; `trust` is None for what the system trusts."""
+    """The settings of TLS; `trust` is None for the system's."""
 
     trust: TrustStore | None = None
     key_store: KeyStore | None = None
@@ -88,7 +88,7 @@ class TokenEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class BearerLogin:
-    """OAUTHBEARER. One of the first three is there."""
+    """OAUTHBEARER. One of the first three is set."""
 
     endpoint: TokenEndpoint | None = None
     token_file: str | None = None

@@ -92,7 +92,7 @@ _OF_NO_EFFECT = {
     "security.providers",
     "sasl.login.class",
 }
-"""How Java or librdkafka find the same things: providers of algorithms, and the like."""
+"""Settings of Java or librdkafka that only locate things: providers of algorithms, and the like."""
 
 _OF_NO_EFFECT_PREFIXES = (
     "sasl.kerberos.",
@@ -106,7 +106,7 @@ _OF_NO_EFFECT_PREFIXES = (
     "sasl.oauthbearer.sub.claim.",
     "sasl.oauthbearer.jwt.validator.",
 )
-"""Settings of mechanisms and grants that are refused when they are chosen, and of checks that are the broker's."""
+"""Settings of mechanisms and grants that are refused when they are chosen, and of checks by the broker."""
 
 _REFUSED: dict[str, tuple[str, ...]] = {
     "ssl.engine.factory.class": (),
@@ -162,7 +162,7 @@ LIBRDKAFKA_SETTINGS = frozenset(
         "sasl.oauthbearer.method",
     }
 )
-"""Settings by which a file is known to be one of librdkafka's."""
+"""Settings by which librdkafka's files are recognized."""
 
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -244,7 +244,7 @@ def parse_client_settings(settings: Mapping[str, str], ask_password: AskPassword
 
 
 def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
-    """Makes them of the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
+    """Builds them from the names of a cluster's settings, after `schema.registry.`; the user is common without it."""
     own = {name.removeprefix(_REGISTRY): value for name, value in settings.items() if name.startswith(_REGISTRY)}
     about_tls = {name: value for name, value in own.items() if name.startswith(("ssl.", "enable.ssl."))}
     known = _TLS - _NOT_OF_REGISTRY
@@ -260,12 +260,12 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
 
 
 def is_heeded(name: str) -> bool:
-    """Says whether plog makes use of the setting's value."""
+    """Returns whether plog uses the setting's value."""
     return name in _SASL | _TLS | _OURS | SECRET_SETTINGS or name.startswith(_REGISTRY)
 
 
 def is_passed_over(name: str) -> bool:
-    """Says whether Kafka's clients have such a setting, and plog makes no use of it."""
+    """Returns whether Kafka's clients have such a setting, and plog ignores it."""
     is_known = name in OTHER_SETTINGS or name in _OF_NO_EFFECT
     is_known |= name.startswith((*OTHER_PREFIXES, *_OF_NO_EFFECT_PREFIXES)) and not name.startswith("config.providers.")
     return is_known and not is_heeded(name)
@@ -323,7 +323,7 @@ _OTHERS_CLASSES = {"software.amazon.msk.": "AWS_MSK_IAM", "com.sun.security.auth
 
 
 def _mechanism_of_class(name: str) -> str | None:
-    """Names the mechanism, which plog does not have, of a login module or a callback handler."""
+    """Returns the mechanism, unknown to plog, of a login module or a callback handler, or None."""
     return next((mechanism for start, mechanism in _OTHERS_CLASSES.items() if name.startswith(start)), None)
 
 

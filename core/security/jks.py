@@ -31,7 +31,7 @@ _PRIVATE_KEY, _CERTIFICATE = 1, 2
 
 
 class KeyStoreError(PlogError):
-    """The bytes are no key store, or the password is wrong."""
+    """The bytes are not a key store, or the password is wrong."""
 
     exit_code = 2
 

@@ -1,7 +1,7 @@
-"""Names settings of Kafka's clients that have nothing to do with how a cluster is reached.
+"""Names the settings of Kafka's clients that do not concern connections.
 
-They stand in people's client.properties and kcat.conf, and are accepted there without a word: Kafka 4.3's producer,
-consumer and admin client (`configNames()` of each), and librdkafka 2 (`rd_kafka_conf_properties_show`).
+They occur in client.properties and kcat.conf, and are silently accepted there: Kafka 4.3's producer, consumer and admin
+client (`configNames()` of each), and librdkafka 2 (`rd_kafka_conf_properties_show`).
 """
 
 from __future__ import annotations

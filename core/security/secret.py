@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from urllib.parse import quote, quote_plus
 
 _PART = 8
-"""So many characters in a row of a longer secret give away too much of it."""
+"""So many characters in a row reveal too much of a longer secret."""
 
 _AUTHORITY = re.compile(r"(?:[^/?#@]*@)?((?:[^/?#@:\[\]]+|\[[^/?#@\]]*\])(?::\d*)?)(?=[/?#]|$)")
 """The user information, host and port of a URL."""

@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628): the client sends a token that somebody else gave it, and the server says whether it takes it.
+"""OAUTHBEARER (RFC 7628): the client sends a token from a third party, and the server accepts or refuses it.
 
 client   n,[a=name],^Aauth=Bearer TOKEN[^AKEY=VALUE..]^A^A        (^A is the byte 1; KEY=VALUE are KIP-342's extensions)
 server   nothing, or {"status":"invalid_token",..}; the client answers with ^A then, and the server fails

@@ -31,7 +31,7 @@ from core.security.sasl.sasl_steps import wrong_message
 
 LEAST_ITERATIONS = 4096  # RFC 7677; Kafka's users have at least as many
 MOST_ITERATIONS = 1 << 20
-"""A server that asks for more only wants us to work: this takes half a second to a second."""
+"""The limit of iterations, which take half a second to a second: more would only keep us busy."""
 
 _NO_BINDING = "n,"
 _MOST_BYTES = 4096
