@@ -13,8 +13,8 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask whether it is
 
 
 def ensure_meant(risk: str, deed: str) -> None:
-    """Asks at a terminal whether to do the deed. Raises UsageError elsewhere, which names the risk; and if the answer
-    is not yes.
+    """Asks at a terminal for a confirmation. Raises UsageError, which names the risk, without a terminal, and if the
+    answer is not yes.
     """
     from core.common.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""Where a command finds the log, if more than one place is named: the one named nearest to the command counts.
+"""Chooses the place of the log, if more than one is named: the one named nearest to the command counts.
 
 The command line is nearer than an environment variable, that nearer than the profile of config.toml, and that nearer
 than the file's other sections; in each of them the command's own section is nearer than `[default]`. A server that is
@@ -19,8 +19,8 @@ _PLACES = tuple(_WHAT)
 
 
 def choose_place(context: Any, parameter: Any, value: Any) -> Any:
-    """A callback of each of these options; the last that is called knows what all say. Raises UsageError for two that
-    are equally near.
+    """A callback of each of these options; its last call knows all of them. Raises UsageError for two that are equally
+    near.
     """
     if parameter.name not in _PLACES or value is None or not _is_choice(context):
         return value
@@ -42,7 +42,7 @@ def choose_place(context: Any, parameter: Any, value: Any) -> Any:
 
 
 def _is_choice(context: Any) -> bool:
-    """Says no for plog serve, which has a directory, and may be in a cluster that a ZooKeeper keeps."""
+    """Returns False for plog serve, which has a directory and may be in a cluster with ZooKeeper."""
     return any(one.name == "bootstrap_server" for one in context.command.params)
 
 
@@ -51,7 +51,7 @@ def _option(name: str) -> str:
 
 
 def typed_place() -> str:
-    """The option that named the place on the command line, after a space: for a hint with a command that acts there."""
+    """The option that named the place on the command line, after a space: for a command in a hint."""
     context = get_current_context(silent=True)
     if context is None:
         return ""

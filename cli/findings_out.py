@@ -1,4 +1,4 @@
-"""Findings, for people."""
+"""Findings in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def finding_text(finding: Finding) -> str:
-    """Says in one line how bad it is, where, and what."""
+    """Describes a finding in one line: severity, place, and text."""
     where = finding.path
     if finding.position >= 0:
         where += f" position {finding.position}"
@@ -27,7 +27,7 @@ def finding_text(finding: Finding) -> str:
 
 
 def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool) -> str:
-    """Says in one line how a check ended, of the paths that `what` names."""
+    """Describes the result of a check in one line; `what` names the paths."""
     from cli.progress import size_text
 
     checked = f"{size_text(checked_bytes)} of log checked"
@@ -38,7 +38,7 @@ def checked_text(what: str, findings: int, checked_bytes: int, *, is_deep: bool)
 
 
 def unchecked_text(path: Path) -> str:
-    """Says that a folder or a file was passed over."""
+    """Reports a skipped folder or file."""
     from core.files.file_names import parse_offset_file_name, parse_partition_directory_name
 
     why = "that is no partition's name. Kafka refuses to start on a directory that has it; plog passes over it"

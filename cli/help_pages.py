@@ -14,7 +14,7 @@ OTHER_NAMES = {
     "profile": "config-file",
     "rebalance": "consumer-group",
 }
-"""Words that people look for -> the page that explains them."""
+"""Other words -> the page that explains them."""
 
 _PAGES = files(__package__) / "help"
 _FINDING = re.compile(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)

@@ -41,8 +41,8 @@ def alter_settings(
 
 
 def hint_at_topic_setting(error: KafkaError, keys: Collection[str]) -> None:
-    """Adds to the error of a topic that can't be made the setting that may be meant by one of these keys. A server
-    lists settings of topics that are there, so that plog's own are taken.
+    """Adds to the error of a topic that could not be created a similar setting for one of these keys. A server lists
+    settings only of existing topics, so these are plog's own.
     """
     from core.files.log_config import TOPIC_CONFIG
 
@@ -81,7 +81,7 @@ def _names(admin: Admin, type_: ConfigResourceType, name: str) -> set[str]:
 
 
 def say_unknown(name: str) -> None:
-    """Warns of a broker's setting that plog does not know, and names the one that is perhaps meant."""
+    """Warns of an unknown broker setting, and suggests a similar one."""
     from core.broker.config.broker_settings import BROKER_CONFIG
 
     say(f"warning: {name} is not known to plog and changes nothing")

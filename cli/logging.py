@@ -93,7 +93,7 @@ class SparingHandler(logging.StreamHandler[TextIO]):
             self._forget([text])
 
     def _forget(self, texts: Iterable[_Text]) -> None:
-        """Says of each how often it came since it was written."""
+        """Reports how often each was repeated since it was written."""
         for text in texts:
             written = self._written.pop(text, None)
             if written is not None and written.left_out:
@@ -105,7 +105,7 @@ class _Text(NamedTuple):
     level: int
     message: str
     where_raised: str
-    """The exception that is logged with it, and the line that raised it; "" for none."""
+    """The logged exception, and the line that raised it; "" without one."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _Written:
     first_s: float
     last_s: float
     left_out: int = 0
-    """How often it came since it was written."""
+    """How often it was repeated since it was written."""
 
 
 def _where_raised(record: logging.LogRecord) -> str:
@@ -127,7 +127,7 @@ def _where_raised(record: logging.LogRecord) -> str:
 
 
 def _summary(text: _Text, written: _Written) -> logging.LogRecord:
-    """Makes the line that says how often a text came, with the time when it came last."""
+    """Returns the line with the count of a text's repetitions, and the time of the last."""
     times = "once" if written.left_out == 1 else f"{written.left_out} times"
     seconds = max(written.last_s - written.first_s, 0)
     values = {
@@ -142,7 +142,7 @@ def _summary(text: _Text, written: _Written) -> logging.LogRecord:
 
 
 def start_logging(format_: LogFormat, *, log_requests: bool = False) -> None:
-    """Starts it; `PLOG_DEBUG` in the environment asks for everything."""
+    """Starts logging; with `PLOG_DEBUG` in the environment, at the debug level."""
     handler = SparingHandler(sys.stderr)
     if format_ is LogFormat.json:
         handler.setFormatter(JsonFormatter())

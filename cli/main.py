@@ -48,7 +48,7 @@ _GIGABYTE = 1 << 30
 _MOST = 1_000_000_000
 """The largest number of seconds, milliseconds, or records a second, for options with a fraction."""
 _LEAST = 1e-6
-"""The smallest that is not 0: at fewer records a second, the pause between two is longer than the system can wait."""
+"""The least number above 0: at fewer records a second, the pause between two is longer than the system can wait."""
 
 _LARGEST = {
     "--replication-factor": _INT16,
@@ -60,11 +60,11 @@ _LARGEST = {
     "--record-size": _GIGABYTE,
     "--dedupe-buffer-size": 64 * _GIGABYTE,
 }
-"""The largest whole numbers, if smaller than an offset may be: as Kafka's protocol has them, or bytes in memory."""
+"""The largest whole numbers, if smaller than an offset may be: limits of Kafka's protocol, or bytes in memory."""
 
 
 def limit_numbers(command: Any) -> None:  # typer hides its Command class
-    """Makes the command refuse, as used wrongly, what lies beyond."""
+    """Makes the command refuse numbers beyond the limits, as used wrongly."""
     for option in command.params:
         if option.type.name.split()[0] in ("int", "integer"):
             _limit(option, _LARGEST.get(option.opts[0], _INT64), is_whole=True)
@@ -91,7 +91,7 @@ def _limit(option: Any, largest: int, *, is_whole: bool) -> None:
 
 
 def refuse_empty_paths(command: Any) -> None:  # typer hides its Command class
-    """Makes the command refuse them, as used wrongly."""
+    """Makes the command refuse empty paths, as used wrongly."""
     for parameter in command.params:
         if parameter.type.name == "path":
             _refuse_empty(parameter)
@@ -188,7 +188,7 @@ def _load(name: str) -> Any:
 
 
 def _markup_mode() -> Any:  # typer's MarkupMode
-    """Asks for panels and colour for a person at a terminal; for plain text, and 40 ms less, for a pipe."""
+    """Chooses panels and colour for a terminal; plain text, and 40 ms less, for a pipe."""
     return "rich" if likes_colour() else None
 
 
@@ -313,7 +313,7 @@ def _find_mistake(error: Exception) -> UsageError | None:
 
 
 def _find_loop(error: Exception) -> OSError | None:
-    """Finds the system's error about a link that leads to itself, which pathlib makes a RuntimeError of."""
+    """Finds the system's error about a link to itself, which pathlib turns into a RuntimeError."""
     found = error.__context__
     return found if isinstance(found, OSError) and found.errno == errno.ELOOP else None
 
@@ -329,7 +329,7 @@ def _report_refused(error: OSError) -> int:
 
 
 def _refused(error: OSError) -> AccessError:
-    """Makes an AccessError of an error that no code expected: a share went away, or a folder changed."""
+    """Turns an unexpected error of the system into AccessError: a share went away, or a folder changed."""
     path = error.filename2 or error.filename
     if path in (STDIN, STDOUT):
         return access_error(error, path, "read" if path == STDIN else "write")
@@ -359,7 +359,7 @@ def _report_our_bug(error: Exception) -> int:
 
 
 def _show_traceback(error: Exception) -> None:
-    """Shows with --debug where the error comes from; the exit code is the same without."""
+    """Shows the traceback with --debug; the exit code is the same without."""
     if "PLOG_DEBUG" in os.environ:
         traceback.print_exception(error)
 

@@ -1,4 +1,4 @@
-"""Makes a session of what the options of a command line name; its messages go to the terminal."""
+"""Creates a session from the options of a command line; its messages go to the terminal."""
 
 from __future__ import annotations
 

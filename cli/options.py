@@ -29,7 +29,7 @@ class Acks(StrEnum):
 
     @property
     def number(self) -> int:
-        """As Produce has it."""
+        """Returns the number of the acks in Produce."""
         return -1 if self is Acks.all else int(self)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a listing, as the user wants them: a table for people, json, ndjson or csv for programs."""
+"""Rows of a listing, in the user's format: a table for people, json, ndjson or csv for programs."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def _write_table(rows: Sequence[Row], columns: Sequence[str], drops: Sequence[st
 
 
 def write_fields(pairs: Sequence[tuple[str, object]]) -> None:
-    """Prints `name: value` lines to stdout, of one thing that is described."""
+    """Prints `name: value` lines to stdout, about one thing."""
     for line in fields(pairs, find_width(sys.stdout)):
         print(line)
 
 
 def show(text: str) -> None:
-    """Prints text to stdout for a person to read: control characters escaped, on a terminal broken between words."""
+    """Prints text to stdout for people: control characters escaped, on a terminal broken between words."""
     print(wrapped(printable(text), find_width(sys.stdout)))
 
 

@@ -1,7 +1,7 @@
 """The class of every command and of every group of them: it knows other names of options, and the user's own defaults.
 
 Other names are those that Kafka's tools, kcat and rpk have for the same thing; help shows the main names. `EVERYWHERE`
-and `OF_COMMAND` have the names that are taken as one of ours: a command that has the option takes its other names too,
+and `OF_COMMAND` have the names that stand for one of ours: a command that has the option takes its other names too,
 unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest have those that are refused with a
 line that says what to type. `SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them.
 
@@ -85,7 +85,7 @@ def _without_brackets(setting: str) -> str:
 
 
 def _entity_type(text: str) -> list[str]:
-    """Kafka writes `topics` where plog has `topic`; client-metrics has its s in both."""
+    """Kafka writes `topics`, and plog `topic`; client-metrics has its s in both."""
     return [text if text == "client-metrics" else text.removesuffix("s")]
 
 
@@ -318,25 +318,25 @@ _WRITING = ("produce", "perf produce", "perf latency", "spark-replay")
 
 
 class Setting(NamedTuple):
-    """A setting of Kafka's clients that changes which records are read or written."""
+    """A setting of Kafka's clients that affects which records are read or written."""
 
     commands: Collection[str]
     """The commands on which it has an effect."""
     option: str = ""
-    """The option that does it. A command without that option refuses the setting."""
+    """The equivalent option. A command without that option refuses the setting."""
     values: Mapping[str, str] | Callable[[str], str | None] | None = None
     """The option's value for each of the setting's; None if they are the same."""
     harmless: Collection[str] = ()
-    """Values that ask for what happens anyway."""
+    """Values that ask for the default behaviour."""
     default: str = ""
-    """The value that asks for what a command without the option does."""
+    """The value that asks for the behaviour of a command without the option."""
     hint: str = ""
     only_tunes: bool = False
-    """Whether a command without the option may do as if it were not there."""
+    """Whether a command without the option may ignore the setting."""
 
 
 def _ago(text: str) -> str | None:
-    """Makes `-9000s` of Kafka's `by_duration:PT2H30M` (KIP-1106)."""
+    """Converts Kafka's `by_duration:PT2H30M` to `-9000s` (KIP-1106)."""
     found = _BY_DURATION.fullmatch(text)
     if found is None:
         return {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}.get(
@@ -452,7 +452,7 @@ SETTINGS: Mapping[str, Setting] = {
     **_codec_of("key"),
     **_codec_of("value"),
 }
-"""By their names. All others that Kafka's clients have only tune, or are of how the cluster is reached."""
+"""By their names. All other settings of Kafka's clients only tune, or are about connections."""
 
 
 def other_names(path: str, own: Collection[str]) -> dict[str, str | Convert]:
@@ -533,7 +533,7 @@ class PlogGroup(TyperGroup):
 
 
 def _ensure_text(ctx: Any) -> None:
-    """Raises UsageError for a word that is no UTF-8: only paths, and keys, may be any bytes."""
+    """Raises UsageError for a word that is not UTF-8: only paths, and keys, may be any bytes."""
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name)
         if parameter.name == "key" or str(parameter.metavar or "").startswith(("PATH", "FILE")):
@@ -682,7 +682,7 @@ class _Converted:
 
 class _TypedSettings:
     """`-X KEY=VALUE` on the command line of one command, where `SETTINGS` act. In a file, which other tools share, they
-    are passed over. Owned by one task.
+    are ignored. Owned by one task.
     """
 
     takes_value = True
@@ -778,7 +778,7 @@ class _Applied:
 
 
 def _choose_apply(ctx: Any) -> None:
-    """Chooses that of --apply and --dry-run which is nearer to the command; raises UsageError if both are as near."""
+    """Chooses the one of --apply and --dry-run that is nearer to the command. Raises UsageError if both are as near."""
     is_applied = ctx.meta.get(_IS_APPLIED, False)
     if not (is_applied or ctx.params.get("apply")) or not ctx.params.get("dry_run"):
         return
@@ -825,7 +825,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def apply_config(command: Any, name: str, profile: str | None) -> None:
-    """Puts the file's values in the places of the defaults, of the command and those below it."""
+    """Replaces the defaults of the command and those below it by the file's values."""
     tables = _tables(config_path(), profile)
     for path, one in leaf_commands(command, name):
         options = _options(one)

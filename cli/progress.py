@@ -1,4 +1,4 @@
-"""How far a long job has come, on stderr: a line that changes on a terminal; elsewhere a line every 10 s."""
+"""The progress of a long job, on stderr: a line that changes on a terminal; elsewhere a line every 10 s."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVERY_SECONDS_IN_A_PIPE = 10.0
 
 
 class Progress:
-    """Counts things and bytes; owned by one task. Says nothing of work that is shorter than its interval."""
+    """Counts things and bytes; owned by one task. Shows nothing for work that is shorter than its interval."""
 
     def __init__(self, verb: str, things: str, total_bytes: int | None = None, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

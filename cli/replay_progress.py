@@ -1,4 +1,4 @@
-"""How far a replay has come: a bar for each partition on a terminal; elsewhere a line every 10 s."""
+"""The progress of a replay: a bar for each partition on a terminal; elsewhere a line every 10 s."""
 
 from __future__ import annotations
 

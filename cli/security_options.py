@@ -50,7 +50,7 @@ def forget_security_options() -> None:
 
 
 def add_security_options(command: Any) -> None:
-    """Adds them to a command, after the option for the server, if there is one."""
+    """Adds them to a command, after its option for the server, if it has one."""
     places = [n for n, parameter in enumerate(command.params) if _names_server(parameter)]
     if places:
         command.params[places[0] + 1 : places[0] + 1] = _make_options()
@@ -132,7 +132,7 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
 
 
 def _ensure_no_other(bootstrap_server: str) -> None:
-    """Raises UsageError if a setting that was typed names other servers than the option that was typed."""
+    """Raises UsageError if a typed setting names other servers than the typed option."""
     given = _given.get(None)
     if given is None:
         return
@@ -204,7 +204,7 @@ def _properties(given: list[str]) -> dict[str, str]:
 
 
 def resolve_reference(option: str, value: str) -> str:
-    """Reads the secret that an option's value refers to; raises UsageError for one that is the secret itself."""
+    """Reads the secret that an option's value refers to. Raises UsageError if the value is the secret itself."""
     from core.client.net.client_config_files import is_reference, replace_references
 
     if not is_reference(value):
@@ -228,7 +228,7 @@ def ask_password(name: str) -> str:
 
 
 def _has_terminal() -> bool:
-    """Says whether an answer can be typed, though stdin may hold records."""
+    """Returns whether the user can type an answer, even if stdin holds records."""
     try:
         with Path("/dev/tty").open("rb"):
             return True

@@ -32,7 +32,7 @@ def stats_html(logs: Mapping[str, Mapping[str, Any]], report: StatsReport | None
 
 
 def _overview(logs: Mapping[str, Mapping[str, Any]], report: StatsReport) -> list[str]:
-    """Says at the top what a reader wants to know first, and what belongs to no log."""
+    """Returns the overview at the top, with the findings that belong to no log."""
     from cli.report.group_tables import groups_section
     from cli.report.trouble import findings_section, logs_table, losses_of
 

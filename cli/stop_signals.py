@@ -123,8 +123,8 @@ def obeying_stop_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undivided(limit_s: float = FINISHING_SECONDS) -> Iterator[None]:
-    """A stop that comes in the block is raised at its end; in it, if it goes on for `limit_s` after that. In a command
-    that is stopping already the block may take so long.
+    """Delays a stop that comes in the block to its end; raises it inside if the block goes on for `limit_s` after that.
+    In a command that is stopping already the block has the same time.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -143,7 +143,7 @@ def exit_code_of(code: int) -> int:
 
 
 def finish_output() -> bool:
-    """Says whether all that was printed is out; it is not if nobody takes it from a command that was stopped."""
+    """Returns whether all output is written; it is not if nobody reads it from a stopped command."""
     try:
         with undivided():
             sys.stdout.flush()
@@ -153,7 +153,7 @@ def finish_output() -> bool:
 
 
 def leave_terminal() -> None:
-    """Drops further messages if the terminal is gone: each would be an error."""
+    """Drops further messages if the terminal is gone: each would fail."""
     for fd in (1, 2):
         try:
             os.write(fd, b"")

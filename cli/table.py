@@ -1,4 +1,4 @@
-"""A listing as people read it: a table if it fits, `name: value` lines if it does not.
+"""A listing for people: a table if it fits, `name: value` lines if it does not.
 
 No number and no word is ever broken. On a terminal that is too narrow, in this order:
 
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 _GAP = "  "
 _INDENT = "  "
 _NARROW = 24
-"""A cell of several words is not made narrower than that."""
+"""The least width of a cell of several words."""
 
 
 class Cell(NamedTuple):
@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 
 def make_cell(column: str, value: object) -> Cell:
-    """Writes times as times, and lists and settings with commas; control characters are escaped."""
+    """Formats times as times, and lists and settings with commas; control characters are escaped."""
     if isinstance(value, dict):
         value = [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, list | tuple):
@@ -64,9 +64,9 @@ class _Column:
     cells: list[Cell]
     is_right: bool
     width: int = 0
-    """As wide as it would like to be."""
+    """The width that it wants."""
     least: int = 0
-    """As narrow as it can be."""
+    """The least width."""
 
     def __post_init__(self) -> None:
         texts = max((text_width(cell.text) for cell in self.cells), default=0)
@@ -80,7 +80,7 @@ class _Column:
 
 
 class Layout(NamedTuple):
-    """The columns as they are shown; `dropped`: names of those left out, in the order in which they went."""
+    """The shown columns; `dropped`: names of those left out, in their order."""
 
     lines: list[str]
     dropped: Sequence[str] = ()
@@ -156,7 +156,7 @@ def _blocks(rows: Sequence[Row], names: Sequence[str], width: int) -> Iterator[s
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int | None) -> Iterator[str]:
-    """Writes `name: value` lines; the values stand below each other if there is room."""
+    """Formats `name: value` lines; the values are aligned if there is room."""
     named = [(f"{printable(name, keeps='')}:", make_cell(name, value)) for name, value in pairs]
     longest = max((text_width(name) for name, _ in named), default=0) + 1
     is_aligned = width is None or longest + _NARROW <= width

@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
 _USUAL_WIDTH = 80
 _EMOJI_SIGN = "\ufe0f"
-"""Makes of the character before it an emoji, which is wide."""
+"""Turns the character before it into an emoji, which is wide."""
 
 
 def is_terminal() -> bool:
-    """Says whether a person looks at stdout."""
+    """Returns whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def likes_colour() -> bool:
-    """Says whether that person wants colour, too."""
+    """Returns whether the user wants colour, too."""
     return is_terminal() and "NO_COLOR" not in os.environ
 
 
 class EscapedBytes:
-    """Writes to stdout so that no byte can drive the terminal: control characters are escaped, but newline and tab.
-
-    Each write has whole characters. Owned by one task.
+    """Writes to stdout so that no byte can control the terminal: control characters are escaped, except newline and
+    tab. Each write has whole characters. Owned by one task.
     """
 
     def write(self, data: bytes | memoryview) -> None:
@@ -52,13 +51,13 @@ def open_stdout(*, is_raw: bool = False) -> ByteSink:
 
 
 def ensure_no_terminal(option: str, hint: str = "lead stdout into a file or a pipe") -> None:
-    """Raises UsageError if bytes that are no text would go to a terminal."""
+    """Raises UsageError if binary data would go to a terminal."""
     if is_terminal():
         raise UsageError(f"{option}: these are bytes for programs, and stdout is a terminal", hint=hint)
 
 
 def find_width(stream: TextIO) -> int | None:
-    """Counts the columns of the stream's terminal, unless COLUMNS says them; None for a pipe or a file."""
+    """Returns the columns of the stream's terminal, or COLUMNS; None for a pipe or a file."""
     if not stream.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")
@@ -71,7 +70,7 @@ def find_width(stream: TextIO) -> int | None:
 
 
 def can_show(text: str, stream: TextIO) -> bool:
-    """Says whether the stream's encoding has all these characters."""
+    """Returns whether the stream's encoding has all these characters."""
     try:
         text.encode(stream.encoding)
     except UnicodeEncodeError:

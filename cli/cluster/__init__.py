@@ -1,1 +1,1 @@
-"""The commands of `plog cluster` that move things, and compare replicas; cli/commands/cluster.py puts them together."""
+"""The commands of `plog cluster` that move replicas or compare them; cli/commands/cluster.py puts them together."""

@@ -1,4 +1,4 @@
-"""`plog cluster controller`: who is the controller, since which epoch, and how far those are who could follow."""
+"""`plog cluster controller`: the controller, its epoch, and the positions of the nodes that could follow it."""
 
 from __future__ import annotations
 

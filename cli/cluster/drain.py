@@ -52,7 +52,7 @@ def drain(
 
 
 def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[PlannedMove]:
-    """Raises UsageError for a broker that nobody knows, and if the others can't hold the replicas."""
+    """Raises UsageError for an unknown broker, and if the others can't hold the replicas."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_partitions import read_partitions
     from core.client.cluster_admin.reassigner import ensure_free
@@ -78,7 +78,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
 
 
 def _say_rest(client: KafkaClient, broker: int) -> None:
-    """Says whether the broker holds something all the same: topics that were made meanwhile."""
+    """Reports replicas that the broker still has: those of new topics."""
     from core.client.cluster_admin.cluster_partitions import read_partitions
     from core.cluster.description.cluster_health import names_text
 

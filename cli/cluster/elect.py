@@ -1,4 +1,4 @@
-"""`plog cluster elect`: has leaders elected, and says of each partition what became of it."""
+"""`plog cluster elect`: elects leaders, and reports the result of each partition."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
 def _say_what_is_lost(
     client: KafkaClient, placed: Sequence[ReplicatedPartition]
 ) -> dict[TopicPartition, LeaderlessPartition]:
-    """Says of each partition without a leader which replica has what, and whose records would be given up."""
+    """Reports, for each partition without a leader, what each replica has, and which records would be given up."""
     from core.client.admin.cluster_status import describe_cluster
     from core.client.cluster_admin.cluster_partitions import report_leaderless
 

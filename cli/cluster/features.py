@@ -1,4 +1,4 @@
-"""`plog cluster features`: the levels of features that brokers support, and those that the cluster has finalized."""
+"""`plog cluster features`: the levels of features that brokers support and the cluster has finalized."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def forget_replica(
 
 
 def _ensure_can_be(found: ClusterDescription, broker: int) -> None:
-    """Raises KafkaError for a broker that lives, and for a controller that has no such thing."""
+    """Raises KafkaError for a live broker, and for a controller without this request."""
     from core.client.cluster_admin.cluster_partitions import has_plogs_controller
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError

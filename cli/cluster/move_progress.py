@@ -26,10 +26,10 @@ class MoveProgress:
         self._shown_s = self._started_s
         self._moved_before: int | None = None
         self.is_stopped = False
-        """Whether the user has been told what becomes of it after Ctrl-C."""
+        """Whether the user was told after Ctrl-C that the moves go on."""
 
     def say(self, text: str) -> None:
-        """Says something beside the line."""
+        """Shows a message beside the line."""
         self.done()
         say(text)
 
@@ -45,7 +45,7 @@ class MoveProgress:
             print(self._text(state, now_s), file=sys.stderr, flush=True)
 
     def _text(self, state: MovedSoFar, now_s: float, width: int | None = None) -> str:
-        """Says it in as many words as there is room for; how much is left, and for how long, comes before the rest."""
+        """Shortens the text to the room there is; the rest and its time come first."""
         count = f"{state.done:,} of {state.partitions:,}"
         sizes, rate, left = self._of_bytes(state, now_s)
         unknown = f"{state.of_unknown_size:,} of unknown size" if sizes and state.of_unknown_size else ""

@@ -1,4 +1,4 @@
-"""Finds the partitions that somebody names: TOPIC-N as in a data directory, TOPIC:N,N, or a whole TOPIC."""
+"""Finds the partitions that the user names: TOPIC-N as in a data directory, TOPIC:N,N, or a whole TOPIC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 
 _SHOWN = 3
-"""So many numbers of partitions a hint has."""
+"""The number of partitions in a hint."""
 
 
 def find_named_partitions(texts: Iterable[str], known: Mapping[str, Collection[int]]) -> list[TopicPartition]:

@@ -152,7 +152,7 @@ def make_reassigner(client: KafkaClient, progress: MoveProgress) -> Reassigner:
 
 
 def write_moves(moves: Sequence[PlannedMove], output: OutputFormat, *, as_plan: bool = False) -> None:
-    """Prints a row for each partition; `as_plan`: JSON is what kafka-reassign-partitions.sh reads."""
+    """Prints a row for each partition; `as_plan`: JSON is the input of kafka-reassign-partitions.sh."""
     if as_plan and output is OutputFormat.json:
         from core.cluster.assignment.planned_move import plan_json
 
@@ -194,8 +194,8 @@ def _say_unknown(partitions: int) -> None:
 
 
 def write_progress(moves: Sequence[PlannedMove], state: MovedSoFar, output: OutputFormat) -> None:
-    """Prints a row for each partition that is being moved: of its bytes, how many are copied, and how many are left.
-    Programs get both together, too, under the name that they have in a plan.
+    """Prints a row for each moving partition: its copied bytes, and the bytes left. Other formats have their sum, too,
+    under its name in a plan.
     """
     if output is OutputFormat.table and not moves:
         return
@@ -225,7 +225,7 @@ def say_progress(moves: Sequence[PlannedMove], state: MovedSoFar) -> None:
 
 
 def warn_of_leaderless(planned: Iterable[ReplicatedPartition]) -> None:
-    """Says which partitions can't move because nobody has them."""
+    """Warns of partitions that can't move because they have no leader."""
     from core.cluster.description.cluster_health import names_text
 
     leaderless = [p.partition for p in planned if not p.has_leader]
@@ -277,7 +277,7 @@ def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMo
 
 
 def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
-    """Says if others than the preferred leaders lead: a reassignment elects only who has to lead."""
+    """Reports partitions that are not led by their preferred leader: a reassignment elects only if it must."""
     from core.client.cluster_admin.cluster_partitions import read_partitions
 
     moved = {move.partition for move in moves}
@@ -289,7 +289,7 @@ def _hint_at_leaders(client: KafkaClient, moves: Sequence[PlannedMove]) -> None:
 
 @contextmanager
 def _said_if_stopped(progress: MoveProgress, *, has_throttle: bool) -> Iterator[None]:
-    """Says what becomes of the moves if the watching ends before them: by Ctrl-C, or because no broker answers."""
+    """Explains the state of the moves if the watching ends before them: by Ctrl-C, or because no broker answers."""
     from core.common.errors import AccessError
 
     try:

@@ -1,4 +1,4 @@
-"""Opens the cluster for commands that files can't answer."""
+"""Opens the cluster for commands that need a server."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ _MOST_BROKERS = 16
 
 
 def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
-    """A callback: what config.toml says for every command is the directory of a single broker."""
+    """A callback: the default of config.toml for every command is the directory of a single broker."""
     section = str(getattr(parameter, "config_section", ""))
     return None if level_of(context, parameter.name) > 1 and section.endswith("default") else value
 

@@ -120,7 +120,7 @@ def _ensure_cryptography() -> None:
 
 
 def _find_password(path: Path, reference: str | None) -> Secret | None:
-    """Finds the password: that of --password, else that of the same file in the settings, else somebody types it."""
+    """Returns the password: that of --password, else that of the same file in the settings, else the user's input."""
     from cli.security_options import ask_password
     from core.security.secret import Secret
 
@@ -214,7 +214,7 @@ def _state(found: CertificateDescription, now: datetime.datetime) -> str:
 
 
 def _print_table(rows: Sequence[Row]) -> None:
-    """Prints a block for each: a row of all that would be 300 characters wide."""
+    """Prints a block for each: a row with every column would be 300 characters wide."""
     for row in rows:
         kind = "CA" if row["is_ca"] else "no CA"
         print(f"certificate {row['number']} of {len(rows)} ({kind})")
@@ -241,7 +241,7 @@ def _print_wrapped(name: str, text: str) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Escapes a certificate's names, which are whatever somebody liked."""
+    """Escapes a certificate's names, which may hold any character."""
     return printable(text, keeps="")
 
 

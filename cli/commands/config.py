@@ -179,7 +179,7 @@ def alter(
 
 
 def _warn_of_unknown(configs: Iterable[ConfigValue], keys: Iterable[str]) -> None:
-    """Warns of keys that the broker does not know: it keeps them, for a plugin may know them."""
+    """Warns of keys that the broker does not know: it keeps them, because a plugin may know them."""
     unknown = {config.name for config in configs if config.is_sensitive and config.is_read_only}
     for key in keys:
         if key in unknown:

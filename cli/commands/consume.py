@@ -243,7 +243,7 @@ def consume(
 
 
 def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
-    """Opens it for records in this format; `is_raw`: no byte is changed on a terminal, either."""
+    """Opens stdout for records in this format; `is_raw`: bytes stay unchanged on a terminal, too."""
     from core.pipeline.consume import Stdout
     from core.pipeline.pipe_capacity import widen
     from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE

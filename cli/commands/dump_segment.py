@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 SCHEMA = 1
-"""The version of the rows in docs/dump-log.md: columns are added to it, never taken away or changed."""
+"""The version of the rows in docs/dump-log.md: columns may be added, never removed or changed."""
 
 _DROPS = [
     "delete_horizon_ms", "crc", "magic", "version", "leader_epoch", "producer_epoch", "coordinator_epoch",
@@ -41,7 +41,7 @@ _DROPS = [
     "batch_position", "key_size", "value_size", "size", "is_transactional", "codec", "producer_id",
     "current_txn_first_offset", "headers", "position", "count",
 ]  # fmt: skip
-"""Columns that a table leaves out on a narrow terminal, the first to go first, whatever kind of file it is."""
+"""Columns that a table leaves out on a narrow terminal, the first to go first, for every kind of file."""
 
 _SHOWN_CHARACTERS = 60
 _TABLE_ROWS = 50_000
@@ -208,7 +208,7 @@ def dump_segment(
 
 
 def _ensure_whole(options: DumpOptions) -> None:
-    """Raises UsageError for an option that would leave something out of what shows every byte."""
+    """Raises UsageError for an option that would hide bytes, with --hex."""
     for name, is_given in {
         "--offset": options.start_offset,
         "--time": options.start_timestamp is not None,
@@ -280,7 +280,7 @@ def _json_rows(dump: FileDump) -> Iterator[str]:
 
 
 def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
-    """Prints one list of the rows of all files; whole, though one of them can't be read to its end."""
+    """Prints one list of the rows of all files; complete even if one of them can't be read to its end."""
     separator = "[\n"
     try:
         for dump in dumps:
@@ -370,7 +370,7 @@ def _print_csv(dump: FileDump) -> None:
 
 
 def _readable(row: Row) -> Row:
-    """Writes names of headers as a list, and all else that is no plain value as JSON."""
+    """Formats names of headers as a list, and all other structured values as JSON."""
     return {name: _cell(value) for name, value in row.items()}
 
 
@@ -381,7 +381,7 @@ def _cell(value: Any) -> Any:
 
 
 def _print_arrow(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
-    """Writes one Arrow IPC stream of every log's records; files of other kinds are passed over."""
+    """Writes one Arrow IPC stream of every log's records; skips files of other kinds."""
     import pyarrow as pa
 
     from core.inspector.dump.arrow_batch import ARROW_SCHEMA

@@ -96,7 +96,7 @@ def _ensure_range(places: Sequence[str], start: int, end: int | None) -> None:
 
 
 def _count_text(accounts: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
-    """Counts as `stats` does: hidden records are records, and what lies before the log's start does not count."""
+    """Counts as `stats` does: hidden records are records, and offsets before the log's start do not count."""
     from core.forensics.gap_ledger import GapReason
 
     hidden = sum(account["hidden_records"] for account in accounts)

@@ -174,7 +174,7 @@ def _show(headlines: list[str], rows: list[Row], columns: list[str], output: Out
 
 
 def _by_time(row: Row) -> Row:
-    """Writes the lag in words."""
+    """Formats the lag in words."""
     lag_ms = row.get("lag_ms")
     return {**row, "lag_time": None if lag_ms is None else duration_text(lag_ms)}
 
@@ -196,7 +196,7 @@ _OFFSET_COLUMNS = [
 ]
 _MEMBER_COLUMNS = ["group", "member_id", "instance_id", "client_id", "host", "partitions"]
 _DROPS = ["host", "client_id", "metadata", "member_id", "instance_id", "lag_time", "read_per_s", "group"]
-"""Columns that a narrow table leaves out; `group` too, for the line above the table names it."""
+"""Columns that a narrow table leaves out; `group` too, which stands in the line above the table."""
 
 
 def _headline(group: GroupDescription) -> str:
@@ -353,7 +353,7 @@ def delete(
 
 
 def _ensure_empty(group: GroupDescription) -> None:
-    """Raises KafkaError as the broker would."""
+    """Raises KafkaError as the broker would for a group with members."""
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _WEB_OPTIONS = {"--web": 0, "--listen": 1}
-"""Options that the process of a browser's window does not get, and how many words follow each of them."""
+"""Options that the process of a browser's window does not get, and the number of words after each."""
 
 
 @app.command()
@@ -87,14 +87,14 @@ def inspect(
 
 
 def _for_threads(session: Session, *, has_registry: bool) -> Session:
-    """Makes a session that any thread may ask: which options were typed is known to the command's own thread alone."""
+    """Returns a session that any thread may use: only the command's own thread knows the typed options."""
     named = session.find_named_server()
     settings = session.find_settings() if named is not None or has_registry else None
     return replace(session, find_named_server=lambda: named, find_settings=lambda: settings)
 
 
 def _is_there(package: str) -> bool:
-    """Says whether a package is installed, without importing it."""
+    """Returns whether a package is installed, without importing it."""
     try:
         return find_spec(package) is not None
     except ValueError:
@@ -113,7 +113,7 @@ def _run(opened: Opened, schema_registry: str | None, *, has_animation: bool) ->
 
 
 def _command_of_window(arguments: list[str]) -> list[str]:
-    """Makes the command of a browser's window out of the one that was typed."""
+    """Returns the command of a browser's window, made of the typed one."""
     kept: list[str] = []
     waiting = iter(arguments)
     for argument in waiting:

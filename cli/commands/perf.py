@@ -30,7 +30,7 @@ TopicArgument = Annotated[str, typer.Argument(help="Which topic. It is created i
 RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="The size of a value.", min=1)]
 _MOST_PAYLOADS, _MOST_PAYLOAD_BYTES = 1000, 64 << 20
 _AROUND_A_RECORD = 70
-"""At least so many bytes a batch takes beside the value of its only record."""
+"""The least size of a batch beside the value of its only record."""
 
 AcksOption = Annotated[Acks, typer.Option("--acks", help="Which acknowledgement to wait for.")]
 HistogramOption = Annotated[bool, typer.Option("--histogram", help="Print on stderr how many records took how long.")]
@@ -173,8 +173,8 @@ def latency(
 
 
 def _ensure_taken(client: KafkaClient, topic: str, size_bytes: int, *, is_compressed: bool) -> None:
-    """Raises UsageError for values that the topic does not take, or, compressed, that are larger than all payloads may
-    be; before any is made.
+    """Raises UsageError for values that the topic refuses, or, compressed, that are larger than all payloads may be;
+    before any is created.
     """
     from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
@@ -205,7 +205,7 @@ def _payloads(path: Path) -> list[bytes]:
 
 
 def _line(verb: str, measured: Measured) -> str:
-    """Writes the line as Kafka's tools do."""
+    """Formats the line as Kafka's tools do."""
     row = measured.row()
     text = f"{row['records']:,} records {verb}, {row['records_per_s']:,.1f} records/sec ({row['mb_per_s']:,.2f} MB/sec)"
     if "avg_ms" in row:

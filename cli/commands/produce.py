@@ -247,7 +247,7 @@ def _print_report(written: Mapping[int, PartitionReport], report: OutputFormat) 
 
 
 def _say_where_from(topic: str) -> None:
-    """Says that input comes from stdin, to those who typed no topic, or wait for a prompt."""
+    """Tells users who typed no topic, or wait for a prompt, that input comes from stdin."""
     if Path(topic).is_file():
         say(f"note: {topic} is the topic, records come from stdin; for the file: plog produce TOPIC {topic}")
     elif sys.stdin.isatty():

@@ -114,7 +114,7 @@ def recover(
 
 
 def _ensure_new(file: Path, *, like_kafka: bool) -> None:
-    """Raises UsageError for a file that is there, or for records that `plog consume` reads."""
+    """Raises UsageError for a file that exists, or that `plog consume` would read."""
     if like_kafka:
         raise UsageError("--salvage-records goes without --like-kafka, which gives up records that plog consume reads")
     if file.is_file():
@@ -212,7 +212,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
 
 
 def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
-    """Says where the old files are: the data directory's checkpoints are made to fit the logs that were mended."""
+    """Says where the old files are: recovery also fits the data directory's checkpoints to the mended logs."""
     folders = [plan.directory for plan in plans if plan.is_needed]
     more = f" and {len(folders) - 1} more" * (len(folders) > 1)
     if root not in folders and any(root.glob("*.before-recovery-*")):

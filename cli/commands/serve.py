@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from core.common.errors import PlogError
 
 _SWITCH_INTERVAL_S = 0.0001
-"""How long a thread waits for the interpreter before it is handed over; Python's own 5 ms are longer than a request, or
-a flush, takes.
+"""How long a thread waits for the interpreter lock before it gets it; Python's own 5 ms are longer than a request, or a
+flush, takes.
 """
 
 _ZOOKEEPER_CONNECT = "zookeeper.connect"
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _CLOSING_THREADS = 8
-"""Threads that close files: more of them would wait for the disk in vain."""
+"""Threads that close files: more threads would only wait for the disk."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -199,7 +199,7 @@ def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]
 
 @contextlib.contextmanager
 def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: bool) -> Iterator[Path]:
-    """Finds where the logs are; an ephemeral directory is gone after the block."""
+    """Yields the directory of the logs; an ephemeral one is deleted after the block."""
     if is_ephemeral:
         with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
             yield Path(temporary)
@@ -209,7 +209,7 @@ def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: b
 
 
 def _raise_open_files_limit() -> None:
-    """Allows as many files and connections as the system lets this process open. Raises AccessError for too few."""
+    """Raises the limits of files and connections as far as the system allows. Raises AccessError if that is too low."""
     from core.common.errors import AccessError
     from core.common.fd_limits import LEAST_DESCRIPTORS, raise_limit
 
@@ -222,8 +222,8 @@ def _raise_open_files_limit() -> None:
 
 
 def _interrupt_nobody() -> None:
-    """Has requests wake the broker, but take the processor from nobody who works: on a busy machine the client fills
-    its next batches meanwhile, and they are met together (docs/adr/0018). A policy that somebody chose is kept.
+    """Lets requests wake the broker, but not preempt other processes: on a busy machine the client fills its next
+    batches meanwhile, and the broker handles them together (docs/adr/0018). A policy that the user chose is kept.
     """
     with contextlib.suppress(AttributeError, OSError):  # not on Linux; not allowed in this container
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
@@ -309,7 +309,7 @@ def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> No
 
 
 def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:
-    """A copy of a broker's disk comes with its configuration: it must not join the cluster by that (docs/adr/0022)."""
+    """Explains that only --zookeeper joins a cluster: a copy of a broker's disk must not (docs/adr/0022)."""
     if zookeeper is None:
         say(f"warning: {_ZOOKEEPER_CONNECT} joins no cluster: what is here is served by a broker of its own")
         say(f"hint: --zookeeper {configured} joins the cluster, with the same data directory and node id")
@@ -457,10 +457,9 @@ async def _run(
 async def _run_as_member(
     server: SocketServer, node: BrokerServer, entry: ZooKeeperRegistration, ready_file: Path | None, how: str
 ) -> None:
-    """Joins the cluster, and leaves it again. Until it is registered nobody is served: to the others an earlier life of
-    the broker may be there still, which knew its partitions.
-
-    Raises what ends its place there: what `ZooKeeperRegistration.register` raises, at once or after an expiry.
+    """Joins the cluster, and leaves it again. Until it is registered it serves nobody: the others may still have an
+    earlier life of the broker, with other partitions. Raises the error that ends its membership: what
+    `ZooKeeperRegistration.register` raises, at once or after an expiry.
     """
     membership = node.services.membership
     assert membership is not None
@@ -508,7 +507,7 @@ async def _run_as_member(
 
 
 def _held(node: BrokerServer) -> str:
-    """Says how much there is. A member of a cluster has yet to hear of its topics, but has its replicas."""
+    """Describes the contents. A member of a cluster does not know its topics yet, but has its replicas."""
     if node.services.membership is None:
         return f"topics {len(node.services.image.topics)}"
     try:

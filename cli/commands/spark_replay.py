@@ -205,7 +205,7 @@ def spark_replay(
 
 @contextmanager
 def _disk_may_refuse(directory: Path) -> Iterator[None]:
-    """Makes an AccessError of what the system refuses in the block, if nobody closer names the file."""
+    """Turns the system's errors in the block into AccessError, if they name no file yet."""
     try:
         yield
     except OSError as error:
@@ -221,7 +221,7 @@ def _replay_to_folder(
     session: Session,
     take_over: bool,
 ) -> bool:
-    """Replays; says whether nothing had to be left out."""
+    """Replays; returns whether nothing had to be left out."""
     from core.spark.replay import Replay
 
     is_delta = request.kind == "delta"
@@ -260,7 +260,7 @@ def _replay_to_folder(
 
 
 def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> bool:
-    """Says whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
+    """Returns whether all is done. A Delta table's log knows its files: Delta may have removed old ones."""
     return replay.is_done and (is_delta or not (replay.missing(plan) or replay.find_lost_files(plan)))
 
 
@@ -272,7 +272,7 @@ def _print_left_out(texts: Sequence[str]) -> bool:
 
 
 def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
-    """Says whether there is nothing to be written for the group either."""
+    """Returns whether there is nothing to commit for the group either."""
     if not group:
         return True
     notes = replay.commit_notes(group)
@@ -333,7 +333,7 @@ def _show_plan(plan: ReplayPlan, master: str, output: OutputFormat) -> None:
 
 
 def _cores(master: str) -> int:
-    """Counts the cores: of a local master as many as it says; of a cluster at least one."""
+    """Returns the number of cores: of a local master its own number; of a cluster at least one."""
     import os
     import re
 
@@ -414,7 +414,7 @@ def _warn_of_unknown_files(replay: Replay, plan: ReplayPlan) -> None:
 
 @contextmanager
 def _adding_how_to_go_on(count_left: Callable[[], str]) -> Iterator[None]:
-    """Adds how to go on to an error in the block, if the request itself is good."""
+    """Adds to an error in the block how to go on, if the request itself is valid."""
     try:
         yield
     except UsageError:
@@ -462,7 +462,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_plan: Callable[[], ReplayPlan]) -> None:
-    """Says what a plan would have that is made now, after one that ends at these offsets."""
+    """Reports the records that a new plan would have after one that ends at these offsets."""
     from core.spark.replay import find_gaps
 
     try:
@@ -505,7 +505,7 @@ def _run_with_spark(replay: Replay, plan: ReplayPlan, todo: Sequence[OffsetRange
 
 
 def _replay_to_topic(replay: TopicReplay, plan: ReplayPlan, master: str, *, group: str, session: Session) -> bool:
-    """Replays; says whether nothing had to be left out."""
+    """Replays; returns whether nothing had to be left out."""
     planned = replay.freeze(plan)
 
     def count_done() -> str:

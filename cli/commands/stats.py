@@ -137,7 +137,7 @@ def _print_sample(sample: dict[str, Any]) -> None:
 
 
 def _sparkline(values: list[int]) -> str:
-    """Draws one character for each value; neighbours are added up if there are more than fit."""
+    """Draws one character for each value; sums up neighbours if there are too many."""
     width = find_width(sys.stdout)
     step = -(-len(values) // (_SPARK_WIDTH if width is None else min(_SPARK_WIDTH, width - len("  records "))))
     sums = [sum(values[start : start + step]) for start in range(0, len(values), max(step, 1))]
@@ -152,7 +152,7 @@ def _blocks() -> str:
 
 
 def _bars(title: str, rows: list[tuple[str, int, str]]) -> None:
-    """Draws a bar for each, as long as its share of the largest; none if there is no room for bars."""
+    """Draws a bar for each, as long as its share of the largest; no bars without room."""
     if not rows:
         return
     show(f"  {title}:")

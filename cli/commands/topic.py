@@ -194,8 +194,8 @@ def describe(
 def _say_health(
     topics: Iterable[TopicDescription], placed: Sequence[ReplicatedPartition], notes: Iterable[str]
 ) -> None:
-    """Says where to look further, if a partition has no leader or lacks a replica in sync. One that is being added is
-    not missing.
+    """Points to more help, if a partition has no leader or lacks a replica in the ISR. An adding replica is not
+    missing.
     """
     from core.cluster.description.cluster_health import names_text, partition_health
 
@@ -227,13 +227,13 @@ _COLUMNS = [
     "damaged",
 ]
 _OF_TOPIC = ["topic_id", "settings"]
-"""Columns that are written once above the table; programs get them with each partition."""
+"""Columns that are shown once above the table; other formats have them with each partition."""
 _DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "leader"]
 _DROPS_OF_REPLICATED = ["skew", "leader_epoch", "offsets", "size_bytes", "start_offset", "replicas"]
 
 
 def _sum_text(topic: TopicDescription) -> str:
-    """Says how large all partitions are together, and how uneven."""
+    """Describes the sum of the partitions' sizes, and how uneven they are."""
     from cli.progress import size_text
 
     offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)
@@ -246,7 +246,7 @@ def _sum_text(topic: TopicDescription) -> str:
 
 
 def _skew(topic: TopicDescription, partition: PartitionDescription) -> float | None:
-    """Divides its size by the mean of the topic's partitions."""
+    """Divides the partition's size by the mean of the topic's partitions."""
     sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
     if partition.size_bytes is None or not sum(sizes):
         return None

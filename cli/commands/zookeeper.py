@@ -35,7 +35,7 @@ def zookeeper() -> None:
 
 
 def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
-    """A callback: what config.toml says for every command is where a broker's logs are."""
+    """A callback: the default of config.toml for every command is the directory of a broker's logs."""
     if level_of(context, parameter.name) > 1 and str(getattr(parameter, "config_section", "")).endswith("default"):
         from core.common.errors import UsageError
 

@@ -35,7 +35,7 @@ _MOST_VALUE_LINES = 2
 
 
 class FieldPanel(Static):
-    """Stands below the bytes or beside them, and always has the same size, so that a key costs no new layout."""
+    """A panel below the bytes or beside them, of a fixed size, so that a key costs no new layout."""
 
     def lay_out(self, *, is_beside: bool) -> None:
         """Lays itself out."""
@@ -137,7 +137,7 @@ for in the bytes as they are in the file, compressed ones too.
         self._file: FieldBytes | None = None
         self._background = InspectWorker("bytes")
         self._place = self._first
-        """Where the cursor is, or will be after the moves that are under way."""
+        """The cursor's position, or its target after the moves under way."""
         self._is_loading = False
         self._is_reporting = False
         self._wanted = (0, 0)
@@ -250,7 +250,7 @@ for in the bytes as they are in the file, compressed ones too.
         self._load()
 
     def _load(self) -> None:
-        """Reads what the view wants, unless something is being read: then it is done after."""
+        """Reads the bytes that the view wants, after a read that is under way."""
         source = self._source
         if self._is_loading or source is None or not self.view.size_bytes:
             return
@@ -292,7 +292,7 @@ for in the bytes as they are in the file, compressed ones too.
     # --- moving
 
     def _move(self, move: Move, nowhere: str) -> None:
-        """Goes where the model says, from where the moves before this one lead."""
+        """Moves to the model's target, starting from the target of the moves before."""
         source = self._source
         if source is None or not self.view.size_bytes:
             return
@@ -312,7 +312,7 @@ for in the bytes as they are in the file, compressed ones too.
         self.in_background(find, go, background=self._background)
 
     def action_field(self, step: int) -> None:
-        """Goes to the next field, or back to where this one or the one before it begins."""
+        """Goes to the next field, or back to the start of this one or of the one before."""
         self._move(
             lambda source, at: source.next_field(at) if step > 0 else source.previous_field(at), "the last field"
         )
@@ -365,7 +365,7 @@ for in the bytes as they are in the file, compressed ones too.
             self._seek(lambda: _seldom(source.find(needles, start)), repr(text), _found_text)
 
     def _seek(self, steps: Callable[[], Iterator[Step]], what: str, said: Callable[[tuple[int, int]], str]) -> None:
-        """Goes to what the steps find, and shows how far they are until then."""
+        """Goes to the place that the steps find, and shows their progress until then."""
         self._stop_search()
         self.tell_problem(None)
         result: list[tuple[int, int]] = []
@@ -444,7 +444,7 @@ def _found_text(found: tuple[int, int]) -> str:
 
 
 def _windows(source: FieldSource, start: int, end: int) -> Iterator[BytesWindow | int]:
-    """Reads bytes and their fields. If these take long to find, the bytes come first, and then how far it is."""
+    """Reads bytes and their fields. If the fields are slow to find, yields the bytes first, and then the progress."""
     read = source.read(start, end - start)
     window = BytesWindow(start, read.data, (), read.unreadable, read.hidden)
     began, has_shown = time.monotonic(), False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _DIGITS = 8
 _BYTES = ((77, 16), (45, 8), (0, 4))
-"""How wide the view must be for so many bytes a line."""
+"""The least width of the view for so many bytes a line."""
 
 _HEADER = (Style(color="cyan"), Style(color="blue", bold=True))
 _RECORD = (Style(color="green"), Style(color="yellow"))
@@ -36,9 +36,7 @@ _UNREADABLE, _HIDDEN, _UNKNOWN = "??", "**", ".."
 
 
 class BytesWindow(NamedTuple):
-    """Bytes from `start` on, and their fields as far as they are known; some of the bytes may be `unreadable` or
-    `hidden`.
-    """
+    """Bytes from `start` on, and their known fields; some bytes may be `unreadable` or `hidden`."""
 
     start: int = 0
     data: bytes = b""
@@ -63,7 +61,7 @@ class BytesView(LineView):
     ]
 
     class NeedsBytes(Message):
-        """The window does not reach a page beyond the screen, or not even so far."""
+        """The window ends within a page of the screen, or on it."""
 
     def __init__(self, *, id: str | None = None, glyphs: Glyphs | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, glyphs=glyphs)
@@ -162,7 +160,7 @@ class BytesView(LineView):
             start = after
 
     def _drawn(self, texts: Sequence[str], between: str, start: int, style: Style) -> Iterator[Segment]:
-        """Draws the texts of a field's bytes; the cursor's is reversed."""
+        """Draws the texts of a field's bytes, the cursor's byte reversed."""
         at = self.position - start
         if not 0 <= at < len(texts):
             yield Segment(between.join(texts), style)
@@ -174,7 +172,7 @@ class BytesView(LineView):
             yield Segment(between + between.join(texts[at + 1 :]), style)
 
     def _separator(self, before: int, owner: int, here: int) -> str:
-        """Draws what stands before a byte of a field, after one of another or the same."""
+        """Draws the separator before a byte, depending on the field of the byte before."""
         if before == owner:
             return " "
         if owner == here and here >= 0:
@@ -182,7 +180,7 @@ class BytesView(LineView):
         return "]" if before == here and here >= 0 else self.glyphs.column
 
     def _texts(self, start: int, end: int) -> tuple[list[str], list[str]]:
-        """Writes bytes as hex, and as the characters of ASCII that they are."""
+        """Formats bytes as hex, and as ASCII characters."""
         window = self.window
         pairs, characters = [], []
         for position in range(start, end):
@@ -210,7 +208,7 @@ class BytesView(LineView):
     # --- moving
 
     def go_to(self, position: int) -> None:
-        """Puts the cursor on a byte, or as near as there are bytes, and shows it."""
+        """Puts the cursor on that byte, or the nearest one, and shows it."""
         before, top = self.position, self.top
         self.position = max(min(position, self.size_bytes - 1), 0)
         self.cursor = self.position // self.bytes_a_line
@@ -223,7 +221,7 @@ class BytesView(LineView):
         self._changed()
 
     def _draw_again(self, position: int) -> None:
-        """Draws the lines again that the field of a byte is on: a cursor came there, or went."""
+        """Redraws the lines of a byte's field, after the cursor came there or left."""
         owner, size = self._owner(position), self.bytes_a_line
         start, end = position, position + 1
         if owner >= 0:
@@ -233,7 +231,7 @@ class BytesView(LineView):
             self.refresh(Region(0, first - self.top, self.size.width, last - first + 1))
 
     def jump_to(self, position: int) -> None:
-        """Does as `go_to`, and shows what follows the byte as well, unless it is on the screen."""
+        """As `go_to`, and shows the bytes after it as well, unless it is on the screen."""
         line, page = position // self.bytes_a_line, self.page_size
         if not self.top <= line < self.top + page - page // 4:
             self.top = max(min(line - page // 4, self.count - page), 0)

@@ -52,7 +52,7 @@ class CheckingScreen(InspectScreen):
         raise NotImplementedError
 
     def finished_text(self) -> str:
-        """Says how the work ended."""
+        """Describes how the work ended."""
         raise NotImplementedError
 
     # --- the work
@@ -110,7 +110,7 @@ class CheckingScreen(InspectScreen):
     # --- places
 
     def partition_of(self, path: Path) -> TopicPartition | None:
-        """Finds the partition that a file, or a folder, is of, among those that are looked at."""
+        """Returns the target's partition that a file, or a folder, belongs to, or None."""
         reader = self.inspected.reader
         partitions = {} if reader is None else reader.partitions
         folders = {path.absolute(), path.parent.absolute()}
@@ -124,7 +124,7 @@ class CheckingScreen(InspectScreen):
             self.tell(f"{path.name} is no file that could be shown")
 
     def open_records_of(self, path: Path, offset: int) -> None:
-        """Goes to the records of the partition that a file is of."""
+        """Goes to the records of a file's partition."""
         partition = self.partition_of(path)
         if partition is None:
             self.tell(f"{path.name} is of no partition that is looked at")
@@ -146,7 +146,7 @@ def progress_text(progress: CheckProgress) -> str:
 
 
 def name_below(path: str | Path, root: Path) -> str:
-    """Names a file as seen from the path that is checked."""
+    """Names a file relative to the checked path."""
     path = Path(path)
     if path != root and path.is_relative_to(root):
         return str(path.relative_to(root))

@@ -10,7 +10,7 @@ from core.common.printable import printable
 
 
 class Detail(Static):
-    """Shows lines of text, or nothing. The screen is laid out again only if the panel gets another height, as a key
+    """Shows lines of text, or nothing. The screen is laid out again only if the panel's height changes, because a key
     that moves the cursor should cost little.
     """
 
@@ -20,7 +20,7 @@ class Detail(Static):
         self.display = False
 
     def show(self, text: str) -> None:
-        """Shows that text; the panel is not there while it is empty."""
+        """Shows that text; an empty panel takes no room."""
         text = printable(text)
         if text == self._text:
             return

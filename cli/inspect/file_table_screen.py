@@ -1,5 +1,5 @@
-"""One file as a table: its entries beside what the log says. Rows are read and compared when they are seen;
-until then a row has nothing but its number.
+"""One file as a table: its entries, compared with the log. Rows are read and compared when they are seen; until then a
+row has only its number.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _UNKNOWN = Style(color="yellow")
 
 
 class FileTableScreen(InspectScreen):
-    """Shows a file's entries; Enter goes to the batch that one is about."""
+    """Shows a file's entries; Enter goes to the batch of one."""
 
     HELP = """
 What is in the file, entry by entry, and beside it what the log says. An entry that does not fit is a finding of plog
@@ -166,7 +166,7 @@ crash may have left so.
         self.view.say_when_empty("nothing can be shown")
 
     def _fetch(self) -> None:
-        """Reads those rows round the screen that are not known, unless some are being read: then it is done after."""
+        """Reads the unknown rows round the screen, after a read that is under way."""
         page = self.view.page_size
         wanted = self._rows.find_unknown(self.view.top, self.view.top + page)
         if wanted is None:
@@ -236,7 +236,7 @@ crash may have left so.
         self.inspect_app.open_bytes(self.path, 0 if row is None else row.position or 0)
 
     def action_records(self) -> None:
-        """Shows the records that the entry is about."""
+        """Shows the records of the entry."""
         row = self._row
         if row is None:
             return

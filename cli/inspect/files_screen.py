@@ -1,4 +1,4 @@
-"""The files of a partition's folder and of its data directory, and each as a table beside what the log says."""
+"""The files of a partition's folder and of its data directory, and each as a table beside the log."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
             self.tell(f"{path.name} is no file that could be shown")
 
     def action_records(self) -> None:
-        """Shows the records, from the offset on that the file is named by."""
+        """Shows the records, from the offset in the file's name on."""
         from core.files.file_names import parse_offset_file_name
 
         parsed = None if self._path is None else parse_offset_file_name(self._path.name)

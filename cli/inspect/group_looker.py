@@ -25,7 +25,7 @@ def behind(row: Row) -> Style | None:
 
 
 class GroupLooker(LookingScreen):
-    """Looks at groups, and draws trends of the lags that it has seen itself."""
+    """Looks at groups, and draws trends of the lags of its own looks."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -51,10 +51,10 @@ class GroupLooker(LookingScreen):
         return view
 
     def trend(self, key: Any) -> str:
-        """Draws the lags of that key that were seen last."""
+        """Draws the last lags of that key."""
         return sparkline(list(self._trend_of.get(key, ())), self.inspect_app.glyphs, _TREND_WIDTH)
 
     def note_lag(self, key: Any, lag: int | None) -> str:
-        """Notes a lag that was seen just now, and draws it with those before."""
+        """Notes a new lag, and draws it with those before."""
         self._trend_of.setdefault(key, deque(maxlen=_MOST_SAMPLES)).append(lag)
         return self.trend(key)

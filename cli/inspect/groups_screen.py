@@ -174,7 +174,7 @@ was written down last. Whether a group's members are still there is not known th
 
 
 class GroupScreen(GroupLooker):
-    """Shows how far one group is with each of its partitions, or its members."""
+    """Shows one group's offsets and lags by partition, or its members."""
 
     HELP = """
 How far the group has read each partition that it committed an offset of, and its lag: in records up to the log's end,
@@ -285,7 +285,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
         self.inspect_app.open_records(self.partition, offset)
 
     def action_members(self) -> None:
-        """Shows the members in the place of the partitions, or again the partitions."""
+        """Switches between members and partitions."""
         self.members.display = not self.members.display
         self.view.display = not self.members.display
         (self.members if self.members.display else self.view).focus()
@@ -311,7 +311,7 @@ def _member_row(member: GroupMember) -> Row:
 
 
 def _details(row: Row) -> Iterator[str]:
-    """Says of a partition what a narrow table has no room for."""
+    """Returns the facts about a partition for which a narrow table has no room."""
     offset, end_offset = row["offset"], row["end_offset"]
     committed = "no offset committed" if offset is None else f"committed offset {offset:,}"
     end = "the log's end is not known" if end_offset is None else f"the log ends at {end_offset:,}"

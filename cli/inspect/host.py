@@ -56,7 +56,7 @@ class InspectHost(App[None]):
     def __init__(
         self, opened: Opened, *, schemas: str | None = None, has_animation: bool = True, glyphs: Glyphs | None = None
     ) -> None:
-        """`schemas` is the URL of a Schema Registry, whose JSON is shown for what names a schema of it."""
+        """`schemas` is the URL of a Schema Registry, with which framed keys and values are decoded."""
         has_colours = "NO_COLOR" not in os.environ
         super().__init__(ansi_color=None if has_colours else True)  # Textual takes colours away only from those
         self.inspected: InspectTarget = opened.inspected
@@ -77,8 +77,8 @@ class InspectHost(App[None]):
             self.theme = "ansi-dark"
 
     def on_load(self) -> None:
-        """Lets signals end the app in its own time: raised in the middle of drawing, they would leave the terminal as
-        it is.
+        """Lets signals end the app at a safe point: in the middle of drawing, they would leave the terminal as it
+        is.
         """
         if not self.is_headless and not self.is_web:
             for number in STOP_SIGNALS:
@@ -91,7 +91,7 @@ class InspectHost(App[None]):
         self.exit(return_code=128 + number)
 
     def action_interrupt(self) -> None:
-        """Ends as any command does that Ctrl-C is pressed at."""
+        """Ends as any command does at Ctrl-C."""
         self.exit(return_code=EXIT_INTERRUPTED)
 
     # --- work
@@ -107,11 +107,11 @@ class InspectHost(App[None]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all work that was begun is done."""
+        """Whether all work is done."""
         return all(one.is_idle for one in self._backgrounds)
 
     def end_with_bug(self, error: Exception) -> None:
-        """Ends the app with an error that no code expected; the command reports it."""
+        """Ends the app with an unexpected error; the command reports it."""
         self.bug = error
         self.exit(return_code=4)
 
@@ -123,12 +123,12 @@ class InspectHost(App[None]):
 
     @property
     def has_schemas(self) -> bool:
-        """Whether a Schema Registry was named."""
+        """Whether a Schema Registry is named."""
         return self._schemas_url is not None
 
     @property
     def schemas(self) -> Schemas | None:
-        """The Schema Registry that was named; asked by the reader's thread alone."""
+        """The named Schema Registry; used by the reader's thread alone."""
         if self._schemas is None and self._schemas_url is not None:
             self._schemas = self.inspected.schemas(self._schemas_url)
         return self._schemas
@@ -140,9 +140,7 @@ class InspectHost(App[None]):
     # --- other screens
 
     def open_records(self, partition: TopicPartition, offset: int | None = None) -> None:
-        """Shows the records of a partition, with the cursor at an offset; the screen that shows them already, if it is
-        on top.
-        """
+        """Shows the records of a partition, with the cursor at an offset; reuses the screen on top if it shows them."""
         raise NotImplementedError
 
     def open_bytes(self, path: Path, position: int = 0) -> None:
@@ -158,7 +156,7 @@ class InspectHost(App[None]):
         raise NotImplementedError
 
     def open_verify(self, path: Path) -> None:
-        """Checks what lies at a path."""
+        """Checks the files at a path."""
         raise NotImplementedError
 
     def open_groups(self) -> None:

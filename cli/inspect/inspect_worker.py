@@ -1,7 +1,7 @@
 """Work that must not hold up the keyboard: reading files, asking brokers, checking a whole log.
 
-Threads of asyncio's pool would be waited for at exit, which may be long if one of them checks 10 GB; these are
-daemons, so that quitting takes no time. They only read.
+Exit would wait for threads of asyncio's pool, which may be long if one of them checks 10 GB; these are daemons, so that
+quitting takes no time. They only read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class InspectWorker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """Whether no job waits or runs."""
         return not self._pending
 
     def submit(self, job: Job) -> Job:
@@ -64,7 +64,7 @@ class InspectWorker:
         return job
 
     def close(self) -> None:
-        """Ends the thread after what waits; does not wait for it."""
+        """Ends the thread after its jobs; does not wait for it."""
         self.is_closed = True
         self._jobs.put(None)
 

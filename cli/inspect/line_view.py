@@ -67,8 +67,8 @@ ASCII = Glyphs(
 
 
 def glyphs_of_terminal() -> Glyphs:
-    """Chooses by the locale, as every program of the terminal does; the console of Linux itself has few characters, and
-    a browser all. Python itself takes UTF-8 in the locale C, so the environment is asked.
+    """Chooses by the locale, as every program of the terminal does; Linux's own console has few characters, and a
+    browser all. Python itself uses UTF-8 in the locale C, so this reads the environment.
     """
     if "TEXTUAL_DRIVER" in os.environ:
         return UNICODE
@@ -78,7 +78,7 @@ def glyphs_of_terminal() -> Glyphs:
 
 
 def drawable(text: str, glyphs: Glyphs) -> str:
-    """Writes what the terminal can't show as Python writes it: `\\u65e5`."""
+    """Escapes characters that the terminal can't show, as Python does: `\\u65e5`."""
     return text if glyphs.is_unicode or text.isascii() else text.encode("ascii", "backslashreplace").decode()
 
 
@@ -132,7 +132,7 @@ class LineView(Widget, can_focus=True):
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         raise NotImplementedError
 
     def line(self, number: int, width: int, *, is_cursor: bool) -> Sequence[Segment]:
@@ -155,7 +155,7 @@ class LineView(Widget, can_focus=True):
 
     @property
     def page_size(self) -> int:
-        """How many lines fit."""
+        """The number of lines that fit."""
         return max(self.size.height - self.has_header, 1)
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -197,7 +197,7 @@ class LineView(Widget, can_focus=True):
     # --- moving
 
     def move_to(self, number: int) -> None:
-        """Puts the cursor there, or as near as there are lines, and shows it."""
+        """Puts the cursor on that line, or the nearest one, and shows it."""
         before = self.cursor
         self.cursor = max(min(number, self.count - 1), 0)
         self._show_cursor()
@@ -216,7 +216,7 @@ class LineView(Widget, can_focus=True):
         assert self.top <= self.cursor < self.top + self.page_size
 
     def show_from(self, number: int) -> None:
-        """Makes that line the cursor's, and the first on the screen if enough follow it."""
+        """Puts the cursor on that line, and shows it first on the screen if enough lines follow."""
         self.top = number
         self.cursor = -1
         self.move_to(number)
@@ -275,7 +275,7 @@ class LineView(Widget, can_focus=True):
                 self.action_choose()
 
     def header_clicked(self, x: int) -> None:
-        """Does what a click on the header is for; by default nothing."""
+        """Handles a click on the header; by default does nothing."""
 
     def on_resize(self) -> None:
         self._show_cursor()

@@ -127,7 +127,7 @@ class MapView(Widget, can_focus=True):
         return Strip(segments).adjust_cell_length(self.size.width, style).apply_style(style)
 
     def _offsets(self, cells: list[MapCell]) -> str:
-        """Writes where segments begin, as far as there is room."""
+        """Draws the offsets where segments begin, as far as there is room."""
         assert self.of is not None, "the cells are its"
         text, before = "", -1
         for number, cell in enumerate(cells):
@@ -138,7 +138,7 @@ class MapView(Widget, can_focus=True):
         return text
 
     def _bar(self, cell: MapCell) -> str:
-        """Neighbours differ in shade."""
+        """Draws neighbours in different shades."""
         return self.glyphs.column if cell.last > cell.first else (self.glyphs.full, self.glyphs.shade)[cell.first % 2]
 
     # --- moving
@@ -291,7 +291,7 @@ there on.
         )
 
     def action_mark(self, step: int) -> None:
-        """Goes to the next place that is damaged, or where an open transaction begins."""
+        """Goes to the next damage, or the start of the next open transaction."""
         here = self.view.number, self.view.position
         places = sorted(
             {(mark.number, mark.start) for mark in (self.view.of.marks if self.view.of is not None else ())}

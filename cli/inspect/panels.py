@@ -1,4 +1,4 @@
-"""Panels over a screen: its help, and the command line that says the same."""
+"""Panels over a screen: its help, and its command line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Panel(ModalScreen[None]):
 
 
 class HelpPanel(_Panel):
-    """Says what a screen shows, and which keys it has."""
+    """Explains a screen, and its keys."""
 
     def __init__(self, text: str, keys: Sequence[tuple[str, str]], bindings: Sequence[tuple[str, str]]) -> None:
         """`bindings` are keys by Textual's names, and their actions."""

@@ -39,7 +39,7 @@ _COLUMNS = (
 
 
 class PlanScreen(CheckingScreen):
-    """Lists the steps of the plan; Enter shows the bytes that one is about."""
+    """Lists the steps of the plan; Enter shows the bytes of one."""
 
     HELP = """
 What plog recover would do about the findings, as it prints it: a step for each file that would be changed or set aside,
@@ -127,7 +127,7 @@ back.
 
     @property
     def step(self) -> Step | None:
-        """The one under the cursor."""
+        """The step under the cursor, or None."""
         row = self.view.row
         return None if row is None else self._steps[row["number"]]
 
@@ -144,6 +144,6 @@ back.
             self.open_place(self.step.path, self.step.position)
 
     def action_records(self) -> None:
-        """Goes to the records that the step is about."""
+        """Goes to the records of the step."""
         if self.step is not None:
             self.open_records_of(self.step.path, self.step.offset)

@@ -72,7 +72,7 @@ is none.
     def __init__(
         self, partition: TopicPartition, records: RecordsView, form: Form, show_bytes: Callable[[], None]
     ) -> None:
-        """`records` has the row under its cursor; `show_bytes` shows where that lies."""
+        """`records` has the row under its cursor; `show_bytes` shows its bytes."""
         super().__init__()
         self._records = records
         self._show_bytes = show_bytes
@@ -124,7 +124,7 @@ is none.
         )
 
     def _show_form(self) -> None:
-        """Writes the row's own key and value."""
+        """Shows the row's own key and value."""
         row, form = self.row, self._form
         self.in_background(lambda: list(_record_lines(row, self._writer(form))), self._show_above)
 
@@ -166,7 +166,7 @@ is none.
 
 
 def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:
-    """Says what the row itself holds."""
+    """Yields the facts of the row itself."""
     if row.kind is RowKind.GAP:
         count = row.end - row.offset
         yield TextLine("No record" + (f", at {count:,} offsets" if count > 1 else ""), is_heading=True)
@@ -203,7 +203,7 @@ def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
 
 
 def _trace_lines(inspected: InspectTarget, topic: str, partition: int, offset: int) -> list[TextLine]:
-    """Follows the record's life, with files or a client of its own."""
+    """Traces the record, with files or a client of its own."""
     from core.pipeline.trace_account import life_lines
 
     trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)

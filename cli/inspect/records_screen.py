@@ -33,7 +33,7 @@ _REPORT_SECONDS = 0.15
 
 
 class _Found(NamedTuple):
-    """Rows that were read; `position` says how far, `is_end` whether nothing follows in that direction."""
+    """The rows read; `position` is the progress, `is_end` whether nothing follows in that direction."""
 
     items: list[ShownRow]
     is_end: bool
@@ -68,12 +68,12 @@ class RowLoader:
         self._jobs: dict[bool, Job] = {}
         """The running jobs: True is for rows before the first line, False for rows after the last."""
         self._searched_to = 0
-        """Up to which offset the filter has been asked."""
+        """The offset up to which the filter has searched."""
         self._is_interrupted = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being read."""
+        """Whether a job is reading."""
         return bool(self._jobs)
 
     def load_around(self, offset: int) -> None:
@@ -115,7 +115,7 @@ class RowLoader:
         self._screen.tell("")
 
     def suspend(self) -> None:
-        """Stops a search while another screen is looked at; `resume` goes on with it."""
+        """Stops a search while another screen is on top; `resume` goes on with it."""
         if self.filter is not None and self._jobs:  # others need the reader, and a search may take long
             self.stop()
             self._is_interrupted = True
@@ -126,8 +126,8 @@ class RowLoader:
             self.read_on()
 
     def read_on(self, target: int | None = None) -> None:
-        """Reads what follows the last line; a search goes on where it was. Then the cursor goes to the line of
-        `target`, if one is given.
+        """Reads rows after the last line; a search goes on where it was. Then the cursor goes to the line of `target`,
+        if one is given.
         """
         searched = self._searched_to if self.filter is not None else 0
         self._read_after(max(self._view.next_offset, searched), target)
@@ -168,7 +168,7 @@ class RowLoader:
         self._jobs[False] = self._screen.in_steps(after, take, done=done, failed=self._fail)
 
     def read_before(self, end: int) -> None:
-        """Reads what lies before an offset; if nothing is shown yet, the cursor goes to the last of it."""
+        """Reads rows before an offset; without shown rows, the cursor goes to the last of them."""
         rows, wanted, form = self.rows, self.filter, self.form
         if rows is None or True in self._jobs:
             return
@@ -369,7 +369,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.loader.load_around(target)
 
     def _writer(self, form: Form) -> RowWriter:
-        """Makes what writes keys and values; in the reader's thread, which asks the registry."""
+        """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
         schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
         return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
@@ -402,7 +402,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     # --- following
 
     def action_follow(self) -> None:
-        """Begins, or ends, to look for new records twice a second."""
+        """Starts, or stops, looking for new records twice a second."""
         if self._following is not None:
             self._stop_following()
             return
@@ -481,7 +481,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.loader.load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
 
     def action_form(self) -> None:
-        """Shows keys and values in the next form: text, JSON, by the registry, hex."""
+        """Shows keys and values in the next form: text, JSON, decoded by the registry, hex."""
         forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
         self.loader.form = forms[(forms.index(self.loader.form) + 1) % len(forms)]
         self.tell_problem(None)
@@ -513,7 +513,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.with_files(lambda: None if folder is None else self.inspect_app.open_verify(folder))
 
     def action_bytes(self) -> None:
-        """Shows the bytes of the cursor's batch, where it lies in its file."""
+        """Shows the bytes of the cursor's batch in its file."""
         item, rows = self.view.item, self.loader.rows
         if item is None or rows is None:
             return

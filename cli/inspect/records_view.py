@@ -1,4 +1,4 @@
-"""The records of a partition as lines: one for each record, marker and gap, as many as were looked at.
+"""The records of a partition as lines: one for each record, marker and gap that was read.
 
 The lines are a stretch of the log, which grows at both ends as the cursor comes near them. So a line's number says
 nothing of the log; offsets do, and the scroll bar shows those.
@@ -42,14 +42,14 @@ CELLS: Mapping[str, Callable[[LogRow], str]] = {
     "producer": lambda row: "" if row.batch is None or row.batch.producer_id < 0 else str(row.batch.producer_id),
     "size": lambda row: str(len(row.value or b"")) if row.columns is not None else "",
 }
-"""Columns that can be chosen, and what each says of a row."""
+"""Columns that can be chosen, and the text of a row in each."""
 
 USUAL = ("offset", "timestamp", "key", "value")
 _NUMBERS = frozenset(("offset", "headers", "position", "epoch", "producer", "size"))
 
 
 class ShownRow(NamedTuple):
-    """A row with its key and value as they are shown, which are made where the row is read."""
+    """A row with its key and value as they are shown; the reader formats them."""
 
     row: LogRow
     key: str = ""
@@ -57,7 +57,7 @@ class ShownRow(NamedTuple):
 
 
 def shown_row(row: LogRow, writer: RowWriter) -> ShownRow:
-    """Writes what the row's line says; decodes the key and value, so it is the reader's work."""
+    """Formats the row's line; decodes the key and value, so the reader calls it."""
     if row.kind is not RowKind.RECORD:
         return ShownRow(row)
     return ShownRow(row, *writer.cells(row))
@@ -92,7 +92,7 @@ class RecordsView(LineView):
         self.bounds = (0, 0)
         """The offsets where the log begins and ends, for the scroll bar."""
         self.is_first = self.is_last = False
-        """Whether nothing is there before the first line, or after the last."""
+        """Whether nothing comes before the first line, or after the last."""
         self.text_when_empty = "no records"
         self._owed = 0
         self._key_width = 0
@@ -106,7 +106,7 @@ class RecordsView(LineView):
 
     @property
     def next_offset(self) -> int:
-        """Where the last row ends."""
+        """The end of the last row."""
         return self.items[-1].row.end if self.items else self.bounds[0]
 
     def clear(self) -> None:

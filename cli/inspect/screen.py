@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class Prompt(Input):
-    """A line to type into, which appears at the bottom when it is asked for."""
+    """A line to type into, at the bottom."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel", show=False, priority=True)]
 
@@ -116,7 +116,7 @@ class InspectScreen(Screen[None]):
 
     @property
     def inspect_app(self) -> InspectHost:
-        """The app; also for threads, which may ask when the screen has been left."""
+        """The app; usable by threads even after the user has left the screen."""
         if self._host is None:
             self._host = cast("InspectHost", self.app)
         return self._host
@@ -208,7 +208,7 @@ class InspectScreen(Screen[None]):
         failed: Callable[[PlogError], None] | None = None,
         background: InspectWorker | None = None,
     ) -> Job:
-        """Does the same with work in steps, and shows each as it comes; `stop` of the job ends it after a step."""
+        """Does the same with work in steps, and shows each result; `stop` of the job ends it after a step."""
 
         def walk(job: Job) -> None:
             for step in steps():
@@ -252,7 +252,7 @@ class InspectScreen(Screen[None]):
             job.stop()
 
     def with_files(self, act: Callable[[], object]) -> None:
-        """Does what only the files of a directory allow; says so if a server is looked at."""
+        """Calls it with a directory's files; reports that it can't for a server."""
         if self.inspected.is_of_files:
             act()
         else:
@@ -265,7 +265,7 @@ class InspectScreen(Screen[None]):
             self.chosen()
 
     def chosen(self) -> None:
-        """Does what Enter is for on the line under the cursor."""
+        """Handles Enter on the line under the cursor."""
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 2:  # Textual's own screen lies below the first of ours
@@ -293,7 +293,7 @@ class InspectScreen(Screen[None]):
     """The partition of places that name none, or None."""
 
     def go(self, text: str) -> None:
-        """Goes to the place that was typed: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
+        """Goes to the typed place: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
         current = self.partition
 
         def find() -> tuple[Place, int | None]:
@@ -312,7 +312,7 @@ LOOK_SECONDS = 2.0
 
 
 class LookingScreen(InspectScreen):
-    """Subclasses say how to look (`steps`, `close_model`, both in the thread) and show what comes of it (`take`)."""
+    """Subclasses define the look (`steps`, `close_model`, both in the thread) and show its results (`take`)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "look", "Look again")]
 
@@ -330,14 +330,14 @@ class LookingScreen(InspectScreen):
         raise NotImplementedError
 
     def take(self, found: Any) -> None:
-        """Shows it."""
+        """Shows a result."""
         raise NotImplementedError
 
     def close_model(self) -> None:
-        """Closes what `steps` has opened; in the thread, after everything else."""
+        """Closes the model of `steps`; in the thread, after everything else."""
 
     def say_empty(self, text: str) -> None:
-        """Shows why there is nothing to be seen yet, or can't be."""
+        """Shows why the screen is still empty, or stays so."""
 
     # --- looking; Textual calls the handlers of the classes above by itself
 
@@ -360,7 +360,7 @@ class LookingScreen(InspectScreen):
             self.action_look()
 
     def action_look(self) -> None:
-        """Looks again, unless it does so just now."""
+        """Looks again, unless a look is under way."""
         if not self._is_looking:
             self._is_looking = True
             self.in_steps(self.steps, self.take, done=self._end, failed=self._fail, background=self._background)
@@ -374,6 +374,6 @@ class LookingScreen(InspectScreen):
         self.say_empty("nothing can be shown")
 
     def tell_problems(self, problems: list[str]) -> None:
-        """Shows the first of them, and how many more there are."""
+        """Shows the first of them, and the number of the others."""
         more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
         self.tell_problem(f"{problems[0]}{more}" if problems else None)

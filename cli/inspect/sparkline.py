@@ -1,4 +1,4 @@
-"""A course of numbers in one line of bars."""
+"""A series of numbers in one line of bars."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from cli.inspect.line_view import Glyphs
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str:
-    """Draws the last `width` values, each as high as it is beside the largest of them; a value that is not known is a
-    space, and 0 the lowest bar.
+    """Draws the last `width` values, each as high as its share of the largest; an unknown value is a space, and 0 the
+    lowest bar.
     """
     shown = list(values)[-width:]
     largest = max((value for value in shown if value is not None), default=0)

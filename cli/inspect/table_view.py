@@ -184,7 +184,7 @@ class TableView(LineView):
         return " " * (width - size) + text if self.columns[number].is_number else text + " " * (width - size)
 
     def _measure(self) -> None:
-        """Finds how wide the columns are, by the first rows, and which of them fit."""
+        """Computes the widths of the columns, from the first rows, and which of them fit."""
         measured_for = (self.size.width, len(self._rows))
         if self._measured_for == measured_for:
             return
@@ -210,7 +210,7 @@ class TableView(LineView):
             self._widths[last] = max(room - self._total(shown) + self._widths[last], 8)
 
     def _loss_order(self, number: int, sample: Sequence[Row]) -> tuple[bool, int, int]:
-        """Orders columns by how little is lost with them: those that say nothing just now, then the least important."""
+        """Orders columns by how little is lost with them: empty ones, then the least important."""
         column = self.columns[number]
         is_empty = bool(column.importance) and not any(self._cell(column, row) for row in sample)
         return is_empty, column.importance, number

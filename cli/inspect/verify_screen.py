@@ -137,7 +137,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     @property
     def finding(self) -> Finding | None:
-        """The one under the cursor."""
+        """The finding under the cursor, or None."""
         row = self.view.row
         return None if row is None else self._found[row["number"]]
 
@@ -161,17 +161,17 @@ Leaving the screen stops the check; going on from it to the bytes or the records
             self.open_place(Path(self.finding.path), position)
 
     def action_records(self) -> None:
-        """Goes to the records where the finding is."""
+        """Goes to the records at the finding."""
         if self.finding is not None:
             self.open_records_of(Path(self.finding.path), self.finding.offset)
 
     def action_explain(self) -> None:
-        """Shows all that is known of the finding, on a screen of its own."""
+        """Shows all facts about the finding, on a screen of its own."""
         if self.finding is not None:
             self.app.push_screen(FindingScreen(self.finding))
 
     def action_plan(self) -> None:
-        """Shows what recover would do."""
+        """Shows the plan of `plog recover`."""
         from cli.inspect.plan_screen import PlanScreen
 
         self.app.push_screen(PlanScreen(self.path, fixes_bits=any(one.fix is not None for one in self._found)))
@@ -188,7 +188,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
 
 class FindingScreen(InspectScreen):
-    """Shows all that is known of one finding."""
+    """Shows all facts about one finding."""
 
     HELP = """
 The finding as plog verify prints it, its fields, and what plog help has to say of its code.

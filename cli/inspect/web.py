@@ -41,16 +41,16 @@ from core.common.errors import UsageError
 from core.common.printable import printable
 
 MOST_SESSIONS = 4
-"""Tabs at once; each is a process."""
+"""The most tabs at once; each is a process."""
 MOST_STRANGERS = 64
 LONGEST_MESSAGE = 256 * 1024
-"""Bytes that a browser may send at once: somebody pastes a text."""
+"""Limit of a browser's message in bytes: the user may paste a text."""
 
 _LONGEST_PACKET = 16 * 1024 * 1024
 _STDERR_BYTES = 4096
 _ROUND_SECONDS = 5.0
 _SLOT_SECONDS = 3.0
-"""How long a new tab waits for one that is just being closed: that is what loading a page again does."""
+"""How long a new tab waits for one that is closing, as when a page is reloaded."""
 _ENDING_SECONDS = 2.0
 """How long the app has from SIGTERM to SIGKILL."""
 _SHUTDOWN_SECONDS = 8.0
@@ -91,10 +91,9 @@ _WIPE = b"\x1b[?1049l\x1b[2J\x1b[H"
 
 
 def serve_inspect(command: Sequence[str], listen: str) -> None:
-    """Serves what the command draws until SIGTERM, SIGHUP or Ctrl-C. Once browsers may connect it prints one line,
-    `ready http://HOST:PORT/?token=...`.
-
-    Raises AccessError if it can't listen at `listen` (HOST:PORT), UsageError if that is no address.
+    """Serves the command's drawing until SIGTERM, SIGHUP or Ctrl-C. Once browsers may connect it prints one line,
+    `ready http://HOST:PORT/?token=...`. Raises AccessError if it can't listen at `listen` (HOST:PORT), UsageError if
+    that is not an address.
     """
     endpoint = parse_endpoint(listen, 8000)
     if not endpoint.is_loopback:
@@ -108,8 +107,8 @@ def _say_ready(address: str) -> None:
 
 
 def is_for_server(host: str | None, endpoint: Endpoint, machine: str) -> bool:
-    """Says whether a `Host` header names the server at the endpoint, on the computer of that name. The port may be
-    another one: of a tunnel that leads here.
+    """Returns whether a `Host` header names the server at the endpoint, on this computer. The port may differ: that of
+    a tunnel to it.
     """
     try:
         name = parse_endpoint(host or "").host.lower()
@@ -121,7 +120,7 @@ def is_for_server(host: str | None, endpoint: Endpoint, machine: str) -> bool:
 
 
 class InspectServer(Server):
-    """textual-serve's, which looks at each connection and request first. Owned by the loop that it runs in."""
+    """textual-serve's server, with checks of each connection and request. Owned by the loop that it runs in."""
 
     def __init__(self, command: Sequence[str], listen: Endpoint, title: str = "plog inspect") -> None:
         """`command` draws on Textual's web driver. Raises AccessError if the server can't listen there."""
@@ -166,8 +165,8 @@ class InspectServer(Server):
             asyncio.get_running_loop().remove_signal_handler(one)  # the second ends it at once
 
     def _meet(self, server: web.Server) -> RequestHandler:
-        """Makes the handler of the next connection. If there are too many strangers, the oldest goes, so that nobody
-        keeps others out by holding on.
+        """Returns the handler of the next connection. If there are too many strangers, closes the oldest, so that idle
+        connections do not keep others out.
         """
         strangers = self._strangers(server)
         for one in strangers[: max(len(strangers) + 1 - MOST_STRANGERS, 0)]:
@@ -198,7 +197,7 @@ class InspectServer(Server):
 
     @web.middleware
     async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Lets those in who have the cookie, or the token for it; nobody else learns what there is."""
+        """Admits requests with the cookie, or the token for it; all others get no information."""
         if not is_for_server(request.headers.get("Host"), self._endpoint, self._machine):
             raise web.HTTPMisdirectedRequest(text=f"this server's address is {self._address}\n")
         go_on = web.Response(text=_GO_ON, content_type="text/html")

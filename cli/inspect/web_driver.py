@@ -9,7 +9,7 @@ from textual import messages
 from textual.drivers.web_driver import WebDriver
 
 _ENDING_SECONDS = 5.0
-"""How long the app may take to end once nobody looks at it any more."""
+"""How long the app may take to end once its browser is gone."""
 
 
 class InspectWebDriver(WebDriver):

@@ -1,4 +1,4 @@
-"""The part of the report that `plog stats` is about: what a log is made of, in numbers and pictures."""
+"""The part of the report with the figures of `plog stats`, in numbers and pictures."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from core.view.groups.known_groups import GroupPartition, GroupView
 _HEADER = ("partition", "committed", "log end", "lag", "lag in time", "member", "problem")
 _NUMBERS = range(1, 5)
 _ALWAYS = 4
-"""How many columns are there even if they have nothing to say."""
+"""The number of columns that stay even if they are empty."""
 
 
 def groups_section(reports: Iterable[GroupsReport]) -> str:

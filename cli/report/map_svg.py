@@ -18,7 +18,7 @@ _LABEL, _BAR, _STEP = 12, 14, 32
 _LEAST_LETTER = 1.5
 """Per cent of the width that a letter needs on a wide page; the narrowest has a third of its pixels."""
 _MOST_SEGMENTS = 500
-"""How many segments are drawn one by one; of more, those of each cell are."""
+"""The most segments that are drawn one by one; of more, those of each cell are."""
 _LOOKS = {
     Sign.UNKNOWN: ("unknown", "not looked for"),
     Sign.NONE: ("nothing", "none"),

@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Every text goes through `text`: nothing of a log may become a tag, or drive a terminal."""
+"""Small pieces of HTML. Every text goes through `text`: nothing of a log may become a tag, or control a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def text(value: object) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """Makes a part with a heading of its own; nothing if it has no parts."""
+    """Returns a part with a heading of its own, or "" without contents."""
     body = "".join(parts)
     return f"<section><h2>{text(title)}</h2>{body}</section>" if body else ""
 
@@ -28,14 +28,14 @@ def paragraph(value: object) -> str:
 
 
 def more(count: int, listed: int = LISTED) -> str:
-    """Says how many rows were left out."""
+    """Says how many rows are left out."""
     return paragraph(f"and {count - listed:,} more") if count > listed else ""
 
 
 def table(
     header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Iterable[int] = (), wide: Iterable[int] = ()
 ) -> str:
-    """Makes a table of texts; the columns `numbers` are put to the right, and those `wide` may be broken into lines. A
+    """Returns a table of texts; the columns `numbers` are right-aligned, and those `wide` may be broken into lines. A
     narrow page scrolls it.
     """
     classes = {**dict.fromkeys(numbers, " class=n"), **dict.fromkeys(wide, " class=wide")}
@@ -56,7 +56,7 @@ def tiles(values: Iterable[tuple[str, str]]) -> str:
 
 
 def bars(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Draws for each its name, a bar as long as its share of the largest, the value, and what else there is."""
+    """Draws for each its name, a bar as long as its share of the largest, the value, and a remark."""
     most = max((row[1] for row in rows), default=1) or 1
     head = f"<th>{text(header[0])}</th><th></th>" + "".join(f'<th class="n">{text(name)}</th>' for name in header[1:])
     lines = "".join(

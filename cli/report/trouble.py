@@ -63,7 +63,7 @@ def _offsets(row: Mapping[str, Any]) -> str:
 
 
 def logs_table(figures: Mapping[str, Mapping[str, Any]], report: StatsReport) -> str:
-    """Lists the logs, those with the most trouble first."""
+    """Lists the logs, those with the most problems first."""
     rows = []
     for name, log in report.logs.items():
         summary = figures[name]["summary"]
