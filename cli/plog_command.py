@@ -637,7 +637,7 @@ class _Parser(OptionParser):
         for name, meant in other_names(path, own).items():
             self._add(name, own[meant] if isinstance(meant, str) else _Converted(self, meant))
         if "--dry-run" in own and "--apply" not in own:
-            for name in ("--apply", "--execute"):  # which is what such a command does anyway
+            for name in ("--apply", "--execute"):  # the command's default
                 self._add(name, _Applied(self.ctx))
 
     def give(self, target: str, value: str, state: ParsingState) -> None:

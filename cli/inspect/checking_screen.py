@@ -41,7 +41,7 @@ class CheckingScreen(InspectScreen):
         self.checking = checking
         self._background = InspectWorker("check")
 
-    # --- what a subclass says
+    # --- for subclasses
 
     def views(self) -> Iterable[Widget]:
         """Returns the widgets below the line of the progress."""

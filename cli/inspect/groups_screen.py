@@ -311,7 +311,7 @@ def _member_row(member: GroupMember) -> Row:
 
 
 def _details(row: Row) -> Iterator[str]:
-    """Returns the facts about a partition for which a narrow table has no room."""
+    """Yields the facts about a partition for which a narrow table has no room."""
     offset, end_offset = row["offset"], row["end_offset"]
     committed = "no offset committed" if offset is None else f"committed offset {offset:,}"
     end = "the log's end is not known" if end_offset is None else f"the log ends at {end_offset:,}"

@@ -128,7 +128,7 @@ class LineView(Widget, can_focus=True):
         self.cursor = 0
         self._base, self._width = Style.null(), 0
 
-    # --- what a subclass says
+    # --- for subclasses
 
     @property
     def count(self) -> int:

@@ -85,7 +85,7 @@ class RowLoader:
         offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
         self._view.clear()
         self._view.text_when_empty = "reading"
-        if self.filter is not None:  # what lies before is looked for when somebody asks, or if nothing follows
+        if self.filter is not None:  # rows before are searched on request, or if nothing follows
             self._view.bounds = rows.start_offset, rows.end_offset
             self._searched_to = offset
             self._read_after(offset)

@@ -98,7 +98,7 @@ class InspectScreen(Screen[None]):
         self._problem = ""
         self._notice = ""
 
-    # --- what a subclass says
+    # --- for subclasses
 
     def body(self) -> Iterable[Widget]:
         """Returns the widgets between the title and the bottom line."""
@@ -323,7 +323,7 @@ class LookingScreen(InspectScreen):
         self._background = InspectWorker(name)
         self._is_looking = False
 
-    # --- what a subclass says
+    # --- for subclasses
 
     def steps(self) -> Iterator[Any]:
         """Looks, and yields the results in steps; in the thread."""

@@ -152,7 +152,7 @@ class _Then(Pending[U]):
 
     def complete_now(self) -> None:
         super().complete_now()
-        if self._followed is not None:  # what the work waits for
+        if self._followed is not None:  # the value that the work waits for
             super().complete_now()
 
     def _take(self, value: Any) -> None:

@@ -310,7 +310,7 @@ def _finder(
         if request.partitions:
             new = [tp for tp in new if tp.partition in request.partitions]
         starts = source.starts(new) if new else {}
-        known.update(new)  # now: who is not answered asks for them again
+        known.update(new)  # now: a caller without an answer asks again
         return starts
 
     return find_more

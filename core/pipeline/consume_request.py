@@ -125,7 +125,7 @@ def _read_last_offsets(
             found[tp].extend(offset for offset in offsets if starts[tp] <= offset < ends[tp])
         if not batches:
             unread.discard(tp)
-        if not unread:  # what the source notes after that is for the reading proper
+        if not unread:  # later notes of the source are for the reading proper
             break
     return found
 

@@ -1,4 +1,4 @@
-"""What the pipeline needs from the program that runs it: a command line, a terminal interface, a notebook."""
+"""The pipeline's interface to the program that runs it: a command line, a terminal interface, a notebook."""
 
 from __future__ import annotations
 

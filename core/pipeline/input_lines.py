@@ -35,7 +35,7 @@ _NO_LINES = {
     b"ARROW1\0\0": ("an Arrow file", None), b"Obj\1": ("a container file of Avro", None),
 }  # fmt: skip
 """The first bytes of files of other kinds, and the command that turns them into lines."""
-_GATHER_SECONDS = 0.005  # for which what comes in pieces is put together
+_GATHER_SECONDS = 0.005  # in which pieces of input are joined
 _BRIEF_SECONDS = 0.001
 _LONG_SECONDS = 0.05
 

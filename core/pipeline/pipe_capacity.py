@@ -8,7 +8,7 @@ import os
 import stat
 from typing import Any
 
-_PIPE_BYTES = 1024 * 1024  # what a user may ask for, by Linux's default
+_PIPE_BYTES = 1024 * 1024  # the most for a user, by Linux's default
 
 
 def widen(stream: Any) -> None:

@@ -138,7 +138,7 @@ class RowWriter:
         self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
         self._fate = "the transaction is aborted, nothing of it counts"
-        self._is_cut = False  # a stop came in the middle of a request, so nobody knows what became of it
+        self._is_cut = False  # a stop came in the middle of a request, so its outcome is unknown
         self._out = self._open(client)
 
     def _find_topic(self) -> TopicInfo:

@@ -155,7 +155,7 @@ def find_target(request: ReplayRequest, session: Session) -> str:
 
 
 def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the group's committed offsets of these partitions. Raises PlogError if there are none."""
+    """Returns the group's committed offsets of these partitions. Raises PlogError without any."""
     offsets = all_group_offsets(group, session)
     found = {tp: offsets[tp] for tp in partitions if tp in offsets}
     if not found:

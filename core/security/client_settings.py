@@ -440,7 +440,7 @@ class _Settings:
             password=self.secret("ssl.truststore.password"),
             certificates=self.take("ssl.truststore.certificates", "ssl.ca.pem"),
         )
-        if store.location == "probe":  # librdkafka's word for what the system trusts
+        if store.location == "probe":  # librdkafka's word for the system's trust store
             return None
         if store.location and store.certificates:
             raise UsageError(
@@ -564,7 +564,7 @@ def _keeps_secrets(url: str) -> bool:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:  # what stands for the host or the port can't be one
+    except ValueError:  # an invalid host or port
         return False
     hosts = {"http": host in ("127.0.0.1", "localhost", "::1"), "https": bool(host)}
     return hosts.get(parts.scheme, False) and not re.search(r"\s", url)

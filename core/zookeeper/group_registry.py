@@ -33,7 +33,7 @@ _MOST_THREADS = 10_000
 
 
 class RegisteredThread(NamedTuple):
-    """One of a consumer's threads, to which partitions are assigned. plog's consumers have one, of number 0."""
+    """A thread of a consumer, which owns partitions. plog's consumers have one, of number 0."""
 
     consumer_id: str
     number: int = 0

@@ -163,7 +163,7 @@ class RegisteredConsumer:
         """Returns the partitions that may be read now. Returns none if the caller is reading and the share has changed:
         the caller must commit, stop reading and call again; also none after a failed try, until `next_try_ms`.
         """
-        self.needs_to_look = False  # what changes from now on is news again
+        self.needs_to_look = False  # later changes set it again
         try:
             if self.state is ConsumerState.OUT:
                 await self._register()
@@ -187,7 +187,7 @@ class RegisteredConsumer:
         return self.owned
 
     async def _register(self) -> None:
-        await self._deregister()  # of what a lost answer, or an expiry that was noticed late, may have left
+        await self._deregister()  # nodes left by a lost answer, or an expiry noticed late
         node = replace(self._topics, timestamp_ms=self._clock.now_ms())
         self._consumer_id = _new_consumer_id(self._group, node.timestamp_ms)
         self._registered.append(self._id_path)

@@ -218,7 +218,7 @@ def as_pem_files(tls: Tls) -> Iterator[dict[str, str]]:
     """Yields `ssl.ca.location`, `ssl.certificate.location` and `ssl.key.password`, as librdkafka names them; temporary
     files for it are deleted afterwards. Raises what `make_context` raises.
     """
-    make_context(tls)  # says what is wrong with them
+    make_context(tls)  # raises UsageError for invalid files
     found = {}
     with contextlib.ExitStack() as files:
         if tls.trust is not None:

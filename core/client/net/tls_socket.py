@@ -23,7 +23,7 @@ _HANDSHAKE, _ALERT = 0x16, 0x15
 _BUFFER_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
 _LOW_WATER_BYTES = 192 * 1024
-_MOST_HELD_BYTES = 17 * 1024  # of a record of 16 KB and what goes with it, by OpenSSL, before it is whole
+_MOST_HELD_BYTES = 17 * 1024  # of an incomplete record of 16 KB with its frame, by OpenSSL
 _DIAGNOSIS_SECONDS = 5.0
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _PARTIAL_CHAIN = 0x80000
@@ -141,7 +141,7 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 if filled:
                     break
-                self._flush()  # what OpenSSL answers by itself
+                self._flush()  # OpenSSL's own answers
                 self._wait_for(size)
                 received = self._socket.recv_into(self._buffer)
                 if received == 0:

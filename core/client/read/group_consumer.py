@@ -146,7 +146,7 @@ class GroupConsumer:
             self._done = {}
 
     def close(self) -> None:
-        """Commits and leaves. Reports a commit that is not possible now, without waiting."""
+        """Commits and leaves. Reports a commit that is not possible now, and does not repeat it."""
         self._consumer.report_damaged(self._positions)
         self.commit()
         if self._done:

@@ -95,7 +95,7 @@ class ControllerRequests:
         if broker_id in self._context.brokers:
             self._stopped[broker_id][partition] = deletes or self._stopped[broker_id].get(partition, False)
 
-    # --- what comes of it
+    # --- the requests
 
     def take(self) -> Iterator[ControllerRequest]:
         """Yields all requests gathered since the last call, in the order in which each broker must get them. Nothing

@@ -116,7 +116,7 @@ class ClusterMemberMetadata:
         for on_delta in self._subscribers:
             on_delta(delta)
 
-    # --- what only the controller decides
+    # --- changes that only the controller makes
 
     def create_topics(
         self,

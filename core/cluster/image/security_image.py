@@ -41,7 +41,7 @@ class SecurityImage:
         yield from self.acls.values()
 
     def summary(self) -> str:
-        """Counts each of them, for people; {} if there are none."""
+        """Returns the counts of all kinds in words, or ""."""
         counts = [
             (len(self.acls), "ACL"),
             (len({name for name, _ in self.scram_credentials}), "SCRAM user"),
@@ -52,7 +52,7 @@ class SecurityImage:
 
 
 def counts_text(counts: Sequence[tuple[int, str]]) -> str:
-    """Returns the counts in words: 2 ACLs and 1 quota; "" if there are none."""
+    """Returns the counts in words, as `2 ACLs and 1 quota`, or ""."""
     parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 

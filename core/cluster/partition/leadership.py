@@ -64,7 +64,7 @@ class RemoteReplica:
         self._leader_end_at_last_fetch = max(self._leader_end_at_last_fetch, leader_end_offset)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Returns whether it was caught up within the last `max_lag_ms` (replica.lag.time.max.ms)."""
+        """Returns whether it is caught up, or was at most `max_lag_ms` ago (replica.lag.time.max.ms)."""
         return self.end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
     def check_invariants(self) -> None:

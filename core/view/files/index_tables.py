@@ -131,7 +131,7 @@ class OffsetIndexTable(_IndexTable):
             self._check_reach(self._log)
 
     def _check_reach(self, log: SegmentLog) -> None:
-        """Returns whether the index ends much too early, by the rule of `plog verify`."""
+        """Adds a problem if the index ends much too early, by the rule of `plog verify`."""
         if log.batch_of(AFTER_ALL) is not NoBatch.END:
             return
         last_position = -1

@@ -74,7 +74,7 @@ class LogFigures:
         self.problem = ""
         """Why the topics come from their folders alone, or ""."""
         self._topics: DirectoryTopics | None = None
-        self._has_looked = False  # whether `_topics` is what the metadata say now
+        self._has_looked = False  # whether `_topics` has the present metadata
         self._root_mark: object = None
         self._offsets: tuple[dict[TopicPartition, int], ...] = ()
         self._known: dict[TopicPartition, tuple[FolderMark, PartitionFigures]] = {}
