@@ -1,6 +1,4 @@
-"""Everything about one record: its value with its structure, headers, batch, transaction, readers, and what will take
-it.
-"""
+"""Everything about one record: its structured value, headers, batch, transaction, readers, and removal."""
 
 from __future__ import annotations
 

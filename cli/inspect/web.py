@@ -350,7 +350,7 @@ class AppSession(AppService):
         ending.cancel()
 
     async def _hear(self, stderr: asyncio.StreamReader | None) -> None:
-        """Keeps the end of what the app writes to stderr."""
+        """Keeps the end of the app's stderr."""
         assert stderr is not None
         while data := await stderr.read(_STDERR_BYTES):
             self._complaint = (self._complaint + data)[-_STDERR_BYTES:]

@@ -2,15 +2,15 @@
 
 PlogError
 ├── UsageError            the user asked for something that makes no sense
-│   └── BrokerAwayError       a broker that is named, and is not in the cluster now
+│   └── BrokerAwayError       a named broker that is not in the cluster now
 ├── AccessError           something could not be read, written, locked or connected to
 │   ├── DirectoryLockedError
 │   ├── ConnectionFailedError
 │   │   └── UnansweredError   nothing broke, but no answer came in time
-│   └── AuthenticationError   who the peer is, or who we are, could not be proven
-├── DamagedAnswerError    what was answered rests on damaged logs, all of which was reported
+│   └── AuthenticationError   the identity of the peer, or ours, could not be proven
+├── DamagedAnswerError    the answer rests on damaged logs, which were reported
 ├── CorruptRecordError    bytes that break the format, with where they lie
-│   └── UnreadableFileError   bytes that the system does not give
+│   └── UnreadableFileError   bytes that the system can't read
 ├── MalformedMessageError a protocol message that does not decode
 └── KafkaError            an error that has one of Kafka's codes and goes to the client
     └── InvalidRecordsError   with the records of a batch that are to blame

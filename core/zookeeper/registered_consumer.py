@@ -1,6 +1,6 @@
 """A consumer of a group that divides its partitions by itself, through the registries of `group_registry.py`.
 
-Its states, by what is in ZooKeeper:
+Its states, by its nodes in ZooKeeper:
 
     OUT         none of its nodes exist: at the beginning, and after its session has expired
     REGISTERED  its id is among those of the group; it owns nothing

@@ -8,7 +8,7 @@
     /config/KIND/NAME                     the settings of a ConfigEntity
     /config/changes/config_change_SEQ     the ConfigEntity whose settings were changed
     /latest_producer_id_block             ProducerIdBlock; empty until a controller gives out the first
-    /admin/delete_topics/T                nothing: T is to be deleted
+    /admin/delete_topics/T                nothing: asks to delete T
     /cluster/id                           the cluster's id
     /feature                              FeatureNode
 

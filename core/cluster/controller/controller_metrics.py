@@ -1,4 +1,4 @@
-"""The metrics of a controller: the state of its cluster, and what it did since it took office.
+"""The metrics of a controller: the state of its cluster, and counts since it took office.
 
 The state is counted partition by partition when the metrics are read: events cost nothing more for it. The meanings are
 Kafka's (kafka.controller.KafkaController.updateMetrics, ControllerStats of Kafka 3.9).

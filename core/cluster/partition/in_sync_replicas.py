@@ -51,9 +51,7 @@ SUPERSEDED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Refusals by which the controller says that the leader's state is outdated. The proposal stays until the new state, as
-an earlier try may have been applied.
-"""
+"""Refusals of an outdated leader. The proposal stays until the new state comes: an earlier try may be applied."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
