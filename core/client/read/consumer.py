@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from core.client.net.kafka_client import RETRIABLE, KafkaClient
 from core.client.net.known_leaders import KnownLeaders
@@ -85,31 +87,13 @@ _WRONG_ENDS = {
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
+_NEVER = math.inf  # since when something is so that is not
 _MOST_STUCK = 10
 """Answers in a row from which nothing can be read; a few may be sound, as when a batch lies after a high watermark that
 is older."""
 
 _Ranges = list[tuple[int, int]]
 """Pairs of a first and a last offset."""
-
-
-@dataclass(slots=True)
-class _BrokerReport:
-    """What a partition's leader reported of it, when a hole in it, or its end, was read first."""
-
-    damaged: _Ranges
-    unexplained: _Ranges
-    undecided: _Ranges
-    met: UnexplainedGaps = field(default_factory=UnexplainedGaps)
-    """The unexplained ones that were read past and not reported yet."""
-
-    hidden: UnexplainedGaps = field(default_factory=UnexplainedGaps)
-    """The undecided ones, likewise."""
-
-    def is_undecided(self, offset: int) -> bool:
-        at = bisect_right(self.undecided, (offset, 1 << 63)) - 1
-        return at >= 0 and offset <= self.undecided[at][1]
-
 
 _Sent = dict[int, dict[str, list[FetchPartition]]]
 """What was requested of each leader, by its node id and topic."""
@@ -144,32 +128,7 @@ class Consumer:
         self._lost_s: float | None = None  # since when no broker answers
         self._leaders = KnownLeaders(client, self._patience.tell)
         self._lost_broker: str | None = None
-        self._disk_failed_s: dict[TopicPartition, float] = {}  # since when a leader's disk fails
-        self._damaged: dict[TopicPartition, int] = {}  # first offset of what is being passed over
-        self._displaced: dict[TopicPartition, list[tuple[int, int, str]]] = {}
-        """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be
-        missing further on.
-        """
-        self._passed: dict[TopicPartition, deque[tuple[int, int]]] = {}
-        """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
-        self._last_size: dict[TopicPartition, int] = {}  # in bytes, of the last batch that came
-        self._looks_back: set[TopicPartition] = set()
-        """Asked for the batch before their position, too. A broker begins with the first batch that ends after the
-        offset that it is asked for, so a batch of a hole that stands between two answers would come in none of them.
-        """
-        self._looked_back: set[TopicPartition] = set()
-        """Whose last answer did so, and brought nothing new: asked for just their position next."""
-        self._known_damage: dict[TopicPartition, _Ranges] = {}
-        self._reports: dict[TopicPartition, _BrokerReport] = {}
-        self._failures: dict[TopicPartition, tuple[int, CorruptRecordError | None]] = {}
-        """What was met after what was given last, by the offset that the broker is asked for again."""
-        self._after_end: dict[TopicPartition, int] = {}
-        """First offset of the batch that lay after the end of its log when it came last."""
-        self._waiting_s: dict[TopicPartition, float] = {}  # since when a log ends before what is wanted of it
-        self._refused_s: dict[TopicPartition, float] = {}  # since when its leader refuses it
-        self._stuck: dict[TopicPartition, int] = {}
-        """How many answers in a row held nothing that can be read."""
-        self._end_offsets: Mapping[TopicPartition, int] = {}  # what comes after them is none of the reader's
+        self._reads: dict[TopicPartition, _PartitionRead] = {}
 
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -182,7 +141,8 @@ class Consumer:
         checksum is wrong; raises ConnectionFailedError if patience is at an end.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
-        self._end_offsets = end_offsets
+        for partition, end in end_offsets.items():
+            self._read_of(partition).end_offset = end
         sent: _Sent | ConnectionFailedError | None = None
         try:
             while positions:
@@ -191,7 +151,7 @@ class Consumer:
                 found: list[tuple[TopicPartition, list[Batch]]] = []
                 failure: PlogError | None = None
                 try:
-                    found.extend(self._advance(answers, positions, end_offsets))
+                    found.extend(self._advance(answers, positions))
                 except PlogError as error:
                     failure = error  # what came before it is given first
                 if self._reads_ahead and positions and failure is None:
@@ -206,47 +166,47 @@ class Consumer:
                 self._client.forget_connections()  # nobody waits for the answer
 
     def _advance(
-        self,
-        answers: list[tuple[TopicPartition, PartitionData]],
-        positions: dict[TopicPartition, int],
-        end_offsets: Mapping[TopicPartition, int],
+        self, answers: list[tuple[TopicPartition, PartitionData]], positions: dict[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
         """Gives what the answers hold; moves the positions on, and takes away those that have reached their ends."""
         got_nothing = True
-        without_more = []
+        without_more: list[_PartitionRead] = []
         for partition, data in answers:
-            batches, next_offset = self._batches(partition, data, positions[partition])
-            is_empty = next_offset == positions[partition] and not (data.error_code or len(data.records or b""))
-            got_nothing = got_nothing and is_empty and partition not in self._looked_back
+            read = self._reads[partition]
+            end = read.end_offset
+            batches, next_offset = read.batches(data, positions[partition])
+            is_empty = next_offset == positions[partition] and not (data.error_code or data.records)
+            got_nothing = got_nothing and is_empty and not read.looked_back
             positions[partition] = next_offset
-            is_done = next_offset >= end_offsets[partition]
-            if is_empty and not is_done and data.high_watermark < end_offsets[partition]:
-                self._ensure_soon(partition, f"its log ends at {data.high_watermark} now, says the broker")
+            is_done = next_offset >= end
+            if is_empty and not is_done and data.high_watermark < end:
+                read.wait_for(data.high_watermark)
             else:
-                self._waiting_s.pop(partition, None)
+                read.waiting_s = _NEVER
             if is_done:
-                self._report_damaged(partition, min(next_offset, end_offsets[partition]))
+                read.report_damaged(min(next_offset, end))
                 del positions[partition]
-            elif self._end_offset(data) >= end_offsets[partition]:
-                without_more.append(partition)
+            elif (data.last_stable_offset if read.reads_committed else data.high_watermark) >= end:
+                without_more.append(read)  # if nothing else comes either, compaction has removed what is missing
             if batches:
                 yield partition, batches
             if is_done:
                 yield partition, []
         if got_nothing:
-            for partition in without_more:
-                self._pass_hole(partition, positions[partition], end_offsets[partition])
-                del positions[partition]
-                yield partition, []
+            for read in without_more:
+                read.pass_hole(positions.pop(read.partition), read.end_offset)
+                yield read.partition, []
 
-    def _ensure_soon(self, partition: TopicPartition, why: str) -> None:
-        """Raises MalformedMessageError if it has been so for longer than another broker may take to take over."""
-        now = time.monotonic()
-        since = self._waiting_s.setdefault(partition, now)
-        if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
-            raise MalformedMessageError(
-                f"could not read {partition} up to offset {self._end_offsets[partition]}: {why}"
+    def _read_of(self, partition: TopicPartition) -> _PartitionRead:
+        if partition not in self._reads:
+            self._reads[partition] = _PartitionRead(
+                partition,
+                self._client,
+                self._patience,
+                reads_committed=self._isolation_level == READ_COMMITTED,
+                with_control=self._with_control,
             )
+        return self._reads[partition]
 
     def follow(
         self,
@@ -278,19 +238,16 @@ class Consumer:
 
         All answers are there before the first is given: the connections may be used for other requests meanwhile.
         """
-        for partition, data in self._fetch_patiently(positions) if positions else ():
+        answers = self._receive_patiently(self._try_to_send(positions), positions) if positions else []
+        for partition, data in answers:
             start = positions[partition]
-            batches, positions[partition] = self._batches(partition, data, start)
+            batches, positions[partition] = self._reads[partition].batches(data, start)
             if batches:
                 yield partition, start, batches
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
         """Does what `ReadOptions.leave_out` does, for a batch that this consumer gave."""
         self._patience.leave_out(partition, batch, error)
-
-    def _fetch_patiently(self, positions: Mapping[TopicPartition, int]) -> list[tuple[TopicPartition, PartitionData]]:
-        """Makes one round: a request to each leader, all sent before the first answer is read; gives what came."""
-        return self._receive_patiently(self._try_to_send(positions), positions)
 
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
         """Gives the error if a leader can't be reached, or is not there."""
@@ -344,21 +301,12 @@ class Consumer:
         by_leader: _Sent = {}
         leaders = self._leaders.find(positions, may_wait=lambda _: self._patience.seconds > 0)
         for partition, leader in leaders.items():
-            offset = self._offset_to_ask_for(partition, positions[partition])
+            offset = self._read_of(partition).offset_to_ask_for(positions[partition], self._partition_bytes)
             wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
             by_leader.setdefault(leader, {}).setdefault(partition.topic, []).append(wanted)
         for leader, topics in by_leader.items():
             self._client.connection_to(leader).send(FETCH, self._request(topics))
         return by_leader
-
-    def _offset_to_ask_for(self, partition: TopicPartition, position: int) -> int:
-        """Gives the offset before the position if a hole was passed, unless that costs more than half of the answer."""
-        self._looks_back.discard(partition)
-        size = self._last_size.get(partition, 0)
-        if partition not in self._passed or partition in self._looked_back or not 0 < 2 * size <= self._partition_bytes:
-            return position
-        self._looks_back.add(partition)
-        return position - 1
 
     def _receive(self, sent: _Sent) -> Iterator[tuple[TopicPartition, PartitionData]]:
         for leader, topics in sent.items():
@@ -377,14 +325,13 @@ class Consumer:
                     if partition not in missing:
                         raise MalformedMessageError("a Fetch answer has a partition twice, or one not asked for")
                     missing.discard(partition)
+                    if not data.error_code:
+                        self._watermarks[partition] = Watermarks(
+                            data.log_start_offset, data.last_stable_offset, data.high_watermark
+                        )
                     yield partition, data
             for partition in missing:
-                self._note_stuck(partition, self._asked_for(sent, partition))
-
-    @staticmethod
-    def _asked_for(sent: _Sent, partition: TopicPartition) -> int:
-        parts = (parts for topics in sent.values() for parts in [topics.get(partition.topic, [])])
-        return next(one.fetch_offset for some in parts for one in some if one.partition == partition.partition)
+                self._reads[partition].note_stuck()
 
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
         """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
@@ -404,168 +351,14 @@ class Consumer:
             topics=wanted,
         )
 
-    def _without_records(self, partition: TopicPartition, code: ErrorCode, position: int) -> int:
-        """Gives the offset to go on from after an error; raises KafkaError if asking again would not help."""
-        if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
-            self._client.forget_topic(partition.topic)
-            now = time.monotonic()
-            since = self._refused_s.setdefault(partition, now)
-            if now - since > max(self._patience.seconds, FAILOVER_SECONDS):
-                raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
-            return position
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._waits_for_another_leader(partition):
-            self._client.forget_topic(partition.topic)
-            time.sleep(_RETRY_SECONDS)
-            return position
-        if code is ErrorCode.CORRUPT_MESSAGE and self._patience.skips_damage:
-            following = self._after_damage(partition, position)
-            self._damaged.setdefault(partition, position)
-            return following
-        if code is ErrorCode.CORRUPT_MESSAGE:
-            why = f"offset {position} is damaged or missing, says the broker"
-            raise KafkaError(code, f"could not read {partition}: {why}", hint=DAMAGE_HINT)
-        raise KafkaError(code, f"could not read {partition} from offset {position} on: {code.text}")
-
-    def _waits_for_another_leader(self, partition: TopicPartition) -> bool:
-        """Says whether another one may soon lead the partition, whose leader's disk fails."""
-        now = time.monotonic()
-        since = self._disk_failed_s.setdefault(partition, now)
-        return now - since < self._patience.seconds and self._client.has_other_replicas(partition)
-
-    def _after_damage(self, partition: TopicPartition, position: int) -> int:
-        """Gives the offset after the damage there, as a plog broker has it in its ledger; else the next."""
-        if partition not in self._damaged:
-            self._known_damage[partition] = self._fetch_damage(partition)
-        known = self._known_damage[partition]
-        return next((last + 1 for first, last in known if first <= position <= last), position + 1)
-
-    def _fetch_damage(self, partition: TopicPartition) -> _Ranges:
-        """Asks what the leader knows to be damaged."""
-        return self._fetch_report(partition, DAMAGED_OFFSETS)[DAMAGED_OFFSETS]
-
-    def _fetch_report(self, partition: TopicPartition, *names: str) -> dict[str, _Ranges]:
-        """Asks what the leader reports of the partition, by key."""
-        return {
-            name: found.get(partition.partition, [])
-            for name, found in self._fetch_topic_report(partition, *names).items()
-        }
-
-    def _fetch_topic_report(self, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
-        """Asks what the leader reports of all its partitions of the topic, by key and by partition; nothing of Kafka,
-        which has no such keys.
-        """
-        request = DescribeConfigsRequest(
-            [DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))]
-        )
-        found: dict[str, dict[int, _Ranges]] = {name: {} for name in names}
-        try:
-            leader = self._client.connection_to(self._client.leader_of(partition))
-            results = leader.call(DESCRIBE_CONFIGS, request).results
-        except PlogError:
-            return found
-        for config in (config for result in results for config in result.configs):
-            if config.name in found and config.value:
-                found[config.name] |= parse_damaged_offsets(config.value)
-        return found
-
-    def _report_of(self, partition: TopicPartition) -> _BrokerReport:
-        """Gives what `_fetch_report` gave first: it is called once."""
-        if partition not in self._reports:
-            found = self._fetch_report(partition, DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS)
-            self._reports[partition] = _BrokerReport(
-                damaged=found[DAMAGED_OFFSETS],
-                unexplained=found[UNEXPLAINED_OFFSETS],
-                undecided=sorted(found[UNDECIDED_OFFSETS]),
-            )
-        return self._reports[partition]
-
-    def _pass_hole(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Notes offsets [start, end) that did not come: compaction may have taken them, but the broker may also know
-        that some are damaged. Raises KafkaError for those, unless damage is passed over.
-        """
-        end = min(end, self._end_offsets.get(partition, end))
-        if start >= end:
-            return
-        report = self._report_of(partition)
-        damaged = _common(report.damaged, start, end)
-        if damaged and not self._patience.skips_damage:
-            self._without_records(partition, ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
-        for first, last in damaged:
-            self._damaged.setdefault(partition, first)
-            self._report_damaged(partition, last + 1)
-        for first, last in _common(report.unexplained, start, end):
-            report.met.add(first, last + 1)
-        self._passed.setdefault(partition, deque(maxlen=_MOST_HOLES_KEPT)).append((start, end - 1))
-        for first, after, cause in self._displaced.get(partition, ()):
-            if max(first, start) < min(after, end):
-                self._report_passed_over(partition, max(first, start), min(after, end), cause)
-
-    def _pass_displaced(self, partition: TopicPartition, batch: Batch, position: int, cause: str) -> None:
-        """Passes over a batch that stands where nothing is missing: it is a copy, or missing where it belongs."""
-        first = first_offset_of(batch, position)
-        if first >= position:
-            self._displaced.setdefault(partition, []).append((first, batch.next_offset, cause))
-            return
-        for start, last in _common(list(self._passed.get(partition, ())), first, batch.next_offset):
-            self._report_passed_over(partition, start, last + 1, cause)
-
-    def _meet_earlier(self, partition: TopicPartition, batch: Batch) -> None:
-        """Meets a batch whose offsets lie before those requested, and which does not come first in the answer: if it
-        was missing in its place, it is passed over; raises CorruptRecordError unless damage is.
-        """
-        missing = _common(list(self._passed.get(partition, ())), first_offset_of(batch, 0), batch.next_offset)
-        try:
-            batch.ensure_valid()
-        except CorruptRecordError:
-            return  # of bytes that are damaged nobody knows which offsets they had
-        if missing and not self._patience.skips_damage:
-            failure = CorruptRecordError(f"offsets do not rise of {partition}", offset=missing[0][0])
-            failure.hint = DAMAGE_HINT
-            raise failure
-        for first, last in missing:
-            self._report_passed_over(partition, first, last + 1, "offsets do not rise")
-
-    def _report_passed_over(self, partition: TopicPartition, start: int, end: int, cause: str) -> None:
-        self._patience.tell_left_out(f"{partition}: {offsets_text(start, end)} passed over: {cause}")
-
-    def _is_undecided(self, partition: TopicPartition, batch: Batch) -> bool:
-        """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
-        committed records gets it.
-        """
-        if self._isolation_level != READ_COMMITTED or not batch.is_transactional or batch.is_control:
-            return False
-        return self._report_of(partition).is_undecided(batch.base_offset)
-
-    def _hide(self, partition: TopicPartition, batch: Batch) -> None:
-        """Reports it later; raises CorruptRecordError unless damage is passed over."""
-        if self._patience.skips_damage:
-            self._report_of(partition).hidden.add(batch.base_offset, batch.next_offset)
-            return
-        offsets = offsets_text(batch.base_offset, batch.next_offset)
-        text = f"{offsets} of {partition}: aborted or not can't be told, says the broker"
-        failure = CorruptRecordError(text, offset=batch.base_offset)
-        failure.hint = DAMAGE_HINT
-        raise failure
-
-    def _is_damaged(self, partition: TopicPartition, start: int, end: int) -> bool:
-        return bool(_common(self._report_of(partition).damaged, start, end))
-
     def report_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
         that nothing explains.
         """
-        for partition in list(self._damaged):
-            self._report_damaged(partition, positions.get(partition, self._damaged[partition] + 1))
-        for partition, report in self._reports.items():
-            if report.met.count:
-                self._patience.tell_left_out(f"{partition}: {report.met.text()}")
-                report.met = UnexplainedGaps()
-            if report.hidden.count:
-                offsets = offsets_text(report.hidden.start, report.hidden.end)
-                count = report.hidden.offsets
-                text = f"{count} record{'s' * (count != 1)} in {offsets}: aborted or not can't be told"
-                self._patience.tell_left_out(f"{partition}: {text}, says the broker; they are left out")
-                report.hidden = UnexplainedGaps()
+        for partition, read in self._reads.items():
+            read.report_damaged(positions.get(partition))
+        for read in self._reads.values():
+            read.report_gaps()
 
     def _report_wrong_ends(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
@@ -581,7 +374,7 @@ class Consumer:
             except PlogError:
                 continue
             if place not in report:
-                report[place] = self._fetch_topic_report(partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
+                report[place] = _fetch_topic_report(self._client, partition, *_WRONG_ENDS, UNEXPLAINED_OFFSETS)
             log_start = self._watermarks[partition].log_start_offset if partition in self._watermarks else -1
             for first, last in report[place][UNEXPLAINED_OFFSETS].get(partition.partition, []):
                 if last + 1 == start_offsets[partition] == log_start:
@@ -593,98 +386,156 @@ class Consumer:
                     continue
                 text = f"{partition}: {what}"
                 if not self._patience.skips_damage:
-                    failure = CorruptRecordError(text, offset=end)
-                    failure.hint = DAMAGE_HINT
-                    raise failure
+                    raise _damage(text, end)
                 self._patience.tell_left_out(text)
 
-    def _report_damaged(self, partition: TopicPartition, end: int) -> None:
-        """Reports damaged offsets that follow one another together, once the end of them is known."""
-        start = self._damaged.pop(partition, None)
-        if start is not None:
-            self._patience.tell_left_out(
-                f"{partition}: passed over: {offsets_text(start, end)}: damaged or missing, says the broker"
-            )
 
-    def _end_offset(self, data: PartitionData) -> int:
-        """Gives the offset below which what does not come, when nothing else does, was removed by compaction."""
-        return data.last_stable_offset if self._isolation_level == READ_COMMITTED else data.high_watermark
+class _BrokerReport(NamedTuple):
+    """What a partition's leader reports of it, each sorted."""
 
-    def _batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
-        """Does what `_find_batches` does. Raises MalformedMessageError if answer after answer holds bytes and nothing
-        that can be read from the position on: a part of a batch, say, or batches that end before it.
+    damaged: _Ranges
+    unexplained: _Ranges
+    undecided: _Ranges
+
+    def is_undecided(self, offset: int) -> bool:
+        at = bisect_right(self.undecided, (offset, 1 << 63)) - 1
+        return at >= 0 and offset <= self.undecided[at][1]
+
+
+@dataclass(slots=True)
+class _PartitionRead:
+    """What reading a partition met, apart from its position; owned by its consumer, for as long as that lives."""
+
+    partition: TopicPartition
+    client: KafkaClient
+    patience: ReadOptions
+    _: KW_ONLY
+    reads_committed: bool
+    with_control: bool
+    end_offset: int = 1 << 63
+    """What comes from there on is none of the reader's."""
+
+    disk_failed_s: float = _NEVER
+    """Since when the disk of its leader fails."""
+    refused_s: float = _NEVER
+    """Since when its leader refuses it."""
+    waiting_s: float = _NEVER
+    """Since when its log ends before what is wanted of it."""
+    stuck: int = 0
+    """How many answers in a row held nothing that can be read."""
+    failure: tuple[int, CorruptRecordError] | None = None
+    """What was met after what was given last, with the offset that the broker is asked for again."""
+    after_end: int = -1
+    """First offset of the batch that lay after the end of its log when it came last."""
+    last_size: int = 0
+    """In bytes, of the last batch that came."""
+
+    asked_for: int = -1
+    """The offset that the broker was asked for last."""
+    looks_back: bool = False
+    """The broker was asked for the batch before the position, too. It begins with the first batch that ends after the
+    offset that it is asked for, so a batch of a hole that stands between two answers would come in none of them.
+    """
+    looked_back: bool = False
+    """The last answer did so, and brought nothing new: the broker is asked for just the position next."""
+
+    passed: deque[tuple[int, int]] = field(default_factory=partial(deque, maxlen=_MOST_HOLES_KEPT))
+    """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
+    displaced: list[tuple[int, int, str]] = field(default_factory=list)
+    """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be missing
+    further on.
+    """
+    damaged: int | None = None
+    """First offset of the damage that is being passed over."""
+    known_damage: _Ranges = field(default_factory=list)
+    """What its leader knew to be damaged when that began."""
+    report: _BrokerReport | None = None
+    """What its leader reported when a hole in it, or its end, was read first."""
+    met: UnexplainedGaps = field(default_factory=UnexplainedGaps)
+    """The unexplained offsets that were read past and not reported yet."""
+    hidden: UnexplainedGaps = field(default_factory=UnexplainedGaps)
+    """The undecided ones, likewise."""
+
+    def offset_to_ask_for(self, position: int, most_bytes: int) -> int:
+        """Returns the offset before the position if a hole was passed, unless that costs more than half of the
+        answer's bytes.
         """
-        batches, next_offset = self._find_batches(partition, data, position)
-        is_stuck = next_offset == position and not data.error_code and len(data.records or b"") > 0
-        if not is_stuck or partition in self._looks_back:
-            self._stuck.pop(partition, None)
+        self.looks_back = bool(self.passed) and not self.looked_back and 0 < 2 * self.last_size <= most_bytes
+        self.asked_for = position - self.looks_back
+        return self.asked_for
+
+    def batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Returns the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
+
+        Raises KafkaError, and CorruptRecordError if the first is damaged. Raises MalformedMessageError if answer after
+        answer holds bytes and nothing that can be read from the position on: a part of a batch, say, or batches that
+        end before it.
+        """
+        batches, next_offset = self._find_batches(data, position)
+        if next_offset != position or data.error_code or not data.records or self.looks_back:
+            self.stuck = 0
         else:
-            self._note_stuck(partition, position)
+            self.note_stuck()
         return batches, next_offset
 
-    def _note_stuck(self, partition: TopicPartition, position: int) -> None:
-        self._stuck[partition] = self._stuck.get(partition, 0) + 1
-        if self._stuck[partition] >= _MOST_STUCK:
+    def note_stuck(self) -> None:
+        self.stuck += 1
+        if self.stuck >= _MOST_STUCK:
             raise MalformedMessageError(
-                f"could not read {partition} from offset {position} on: the broker's answers do not move on",
+                f"could not read {self.partition} from offset {self.asked_for} on: the broker's answers do not move on",
                 hint="does the broker give whole batches? plog cluster check compares what the replicas have",
             )
 
-    def _find_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
-        """Gives the batches that a reader gets, and the offset to go on from: a damaged one's, if that is after them.
-
-        KafkaError; raises CorruptRecordError if the first is damaged.
+    def wait_for(self, high_watermark: int) -> None:
+        """Raises MalformedMessageError if the log has ended before the end offset for longer than another broker may
+        take to take over.
         """
-        if data.error_code and partition in self._looks_back:  # it may be the offset before that can't be had
-            self._looked_back.add(partition)
+        now = time.monotonic()
+        self.waiting_s = min(self.waiting_s, now)
+        if now - self.waiting_s > max(self.patience.seconds, FAILOVER_SECONDS):
+            why = f"its log ends at {high_watermark} now, says the broker"
+            raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
+
+    def _find_batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        if data.error_code and self.looks_back:  # it may be the offset before that can't be had
+            self.looked_back = True
             return [], position
         if data.error_code:
-            return [], self._without_records(partition, ErrorCode.of(data.error_code), position)
-        self._disk_failed_s.pop(partition, None)
-        self._refused_s.pop(partition, None)
-        failed_at, failure = self._failures.pop(partition, (-1, None))
-        if failure is not None and failed_at == position:
-            raise failure  # a broker that is asked for what is damaged may pass over it without a word
-        self._report_damaged(partition, position)
-        self._watermarks[partition] = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
-        self._looked_back.discard(partition)
-        if partition in self._looks_back:
-            self._looked_back.add(partition)  # until something new comes
-        return self._read_batches(partition, data, position)
+            return [], self._without_records(ErrorCode.of(data.error_code), position)
+        self.disk_failed_s = self.refused_s = _NEVER
+        failure, self.failure = self.failure, None
+        if failure is not None and failure[0] == position:
+            raise failure[1]  # a broker that is asked for what is damaged may pass over it without a word
+        self.report_damaged(position)
+        self.looked_back = self.looks_back  # until something new comes
+        return self._read_batches(data, position)
 
-    def _read_batches(self, partition: TopicPartition, data: PartitionData, position: int) -> tuple[list[Batch], int]:
-        """Goes along the batches of an answer; gives what `_batches` does."""
+    def _read_batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
+        """Goes along the batches of an answer; returns what `batches` does."""
         hidden = _hidden_by(data)
         assert data.records is None or isinstance(data.records, memoryview)
         found = _with_next(iter_whole_batches(data.records or memoryview(b"")))
         batches: list[Batch] = []
+        high_watermark = data.high_watermark
         start, batch, following, earlier = position, None, None, 0
         while True:
+            is_first = position == start
             try:
                 batch, following = next(found, (None, None))
                 if batch is None:
                     return batches, position
-                if position == start and batch.last_offset < position:
+                if is_first and batch.last_offset < position:
                     earlier += 1
                     if earlier > 1:
-                        self._meet_earlier(partition, batch)
+                        self._meet_earlier(batch)
                     continue
                 if stated_offset(batch) != position and not self._is_next(
-                    partition,
-                    batch,
-                    following,
-                    position,
-                    data.high_watermark,
-                    is_first=position == start,
-                    has_batches=bool(batches),
+                    batch, following, position, high_watermark, is_first=is_first, has_batches=bool(batches)
                 ):
                     return batches, position
                 batch.ensure_valid()
             except CorruptRecordError as error:
-                is_first = position == start
-                end = self._pass_damage(
-                    partition, batch, following, position, data.high_watermark, error, is_first=is_first
-                )
+                end = self._pass_damage(batch, following, position, high_watermark, error, is_first=is_first)
                 if end is None:
                     return batches, position  # a broker that is asked for what is damaged may know how far that goes
                 if following is None:
@@ -692,20 +543,19 @@ class Consumer:
                 start = position = end  # a broker that is asked again may begin with the same batch
                 continue
             is_hidden = hidden.hides(batch)
-            if self._is_undecided(partition, batch):
-                if batches and not self._patience.skips_damage:
+            if self._is_undecided(batch):
+                if batches and not self.patience.skips_damage:
                     return batches, position
-                self._hide(partition, batch)
+                self._hide(batch)
                 is_hidden = True
             position = batch.next_offset
-            self._last_size[partition] = batch.size_bytes
-            self._looked_back.discard(partition)
-            if not is_hidden or (self._with_control and batch.is_control):
+            self.last_size = batch.size_bytes
+            self.looked_back = False
+            if not is_hidden or (self.with_control and batch.is_control):
                 batches.append(batch)
 
     def _is_next(
         self,
-        partition: TopicPartition,
         batch: Batch,
         following: Batch | None,
         position: int,
@@ -718,21 +568,90 @@ class Consumer:
         if the next answer begins there.
         `has_batches`: some were read from this answer, which are given before an error.
         """
-        if self._may_be_newer(partition, batch, position, high_watermark):
+        if self._may_be_newer(batch, position, high_watermark):
             return False
         _ensure_fits(batch, following, position, high_watermark, is_first=is_first)
         first_offset = first_offset_of(batch, position)
         if first_offset > position:
             if following is None and not is_first:
                 return False  # asked for first, it comes with what follows, or the broker knows why
-            if has_batches and not self._patience.skips_damage and self._is_damaged(partition, position, first_offset):
+            is_given_first = has_batches and not self.patience.skips_damage
+            if is_given_first and _common(self._ask_leader().damaged, position, first_offset):
                 return False
-            self._pass_hole(partition, position, first_offset)
+            self.pass_hole(position, first_offset)
         return True
+
+    def _may_be_newer(self, batch: Batch, position: int, high_watermark: int) -> bool:
+        """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
+        watermark before it reads the records. An answer to the next request knows of it.
+        """
+        first_offset = stated_offset(batch)
+        if first_offset <= position or first_offset < high_watermark:
+            return False
+        before, self.after_end = self.after_end, first_offset
+        return before != first_offset
+
+    def _without_records(self, code: ErrorCode, position: int) -> int:
+        """Returns the offset to go on from after an error; raises KafkaError if asking again would not help."""
+        now = time.monotonic()
+        topic, patience_s = self.partition.topic, self.patience.seconds
+        what = f"could not read {self.partition}"
+        if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
+            self.client.forget_topic(topic)
+            self.refused_s = min(self.refused_s, now)
+            if now - self.refused_s <= max(patience_s, FAILOVER_SECONDS):
+                return position
+        elif code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self.disk_failed_s = min(self.disk_failed_s, now)
+            if now - self.disk_failed_s < patience_s and self.client.has_other_replicas(self.partition):
+                self.client.forget_topic(topic)  # another broker may soon lead it
+                time.sleep(_RETRY_SECONDS)
+                return position
+        elif code is ErrorCode.CORRUPT_MESSAGE and self.patience.skips_damage:
+            if self.damaged is None:
+                (self.known_damage,) = self._fetch_report(DAMAGED_OFFSETS)
+                self.damaged = position
+            return next((last + 1 for first, last in self.known_damage if first <= position <= last), position + 1)
+        elif code is ErrorCode.CORRUPT_MESSAGE:
+            raise KafkaError(
+                code, f"{what}: offset {position} is damaged or missing, says the broker", hint=DAMAGE_HINT
+            )
+        raise KafkaError(code, f"{what} from offset {position} on: {code.text}")
+
+    def _fetch_report(self, *names: str) -> list[_Ranges]:
+        """Asks what the leader reports of the partition, by each of these keys."""
+        found = _fetch_topic_report(self.client, self.partition, *names)
+        return [sorted(found[name].get(self.partition.partition, [])) for name in names]
+
+    def _ask_leader(self) -> _BrokerReport:
+        """Returns the leader's report; asks for it once."""
+        if self.report is None:
+            self.report = _BrokerReport(*self._fetch_report(DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS))
+        return self.report
+
+    def pass_hole(self, start: int, end: int) -> None:
+        """Notes offsets [start, end) that did not come: compaction may have taken them, but the broker may also know
+        that some are damaged. Raises KafkaError for those, unless damage is passed over.
+        """
+        end = min(end, self.end_offset)
+        if start >= end:
+            return
+        report = self._ask_leader()
+        damaged = _common(report.damaged, start, end)
+        if damaged and not self.patience.skips_damage:
+            self._without_records(ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
+        for first, last in damaged:
+            self.damaged = first if self.damaged is None else self.damaged
+            self.report_damaged(last + 1)
+        for first, last in _common(report.unexplained, start, end):
+            self.met.add(first, last + 1)
+        self.passed.append((start, end - 1))
+        for first, after, cause in self.displaced:
+            if max(first, start) < min(after, end):
+                self._report_passed_over(max(first, start), min(after, end), cause)
 
     def _pass_damage(
         self,
-        partition: TopicPartition,
         batch: Batch | None,
         following: Batch | None,
         position: int,
@@ -741,36 +660,111 @@ class Consumer:
         *,
         is_first: bool,
     ) -> int | None:
-        """Gives where the damage ends; None if it has to be asked for first. Raises CorruptRecordError if the reader
-        does not pass over damage, now or when it was asked for.
+        """Returns where the damage ends, or None if it has to be asked for first. Raises CorruptRecordError if the
+        reader does not pass over damage, now or when it was asked for.
         """
-        skips_damage = self._patience.skips_damage
+        skips_damage = self.patience.skips_damage
         is_asked_again = not is_first and not (skips_damage and following is not None)
         if not skips_damage:
-            failure = CorruptRecordError(f"{error.cause} of {partition}", offset=error.offset)
-            failure.hint = DAMAGE_HINT
+            failure = _damage(f"{error.cause} of {self.partition}", error.offset)
             if not is_asked_again:
                 raise failure from None
-            self._failures[partition] = position, failure
+            self.failure = position, failure
         if is_asked_again:
             return None
         end = _end_of_damage(batch, following, position, high_watermark)
         if end > position:
-            self._report_passed_over(partition, position, end, error.cause)
+            self._report_passed_over(position, end, error.cause)
         elif batch is not None:
-            self._pass_displaced(partition, batch, position, error.cause)
+            self._pass_displaced(batch, position, error.cause)
         return end
 
-    def _may_be_newer(self, partition: TopicPartition, batch: Batch, position: int, high_watermark: int) -> bool:
-        """Says whether a batch that lies after the log's end may have been appended since: Kafka reads the high
-        watermark before it reads the records. An answer to the next request knows of it.
+    def _pass_displaced(self, batch: Batch, position: int, cause: str) -> None:
+        """Passes over a batch that stands where nothing is missing: it is a copy, or missing where it belongs."""
+        first = first_offset_of(batch, position)
+        if first >= position:
+            self.displaced.append((first, batch.next_offset, cause))
+            return
+        for start, last in _common(self.passed, first, batch.next_offset):
+            self._report_passed_over(start, last + 1, cause)
+
+    def _meet_earlier(self, batch: Batch) -> None:
+        """Meets a batch whose offsets lie before those requested, and which does not come first in the answer: if it
+        was missing in its place, it is passed over; raises CorruptRecordError unless damage is.
         """
-        first_offset = stated_offset(batch)
-        if first_offset <= position or first_offset < high_watermark:
+        missing = _common(self.passed, first_offset_of(batch, 0), batch.next_offset)
+        try:
+            batch.ensure_valid()
+        except CorruptRecordError:
+            return  # of bytes that are damaged nobody knows which offsets they had
+        if missing and not self.patience.skips_damage:
+            raise _damage(f"offsets do not rise of {self.partition}", missing[0][0])
+        for first, last in missing:
+            self._report_passed_over(first, last + 1, "offsets do not rise")
+
+    def _is_undecided(self, batch: Batch) -> bool:
+        """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
+        committed records gets it.
+        """
+        if not self.reads_committed or not batch.is_transactional or batch.is_control:
             return False
-        is_new = self._after_end.get(partition) != first_offset
-        self._after_end[partition] = first_offset
-        return is_new
+        return self._ask_leader().is_undecided(batch.base_offset)
+
+    def _hide(self, batch: Batch) -> None:
+        """Reports it later; raises CorruptRecordError unless damage is passed over."""
+        if not self.patience.skips_damage:
+            offsets = offsets_text(batch.base_offset, batch.next_offset)
+            text = f"{offsets} of {self.partition}: aborted or not can't be told, says the broker"
+            raise _damage(text, batch.base_offset)
+        self.hidden.add(batch.base_offset, batch.next_offset)
+
+    def _report_passed_over(self, start: int, end: int, cause: str) -> None:
+        self._tell_left_out(f"{offsets_text(start, end)} passed over: {cause}")
+
+    def report_damaged(self, end: int | None) -> None:
+        """Reports damaged offsets that follow one another together, once the end of them is known, or, with None, will
+        never be.
+        """
+        start, self.damaged = self.damaged, None
+        if start is not None:
+            offsets = offsets_text(start, start + 1 if end is None else end)
+            self._tell_left_out(f"passed over: {offsets}: damaged or missing, says the broker")
+
+    def report_gaps(self) -> None:
+        """Reports what was read past that nothing explains, or decides."""
+        met, hidden = self.met, self.hidden
+        self.met, self.hidden = UnexplainedGaps(), UnexplainedGaps()
+        if met.count:
+            self._tell_left_out(met.text())
+        if hidden.count:
+            text = f"{hidden.offsets} record{'s' * (hidden.offsets != 1)} in {offsets_text(hidden.start, hidden.end)}"
+            self._tell_left_out(f"{text}: aborted or not can't be told, says the broker; they are left out")
+
+    def _tell_left_out(self, text: str) -> None:
+        self.patience.tell_left_out(f"{self.partition}: {text}")
+
+
+def _fetch_topic_report(client: KafkaClient, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:
+    """Asks what the leader reports of all its partitions of the topic, by key and by partition; nothing of Kafka,
+    which has no such keys.
+    """
+    request = DescribeConfigsRequest([DescribeConfigsResource(ConfigResourceType.TOPIC, partition.topic, list(names))])
+    found: dict[str, dict[int, _Ranges]] = {name: {} for name in names}
+    try:
+        results = client.connection_to(client.leader_of(partition)).call(DESCRIBE_CONFIGS, request).results
+    except PlogError:
+        return found
+    for config in (config for result in results for config in result.configs):
+        if config.name in found and config.value:
+            found[config.name] |= parse_damaged_offsets(config.value)
+    return found
+
+
+def _damage(text: str, offset: int) -> CorruptRecordError:
+    """Makes the error that ends the reading unless damage is passed over."""
+    error = CorruptRecordError(text, offset=offset)
+    error.hint = DAMAGE_HINT
+    return error
 
 
 def _hidden_by(data: PartitionData) -> AbortedFilter:
@@ -830,6 +824,6 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
     return claimed if position < claimed <= min(position + _MOST_OFFSETS, high_watermark) else position + 1
 
 
-def _common(ranges: _Ranges, start: int, end: int) -> _Ranges:
+def _common(ranges: Iterable[tuple[int, int]], start: int, end: int) -> _Ranges:
     """Gives what of the ranges lies in offsets [start, end)."""
     return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

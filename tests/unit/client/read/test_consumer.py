@@ -12,7 +12,7 @@ import pytest
 from core.client.net import kafka_client
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
-from core.client.read.consumer import Consumer
+from core.client.read.consumer import Consumer, _fetch_topic_report
 from core.cluster.partition.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, MalformedMessageError, PlogError
@@ -365,13 +365,12 @@ def test_what_lies_after_the_ends_is_asked_once_for_a_topic(
     produce_values(broker, b"x", partition=1)
     broker.services.log_manager.with_wrong_tail.add(B)
     asked: list[TopicPartition] = []
-    ask = Consumer._fetch_topic_report
 
-    def count(self: Consumer, partition: TopicPartition, *names: str) -> object:
+    def count(client: KafkaClient, partition: TopicPartition, *names: str) -> object:
         asked.append(partition)
-        return ask(self, partition, *names)
+        return _fetch_topic_report(client, partition, *names)
 
-    monkeypatch.setattr(Consumer, "_fetch_topic_report", count)
+    monkeypatch.setattr("core.client.read.consumer._fetch_topic_report", count)
     told: list[str] = []
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
     found = Consumer(client, patience=ReadOptions(skips_damage=True, tell_left_out=told.append)).read(
