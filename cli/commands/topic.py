@@ -351,6 +351,7 @@ def delete_records(
       plog topic delete-records flights --before 100 --partition 0
     """
     from core.client.admin.admin import Admin
+    from core.client.net.read_options import ReadOptions
     from core.client.read.cluster_source import ClusterSource
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
@@ -358,7 +359,7 @@ def delete_records(
     from core.pipeline.consume_request import resolve
 
     with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
-        source = ClusterSource(client, read_committed=False)
+        source = ClusterSource(client, ReadOptions(read_committed=False))
         there = source.partitions(name)
         missing = sorted(set(partitions or ()) - set(there))
         if missing:

@@ -270,13 +270,13 @@ def _cluster(run: ConsumeRun, client: KafkaClient) -> tuple[RecordSource, FindPa
     from core.client.read.cluster_source import ClusterSource  # a directory is read without it, and the protocol
 
     subscription = run.subscribe(client)
-    return ClusterSource(client, **run.how_to_read()), subscription.topic_partitions
+    return ClusterSource(client, run.read_options(), watermarks=run.watermarks), subscription.topic_partitions
 
 
 def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, FindPartitions]:
     from core.client.read.directory_source import DirectorySource
 
-    source = DirectorySource(reader, **run.how_to_read())
+    source = DirectorySource(reader, options=run.read_options(), watermarks=run.watermarks)
     pattern = run.request.find_pattern()
     topics = list(dict.fromkeys(run.request.topics))
     if pattern is not None:

@@ -10,7 +10,6 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.classic_member import ClassicMember
 from core.client.read.cluster_source import ClusterSource
-from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED
 from core.client.read.group_consumer import GroupConsumer, Reset
 from core.client.read.group_membership import (
     CommittedOffsets,
@@ -40,7 +39,7 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
     """Writes this member's records until a stop; in a directory without a server, until the end."""
     with _open_cluster(run) as (client, zookeeper):
         subscription = run.subscribe(client)
-        source = ClusterSource(client, read_committed=run.request.read_committed, patience=run.patience())
+        source = ClusterSource(client, run.read_options())
         is_alone = zookeeper is None and run.session.find_server() is None
         ends = source.ends(subscription.topic_partitions()) if is_alone else {}
         if is_alone and run.request.follow:
@@ -98,7 +97,7 @@ def _join(
         is_classic = not has_consumer_protocol(client) if request.is_classic is None else request.is_classic
         member = ClassicMember if is_classic else ConsumerMember
         membership = member(client, request.group, subscription, request.group_instance_id)
-    return membership, CoordinatorOffsets(client, request.group, membership, run.patience())
+    return membership, CoordinatorOffsets(client, request.group, membership, run.read_options())
 
 
 @contextmanager
@@ -106,16 +105,13 @@ def _open_group(
     run: ConsumeRun, client: KafkaClient, membership: Membership, offsets: CommittedOffsets, begin: Reset
 ) -> Iterator[GroupConsumer]:
     """Reads as that member; commits and leaves at the end."""
-    request = run.request
     consumer = GroupConsumer(
         client,
         offsets,
         membership,
         begin,
-        isolation_level=READ_COMMITTED if request.read_committed else READ_UNCOMMITTED,
-        with_control=request.with_control,
-        patience=run.patience(),
-        commits_first=request.commits_first,
+        run.read_options(),
+        commits_first=run.request.commits_first,
         watermarks=run.watermarks,
     )
     try:

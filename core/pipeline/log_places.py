@@ -78,12 +78,12 @@ class LogPlaces:
         def warn(text: str) -> None:
             self._session.frontend.say(f"warning: {text}")
 
-        patience = ReadOptions(skips_damage=True, tell=warn, tell_left_out=warn)
+        options = ReadOptions(skips_damage=True, tell=warn, tell_left_out=warn)
         with (
             tempfile.TemporaryDirectory(prefix="plog-copy-", ignore_cleanup_errors=True) as folder,
             self._session.open_client() as client,
         ):
-            copy = ServerCopy(client, Path(folder), patience)
+            copy = ServerCopy(client, Path(folder), options)
             yield lambda text: self._remote(text, client, copy)
 
     def is_path(self, text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,26 +43,22 @@ class ConsumeRun:
     def say(self, text: str) -> None:
         self.session.frontend.say(text)
 
-    def how_to_read(self) -> dict[str, Any]:
-        """Returns the arguments of a source, or of a member of a group."""
-        return {
-            "read_committed": self.request.read_committed,
-            "with_control": self.request.with_control,
-            "patience": self.patience(),
-            "watermarks": self.watermarks,
-        }
-
-    def patience(self) -> ReadOptions:
-        """Returns endless patience for an endless request, unless errors must end it."""
+    def read_options(self) -> ReadOptions:
+        """Returns options with endless patience for an endless request, unless errors must end it."""
         request = self.request
-        if request.exits_on_error:
-            return ReadOptions(note=self._note, tell_left_out=self._tell_left_out)
-        return ReadOptions(
-            float("inf") if request.is_endless else FAILOVER_SECONDS,
-            skips_damage=request.exits_on_error is False,
-            tell=lambda problem: self.say(f"warning: {problem}"),
+        options = ReadOptions(
+            read_committed=request.read_committed,
+            with_control=request.with_control,
             note=self._note,
             tell_left_out=self._tell_left_out,
+        )
+        if request.exits_on_error:
+            return options
+        return replace(
+            options,
+            seconds=float("inf") if request.is_endless else FAILOVER_SECONDS,
+            skips_damage=request.exits_on_error is False,
+            tell=lambda problem: self.say(f"warning: {problem}"),
         )
 
     def _note(self, note: str) -> None:

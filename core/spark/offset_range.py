@@ -100,27 +100,31 @@ def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning)
     `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
     ConnectionFailedError as the servers say.
     """
-    patience = ReadOptions(  # Spark would try a task again at once, a few times, or not at all
-        FAILOVER_SECONDS, skips_damage=not range_.fails_if_gone, tell=_log.warning, tell_left_out=tell_left_out
+    options = ReadOptions(  # Spark would try a task again at once, a few times, or not at all
+        FAILOVER_SECONDS,
+        skips_damage=not range_.fails_if_gone,
+        read_committed=range_.read_committed,
+        tell=_log.warning,
+        tell_left_out=tell_left_out,
     )
     if range_.latest_per_key:
         from core.compaction.compacted_view import CompactedView
 
-        found = CompactedView().read(lambda: _read_all(range_, patience))
+        found = CompactedView().read(lambda: _read_all(range_, options))
     else:
-        found = _read_all(range_, patience)
+        found = _read_all(range_, options)
     yield from each_limited_to(range_.max_expansion, found)
 
 
-def _read_all(range_: OffsetRange, patience: ReadOptions) -> Iterator[RecordColumns]:
+def _read_all(range_: OffsetRange, options: ReadOptions) -> Iterator[RecordColumns]:
     gone: list[tuple[int, int]] = []
     if not range_.directory:
-        yield from _decoded(_from_servers(range_, patience, gone), range_, gone, patience, lambda _: None)
+        yield from _decoded(_from_servers(range_, options, gone), range_, gone, options, lambda _: None)
         return
     reader = PartitionReader(Path(range_.directory))
     try:
-        batches = _from_files(range_, reader, patience, gone)
-        yield from _decoded(batches, range_, gone, patience, partial(find_file, reader))
+        batches = _from_files(range_, reader, options, gone)
+        yield from _decoded(batches, range_, gone, options, partial(find_file, reader))
     finally:
         reader.close()
 
@@ -129,7 +133,7 @@ def _decoded(
     batches: Iterator[Batch],
     range_: OffsetRange,
     gone: Sequence[tuple[int, int]],
-    patience: ReadOptions,
+    options: ReadOptions,
     find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
     """Gives the batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may
@@ -137,7 +141,7 @@ def _decoded(
     """
 
     def leave_out(batch: Batch, error: CorruptRecordError) -> None:
-        patience.leave_out(range_.topic_partition, batch, error, find_path(batch))
+        options.leave_out(range_.topic_partition, batch, error, find_path(batch))
 
     for group in group_batches(batches, GROUP_BYTES):
         for columns in decode_whole_batches(group, leave_out):
@@ -147,49 +151,46 @@ def _decoded(
 
 
 def _from_files(
-    range_: OffsetRange, reader: PartitionReader, patience: ReadOptions, gone: list[tuple[int, int]]
+    range_: OffsetRange, reader: PartitionReader, options: ReadOptions, gone: list[tuple[int, int]]
 ) -> Iterator[Batch]:
     partition, unexplained = range_.topic_partition, UnexplainedGaps()
     if reader.start_offset > range_.start_offset:
-        _meet_deleted(range_, range_.start_offset, reader.start_offset, patience, gone)
+        _meet_deleted(range_, range_.start_offset, reader.start_offset, options, gone)
 
     def pass_over(hole: Hole) -> None:
-        patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
+        options.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
     yield from reader.read(
         range_.start_offset,
         range_.end_offset,
         read_committed=range_.read_committed,
-        on_hole=pass_over if patience.skips_damage else None,
+        on_hole=pass_over if options.skips_damage else None,
         on_doubt=lambda hole: unexplained.add(hole.start, hole.end),
     )
     if unexplained.count:
-        patience.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
+        options.tell_left_out(f"{partition}: {unexplained.text(reader.root)}")
 
 
-def _meet_deleted(
-    range_: OffsetRange, start: int, end: int, patience: ReadOptions, gone: list[tuple[int, int]]
-) -> None:
+def _meet_deleted(range_: OffsetRange, start: int, end: int, options: ReadOptions, gone: list[tuple[int, int]]) -> None:
     """Notes in `gone` that [start, end) of the range are deleted; raises PlogError unless that is passed over."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
-    if not patience.skips_damage:
+    if not options.skips_damage:
         raise PlogError(text, hint="failOnDataLoss=false reads what there is, planned again")
     gone.append((start, end))
-    patience.tell_left_out(text)
+    options.tell_left_out(text)
 
 
-def _from_servers(range_: OffsetRange, patience: ReadOptions, gone: list[tuple[int, int]]) -> Iterator[Batch]:
+def _from_servers(range_: OffsetRange, options: ReadOptions, gone: list[tuple[int, int]]) -> Iterator[Batch]:
     """Reads them; if damage is passed over, it goes on where the log begins by now."""
     from core.client.admin.admin import EARLIEST, Admin
-    from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+    from core.client.read.consumer import Consumer
     from core.spark.cluster_access import connect
 
     partition, position = range_.topic_partition, range_.start_offset
     client = connect(range_.servers, range_.access)
-    isolation_level = READ_COMMITTED if range_.read_committed else READ_UNCOMMITTED
     try:
-        consumer = Consumer(client, isolation_level=isolation_level, patience=patience)
+        consumer = Consumer(client, options)
         while position < range_.end_offset:
             try:
                 for _, batches in consumer.read({partition: position}, {partition: range_.end_offset}):
@@ -200,9 +201,9 @@ def _from_servers(range_: OffsetRange, patience: ReadOptions, gone: list[tuple[i
             except KafkaError as error:
                 start = Admin(client).list_offsets({partition: EARLIEST})[partition]
                 is_gone = error.code == ErrorCode.OFFSET_OUT_OF_RANGE and start > position
-                if not patience.skips_damage or not is_gone:
+                if not options.skips_damage or not is_gone:
                     raise
-                _meet_deleted(range_, position, start, patience, gone)
+                _meet_deleted(range_, position, start, options, gone)
                 position = start
     finally:
         client.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from core.client.admin.admin import Admin
+from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import RecordSource
@@ -75,7 +76,7 @@ class FilesSource:
     """Reads data directories (a broker's log.dirs) and partitions' folders, without a lock."""
 
     def __init__(self, paths: Sequence[Path], *, read_committed: bool) -> None:
-        self.records = DirectorySource(*map(DirectoryReader, paths), read_committed=read_committed)
+        self.records = DirectorySource(*map(DirectoryReader, paths), options=ReadOptions(read_committed=read_committed))
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
         return split_by_index(self.records.log(partition), start, end, target_bytes)
@@ -101,7 +102,7 @@ class ServersSource:
     def __init__(self, servers: str, access: str, *, read_committed: bool) -> None:
         self._servers = servers
         self._client = connect(servers, access)
-        self.records = ClusterSource(self._client, read_committed=read_committed)
+        self.records = ClusterSource(self._client, ReadOptions(read_committed=read_committed))
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
         """Splits by the mean size of an offset of the partition."""

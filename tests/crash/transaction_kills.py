@@ -160,7 +160,7 @@ class TransactionKills:
                 self.wanted.append(self.in_doubt)
             self.in_doubt = None
             assert offset == (self.wanted[-1] + 1 if self.wanted else None)
-            read = Consumer(client, isolation_level=READ_COMMITTED)
+            read = Consumer(client)
             starts = dict.fromkeys(OUT, 0)
             found: dict[TopicPartition, list[int]] = {partition: [] for partition in OUT}
             for partition, batches in read.read(starts, ends):

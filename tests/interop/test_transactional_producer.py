@@ -12,6 +12,7 @@ from core.client.admin import group_admin
 from core.client.admin.admin import LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.write.producer import ProducerIdentity, RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer, end_transaction
@@ -74,7 +75,7 @@ def values(
         return not is_ended or ends == Admin(client).list_offsets(wanted, isolation_level=READ_UNCOMMITTED)
 
     wait_until(is_so, "all transactions have ended", seconds=PROMPT_SECONDS)
-    consumer = Consumer(client, isolation_level=isolation_level)
+    consumer = Consumer(client, ReadOptions(read_committed=isolation_level == READ_COMMITTED))
     found = [
         int(record.value or b"")
         for _, batches in consumer.read(dict.fromkeys(partitions, 0), ends)

@@ -66,7 +66,7 @@ class Account:
 def consume(directory: Path, *, read_committed: bool = False) -> Records:
     """As `plog consume --no-exit-on-error`, from the files."""
     reader = DirectoryReader(directory)
-    source = DirectorySource(reader, read_committed=read_committed, patience=_patience())
+    source = DirectorySource(reader, options=ReadOptions(skips_damage=True, read_committed=read_committed))
     with contextlib.closing(source):
         return _read(source, *reader.partitions)
 
@@ -77,7 +77,8 @@ def served(directory: Path, *, read_committed: bool = False, is_owner: bool = Fa
     """
     partition = _partition(directory)
     with Session(directory=directory.parent).open_client(is_read_only=not is_owner) as client:
-        return _read(ClusterSource(client, read_committed=read_committed, patience=_patience()), partition)
+        options = ReadOptions(skips_damage=True, read_committed=read_committed)
+        return _read(ClusterSource(client, options), partition)
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,17 @@ def ask_files(directory: Path, *, read_committed: bool, passes_over: bool = True
     """As `plog consume` from the files, or with `passes_over` the same with `--no-exit-on-error`."""
     reader = DirectoryReader(directory)
     answer = Answer({}, [], [])
-    patience = ReadOptions(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
-    with contextlib.closing(DirectorySource(reader, read_committed=read_committed, patience=patience)) as source:
+    options = _options(answer, read_committed=read_committed, passes_over=passes_over)
+    with contextlib.closing(DirectorySource(reader, options=options)) as source:
         return _answered(source, *reader.partitions, answer)
 
 
 def ask_server(directory: Path, *, read_committed: bool, passes_over: bool = True, is_owner: bool = False) -> Answer:
     """As of `served`."""
     answer = Answer({}, [], [])
-    patience = ReadOptions(skips_damage=passes_over, tell_left_out=answer.told.append, note=answer.notes.append)
+    options = _options(answer, read_committed=read_committed, passes_over=passes_over)
     with Session(directory=directory.parent).open_client(is_read_only=not is_owner) as client:
-        source = ClusterSource(client, read_committed=read_committed, patience=patience)
-        return _answered(source, _partition(directory), answer)
+        return _answered(ClusterSource(client, options), _partition(directory), answer)
 
 
 def _answered(source: RecordSource, partition: TopicPartition, answer: Answer) -> Answer:
@@ -116,8 +116,13 @@ def _answered(source: RecordSource, partition: TopicPartition, answer: Answer) -
     return answer
 
 
-def _patience() -> ReadOptions:
-    return ReadOptions(skips_damage=True)
+def _options(answer: Answer, *, read_committed: bool, passes_over: bool) -> ReadOptions:
+    return ReadOptions(
+        skips_damage=passes_over,
+        read_committed=read_committed,
+        tell_left_out=answer.told.append,
+        note=answer.notes.append,
+    )
 
 
 def _read(source: RecordSource, partition: TopicPartition) -> Records:

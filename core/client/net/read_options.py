@@ -1,4 +1,4 @@
-"""The patience of a reader of records, and its notes; the same for a cluster and for a directory's files."""
+"""What a reader of records returns, its patience and its notes; the same for a cluster and for a directory's files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ METADATA_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The patience of a reader; immutable."""
+    """The isolation and the patience of a reader; immutable."""
 
     seconds: float = 0.0
     """How long to retry a broker that can't be reached."""
 
     skips_damage: bool = False
     """Whether reading goes on after damaged bytes."""
+
+    read_committed: bool = True
+    """Whether no batch of an aborted transaction is read, and nothing from the last stable offset on."""
+
+    with_control: bool = False
+    """Whether control batches are read, too."""
 
     tell: Callable[[str], None] = lambda _: None
     """Called with warnings of the reader."""
@@ -54,3 +60,7 @@ class ReadOptions:
             named.hint = DAMAGE_HINT
             raise named
         self.tell_left_out(f"{named}; they are passed over")
+
+
+WHOLE_LOG = ReadOptions(seconds=FAILOVER_SECONDS, skips_damage=True, read_committed=False, with_control=True)
+"""The options of a reader that shows each batch there is, without its notices."""

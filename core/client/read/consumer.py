@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -105,28 +105,24 @@ class Consumer:
     def __init__(
         self,
         client: KafkaClient,
+        options: ReadOptions | None = None,
         *,
-        isolation_level: int = READ_COMMITTED,
         max_wait_ms: int = 500,
-        with_control: bool = False,
-        patience: ReadOptions | None = None,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
         partition_bytes: int = PARTITION_BYTES,
         reads_ahead: bool = False,
     ) -> None:
-        """`with_control`: control batches are read too. `watermarks` is kept up to date. `reads_ahead`: `read` asks for
-        the next ones before it gives what came, so that the client is its own.
+        """`watermarks` is kept up to date. `reads_ahead`: `read` asks for more before it gives what came, so that the
+        client is its own.
         """
         self._reads_ahead = reads_ahead
         self._partition_bytes = partition_bytes
         self._client = client
-        self._isolation_level = isolation_level
         self._max_wait_ms = max_wait_ms
-        self._with_control = with_control
-        self._patience = patience or ReadOptions()
+        self._options = options or ReadOptions()
         self._watermarks = {} if watermarks is None else watermarks
         self._lost_s: float | None = None  # since when no broker answers
-        self._leaders = KnownLeaders(client, self._patience.tell)
+        self._leaders = KnownLeaders(client, self._options.tell)
         self._lost_broker: str | None = None
         self._reads: dict[TopicPartition, _PartitionRead] = {}
 
@@ -186,7 +182,7 @@ class Consumer:
             if is_done:
                 read.report_damaged(min(next_offset, end))
                 del positions[partition]
-            elif (data.last_stable_offset if read.reads_committed else data.high_watermark) >= end:
+            elif (data.last_stable_offset if self._options.read_committed else data.high_watermark) >= end:
                 without_more.append(read)  # if nothing else comes either, compaction has removed what is missing
             if batches:
                 yield partition, batches
@@ -199,13 +195,7 @@ class Consumer:
 
     def _read_of(self, partition: TopicPartition) -> _PartitionRead:
         if partition not in self._reads:
-            self._reads[partition] = _PartitionRead(
-                partition,
-                self._client,
-                self._patience,
-                reads_committed=self._isolation_level == READ_COMMITTED,
-                with_control=self._with_control,
-            )
+            self._reads[partition] = _PartitionRead(partition, self._client, self._options)
         return self._reads[partition]
 
     def follow(
@@ -245,10 +235,6 @@ class Consumer:
             if batches:
                 yield partition, start, batches
 
-    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """Does what `ReadOptions.leave_out` does, for a batch that this consumer gave."""
-        self._patience.leave_out(partition, batch, error)
-
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
         """Gives the error if a leader can't be reached, or is not there."""
         try:
@@ -256,7 +242,7 @@ class Consumer:
         except ConnectionFailedError as error:
             return error
         except KafkaError as error:
-            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or not self._patience.seconds:
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or not self._options.seconds:
                 raise
             return ConnectionFailedError(error.message, where="a leader")
 
@@ -279,12 +265,12 @@ class Consumer:
     def reconnect(self, error: ConnectionFailedError) -> None:
         """Has the next request connect again, a little later; raises `error` if patience is at an end."""
         now = time.monotonic()
-        if self._lost_s is None and self._patience.seconds:
+        if self._lost_s is None and self._options.seconds:
             self._lost_s, self._lost_broker = now, error.where
-            forever = self._patience.seconds == float("inf")
-            how_long = "until it is back" if forever else f"for {self._patience.seconds:g} s"
-            self._patience.tell(f"{error.message}; it is tried again {how_long}")
-        if self._lost_s is None or now - self._lost_s >= self._patience.seconds:
+            forever = self._options.seconds == float("inf")
+            how_long = "until it is back" if forever else f"for {self._options.seconds:g} s"
+            self._options.tell(f"{error.message}; it is tried again {how_long}")
+        if self._lost_s is None or now - self._lost_s >= self._options.seconds:
             raise error
         self._client.forget_connections()
         time.sleep(_RETRY_SECONDS)
@@ -293,13 +279,13 @@ class Consumer:
         """Notes that the brokers answer, and says so if they did not before."""
         if self._lost_s is not None:
             away_s = time.monotonic() - self._lost_s
-            self._patience.note(f"reading goes on, after {away_s:.1f} s without {self._lost_broker}")
+            self._options.note(f"reading goes on, after {away_s:.1f} s without {self._lost_broker}")
         self._lost_s = None
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
         """Sends a request to each leader."""
         by_leader: _Sent = {}
-        leaders = self._leaders.find(positions, may_wait=lambda _: self._patience.seconds > 0)
+        leaders = self._leaders.find(positions, may_wait=lambda _: self._options.seconds > 0)
         for partition, leader in leaders.items():
             offset = self._read_of(partition).offset_to_ask_for(positions[partition], self._partition_bytes)
             wanted = FetchPartition(partition.partition, fetch_offset=offset, partition_max_bytes=self._partition_bytes)
@@ -335,7 +321,7 @@ class Consumer:
 
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
         """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
-        if self._patience.seconds and self._client.is_replaced(leader, partitions):
+        if self._options.seconds and self._client.is_replaced(leader, partitions):
             text = f"broker {leader} does not answer, and others lead what it was asked for"
             raise UnansweredError(text, where=f"broker {leader}")
 
@@ -346,7 +332,7 @@ class Consumer:
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
             max_bytes=_FETCH_BYTES,
-            isolation_level=self._isolation_level,
+            isolation_level=READ_COMMITTED if self._options.read_committed else READ_UNCOMMITTED,
             session_epoch=_SESSIONLESS_EPOCH,
             topics=wanted,
         )
@@ -380,14 +366,14 @@ class Consumer:
                 if last + 1 == start_offsets[partition] == log_start:
                     lost = UnexplainedGaps()
                     lost.add(first, last + 1)
-                    self._patience.tell_left_out(f"{partition}: {lost.text()}")
+                    self._options.tell_left_out(f"{partition}: {lost.text()}")
             for key, what in _WRONG_ENDS.items():
                 if not any(first <= end for first, _ in report[place][key].get(partition.partition, [])):
                     continue
                 text = f"{partition}: {what}"
-                if not self._patience.skips_damage:
+                if not self._options.skips_damage:
                     raise _damage(text, end)
-                self._patience.tell_left_out(text)
+                self._options.tell_left_out(text)
 
 
 class _BrokerReport(NamedTuple):
@@ -408,10 +394,7 @@ class _PartitionRead:
 
     partition: TopicPartition
     client: KafkaClient
-    patience: ReadOptions
-    _: KW_ONLY
-    reads_committed: bool
-    with_control: bool
+    options: ReadOptions
     end_offset: int = 1 << 63
     """What comes from there on is none of the reader's."""
 
@@ -492,7 +475,7 @@ class _PartitionRead:
         """
         now = time.monotonic()
         self.waiting_s = min(self.waiting_s, now)
-        if now - self.waiting_s > max(self.patience.seconds, FAILOVER_SECONDS):
+        if now - self.waiting_s > max(self.options.seconds, FAILOVER_SECONDS):
             why = f"its log ends at {high_watermark} now, says the broker"
             raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
 
@@ -544,14 +527,14 @@ class _PartitionRead:
                 continue
             is_hidden = hidden.hides(batch)
             if self._is_undecided(batch):
-                if batches and not self.patience.skips_damage:
+                if batches and not self.options.skips_damage:
                     return batches, position
                 self._hide(batch)
                 is_hidden = True
             position = batch.next_offset
             self.last_size = batch.size_bytes
             self.looked_back = False
-            if not is_hidden or (self.with_control and batch.is_control):
+            if not is_hidden or (self.options.with_control and batch.is_control):
                 batches.append(batch)
 
     def _is_next(
@@ -575,7 +558,7 @@ class _PartitionRead:
         if first_offset > position:
             if following is None and not is_first:
                 return False  # asked for first, it comes with what follows, or the broker knows why
-            is_given_first = has_batches and not self.patience.skips_damage
+            is_given_first = has_batches and not self.options.skips_damage
             if is_given_first and _common(self._ask_leader().damaged, position, first_offset):
                 return False
             self.pass_hole(position, first_offset)
@@ -594,7 +577,7 @@ class _PartitionRead:
     def _without_records(self, code: ErrorCode, position: int) -> int:
         """Returns the offset to go on from after an error; raises KafkaError if asking again would not help."""
         now = time.monotonic()
-        topic, patience_s = self.partition.topic, self.patience.seconds
+        topic, patience_s = self.partition.topic, self.options.seconds
         what = f"could not read {self.partition}"
         if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self.client.forget_topic(topic)
@@ -607,7 +590,7 @@ class _PartitionRead:
                 self.client.forget_topic(topic)  # another broker may soon lead it
                 time.sleep(_RETRY_SECONDS)
                 return position
-        elif code is ErrorCode.CORRUPT_MESSAGE and self.patience.skips_damage:
+        elif code is ErrorCode.CORRUPT_MESSAGE and self.options.skips_damage:
             if self.damaged is None:
                 (self.known_damage,) = self._fetch_report(DAMAGED_OFFSETS)
                 self.damaged = position
@@ -638,7 +621,7 @@ class _PartitionRead:
             return
         report = self._ask_leader()
         damaged = _common(report.damaged, start, end)
-        if damaged and not self.patience.skips_damage:
+        if damaged and not self.options.skips_damage:
             self._without_records(ErrorCode.CORRUPT_MESSAGE, damaged[0][0])
         for first, last in damaged:
             self.damaged = first if self.damaged is None else self.damaged
@@ -663,7 +646,7 @@ class _PartitionRead:
         """Returns where the damage ends, or None if it has to be asked for first. Raises CorruptRecordError if the
         reader does not pass over damage, now or when it was asked for.
         """
-        skips_damage = self.patience.skips_damage
+        skips_damage = self.options.skips_damage
         is_asked_again = not is_first and not (skips_damage and following is not None)
         if not skips_damage:
             failure = _damage(f"{error.cause} of {self.partition}", error.offset)
@@ -697,7 +680,7 @@ class _PartitionRead:
             batch.ensure_valid()
         except CorruptRecordError:
             return  # of bytes that are damaged nobody knows which offsets they had
-        if missing and not self.patience.skips_damage:
+        if missing and not self.options.skips_damage:
             raise _damage(f"offsets do not rise of {self.partition}", missing[0][0])
         for first, last in missing:
             self._report_passed_over(first, last + 1, "offsets do not rise")
@@ -706,13 +689,13 @@ class _PartitionRead:
         """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
         committed records gets it.
         """
-        if not self.reads_committed or not batch.is_transactional or batch.is_control:
+        if not self.options.read_committed or not batch.is_transactional or batch.is_control:
             return False
         return self._ask_leader().is_undecided(batch.base_offset)
 
     def _hide(self, batch: Batch) -> None:
         """Reports it later; raises CorruptRecordError unless damage is passed over."""
-        if not self.patience.skips_damage:
+        if not self.options.skips_damage:
             offsets = offsets_text(batch.base_offset, batch.next_offset)
             text = f"{offsets} of {self.partition}: aborted or not can't be told, says the broker"
             raise _damage(text, batch.base_offset)
@@ -741,7 +724,7 @@ class _PartitionRead:
             self._tell_left_out(f"{text}: aborted or not can't be told, says the broker; they are left out")
 
     def _tell_left_out(self, text: str) -> None:
-        self.patience.tell_left_out(f"{self.partition}: {text}")
+        self.options.tell_left_out(f"{self.partition}: {text}")
 
 
 def _fetch_topic_report(client: KafkaClient, partition: TopicPartition, *names: str) -> dict[str, dict[int, _Ranges]]:

@@ -42,15 +42,11 @@ class DirectorySource:
     def __init__(
         self,
         *readers: DirectoryReader,
-        read_committed: bool,
-        with_control: bool = False,
-        patience: ReadOptions | None = None,
+        options: ReadOptions,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
         """Has the parameters of `Consumer`. Raises UsageError if a partition is in two directories."""
-        self._read_committed = read_committed
-        self._with_control = with_control
-        self._patience = patience or ReadOptions()
+        self._options = options
         self._watermarks = watermarks
         self._reported: set[str] = set()
         self._doubts: dict[TopicPartition, _Doubts] = {}
@@ -82,7 +78,7 @@ class DirectorySource:
             reader = self._readers.get(partition)
             if reader is None:
                 raise AccessError(f"no partition {partition} in {self._where}", where=self._where)
-            self._open[partition] = reader.open(partition, self._report_once if self._patience.skips_damage else None)
+            self._open[partition] = reader.open(partition, self._report_once if self._options.skips_damage else None)
         return self._open[partition]
 
     def look_again(self, partition: TopicPartition) -> None:
@@ -107,7 +103,7 @@ class DirectorySource:
         return {partition: self._end(self.log(partition)) for partition in partitions}
 
     def _end(self, log: PartitionReader) -> int:
-        return log.last_stable_offset if self._read_committed else log.end_offset
+        return log.last_stable_offset if self._options.read_committed else log.end_offset
 
     def offsets_at(self, partitions: Sequence[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         offsets = {}
@@ -125,7 +121,7 @@ class DirectorySource:
         for reader in dict.fromkeys(self._readers[partition] for partition in starts):
             why = reader.why_no_log_starts()
             if why is not None:
-                self._patience.note(f"{why}; what DeleteRecords took is given where it is still there")
+                self._options.note(f"{why}; what DeleteRecords took is given where it is still there")
 
     def _note_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
         """Calls `ReadOptions.note` for a partition that was read up to there, if that is its end for this isolation."""
@@ -170,9 +166,9 @@ class DirectorySource:
             for batch in log.read(
                 start,
                 end,
-                read_committed=self._read_committed,
-                with_control=self._with_control,
-                on_hole=partial(self._pass_over, partition) if self._patience.skips_damage else None,
+                read_committed=self._options.read_committed,
+                with_control=self._options.with_control,
+                on_hole=partial(self._pass_over, partition) if self._options.skips_damage else None,
                 on_doubt=partial(self._doubt, partition),
                 on_note=partial(self._note, partition),
             ):
@@ -195,28 +191,28 @@ class DirectorySource:
         """Reports a folder that can't be read once, however often it is tried."""
         if error.message not in self._reported:
             self._reported.add(error.message)
-            self._patience.tell_left_out(error.message)
+            self._options.tell_left_out(error.message)
 
     def _pass_over(self, partition: TopicPartition, hole: Hole) -> None:
-        self._patience.tell_left_out(f"{partition}: passed over: {hole.error()}")
+        self._options.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
     def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
         """Reports the first few of a partition singly, the others at its end."""
         doubts = self._doubts.setdefault(partition, _Doubts())
         doubts.reported += 1
         if doubts.reported <= _MOST_ONE_BY_ONE:
-            self._patience.tell_left_out(f"{partition}: {hole.absence_text}")
+            self._options.tell_left_out(f"{partition}: {hole.absence_text}")
         else:
             doubts.others.add(hole.start, hole.end)
 
     def _sum_up(self, partition: TopicPartition, log: PartitionReader) -> None:
         doubts = self._doubts.get(partition)
         if doubts is not None and doubts.others.count:
-            self._patience.tell_left_out(f"{partition}: {doubts.others.text(log.root, more=True)}")
+            self._options.tell_left_out(f"{partition}: {doubts.others.text(log.root, more=True)}")
             doubts.others = UnexplainedGaps()
 
     def _note(self, partition: TopicPartition, note: str) -> None:
-        self._patience.note(f"{partition}: {note}")
+        self._options.note(f"{partition}: {note}")
 
     def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        self._patience.leave_out(partition, batch, error, find_file(self.log(partition), batch))
+        self._options.leave_out(partition, batch, error, find_file(self.log(partition), batch))

@@ -16,7 +16,7 @@ from core.client.read.consumer import Consumer
 from core.client.read.group_membership import TRY_AGAIN, CommittedOffsets, Membership
 from core.client.read.watermarks import Watermarks
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError
+from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
@@ -47,23 +47,16 @@ class GroupConsumer:
         offsets: CommittedOffsets,
         membership: Membership,
         reset: Reset,
+        options: ReadOptions,
         *,
-        isolation_level: int,
-        with_control: bool = False,
-        patience: ReadOptions | None = None,
         commits_first: bool = False,
         watermarks: dict[TopicPartition, Watermarks] | None = None,
     ) -> None:
         """`commits_first`: at most once, instead of at least once."""
         self._offsets = offsets
-        self._patience = patience or ReadOptions()
-        self._consumer = Consumer(
-            client,
-            isolation_level=isolation_level,
-            with_control=with_control,
-            patience=self._patience,
-            watermarks=watermarks,
-        )
+        self._options = options
+        self.leave_out = options.leave_out
+        self._consumer = Consumer(client, options, watermarks=watermarks)
         self._commits_first = commits_first
         self._membership = membership
         self._reset = reset
@@ -108,10 +101,6 @@ class GroupConsumer:
         """Notes that this partition's records below the offset were processed."""
         self._done[partition] = next_offset
 
-    def leave_out(self, partition: TopicPartition, batch: Batch, error: CorruptRecordError) -> None:
-        """See `RecordSource.leave_out`."""
-        self._consumer.leave_out(partition, batch, error)
-
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
         """Returns the next offset of each partition that is read."""
@@ -150,5 +139,5 @@ class GroupConsumer:
         self._consumer.report_damaged(self._positions)
         self.commit()
         if self._done:
-            self._patience.tell(f"not committed: what was read in the last {_COMMIT_SECONDS:g} s; it is read again")
+            self._options.tell(f"not committed: what was read in the last {_COMMIT_SECONDS:g} s; it is read again")
         self._membership.leave()

@@ -197,12 +197,12 @@ class CommittedOffsets(Protocol):
 class CoordinatorOffsets:
     """Owned by one task."""
 
-    def __init__(self, client: KafkaClient, group_id: str, membership: Membership, patience: ReadOptions) -> None:
+    def __init__(self, client: KafkaClient, group_id: str, membership: Membership, options: ReadOptions) -> None:
         """Commits as that member."""
         self._admin = GroupAdmin(client, rides_over=False)
         self._group_id = group_id
         self._membership = membership
-        self._patience = patience
+        self._options = options
 
     def find(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
         """Returns None while an open transaction may move the committed offsets."""
@@ -211,7 +211,7 @@ class CoordinatorOffsets:
         except KafkaError as error:
             if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
-            self._patience.note(f"{error.message}; reading waits for that: {error.hint}")
+            self._options.note(f"{error.message}; reading waits for that: {error.hint}")
             return None
         return {partition: committed.offset for partition, committed in found.items()}
 

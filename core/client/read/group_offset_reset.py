@@ -14,7 +14,8 @@ from typing import Any
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.admin.group_admin import GroupDescription, GroupOffset
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.consumer import READ_UNCOMMITTED, Consumer
+from core.client.net.read_options import ReadOptions
+from core.client.read.consumer import Consumer
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.time_text import parse_time
 from core.common.topic_partition import TopicPartition
@@ -116,7 +117,7 @@ def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -
     """Returns the timestamp of the first record at or after each offset, if there is one: from one batch each."""
     found = {}
     positions = dict(offsets)
-    consumer = Consumer(client, isolation_level=READ_UNCOMMITTED, max_wait_ms=0, partition_bytes=1)
+    consumer = Consumer(client, ReadOptions(read_committed=False), max_wait_ms=0, partition_bytes=1)
     try:
         for _ in range(_ROUNDS):
             for partition, start, batches in consumer.poll(positions):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from core.client.admin.admin import LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.consumer import Consumer
 from core.client.write.producer import Producer, RecordsToSend
@@ -191,7 +192,7 @@ class _ProduceMeter:
 
 def measure_consume(client: KafkaClient, topic: str, *, records: int | None, timeout_s: float) -> Measured:
     """Reads, decodes and counts so many records from the beginning, or all; fewer after a long silence."""
-    source = ClusterSource(client, read_committed=False)
+    source = ClusterSource(client, ReadOptions(read_committed=False))
     partitions = [TopicPartition(topic, number) for number in source.partitions(topic)]
     count = size = 0
     started_s = last_s = time.monotonic()

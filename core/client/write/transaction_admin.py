@@ -21,6 +21,7 @@ from core.client.net.coordinator_connection import (
 )
 from core.client.net.kafka_client import RETRIABLE, KafkaClient
 from core.client.net.leader_retry import retry_while_leader_moves
+from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -246,7 +247,7 @@ class TransactionAdmin:
 
     def _timestamp(self, partition: TopicPartition, offset: int) -> int:
         """Returns the timestamp of the batch there, or -1 if it can't be read."""
-        consumer = Consumer(self._client, isolation_level=READ_UNCOMMITTED)
+        consumer = Consumer(self._client, ReadOptions(read_committed=False))
         try:
             for _, batches in consumer.read({partition: offset}, {partition: offset + 1}):
                 for batch in batches:

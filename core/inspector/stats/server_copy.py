@@ -9,6 +9,7 @@ cleaner's, as far as a client knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
@@ -35,11 +36,11 @@ FindStart = Callable[[int, int], int]
 class ServerCopy:
     """Copies of a server's partitions below `root`, a folder of this copy alone; owned by one task."""
 
-    def __init__(self, client: KafkaClient, root: Path, patience: ReadOptions) -> None:
-        """`patience` says how to treat damage: offsets that are passed over are missing in the copy."""
+    def __init__(self, client: KafkaClient, root: Path, options: ReadOptions) -> None:
+        """`options` says how to treat damage: offsets that are passed over are missing in the copy."""
         self.root = root
         self._client = client
-        self._patience = patience
+        self._options = options
         self._filesystem = FileSystem()
         self._starts: dict[TopicPartition, int] = {}
         self._cleaned: dict[TopicPartition, int] = {}
@@ -93,7 +94,7 @@ class ServerCopy:
         is_enough: Callable[[Batch], bool],
         on_bytes: Callable[[int], None],
     ) -> None:
-        consumer = Consumer(self._client, isolation_level=READ_UNCOMMITTED, with_control=True, patience=self._patience)
+        consumer = Consumer(self._client, replace(self._options, read_committed=False, with_control=True))
         file: File | None = None
         position = 0
         try:

@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.client.net.read_options import WHOLE_LOG
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.files.end_transaction_marker import FateKind
@@ -374,18 +375,10 @@ class ServerRows(LogRows):
         self.end_offset = self._admin.list_offsets({self.partition: LATEST})[self.partition]
 
     def _items(self, offset: int) -> Iterator[_Found | LogRow | None]:
-        from core.client.read.consumer import READ_UNCOMMITTED, Consumer
+        from core.client.read.consumer import Consumer
 
-        patience = ReadOptions(
-            seconds=FAILOVER_SECONDS, skips_damage=True, tell=self._tell, tell_left_out=self._tell, note=self._tell
-        )
-        consumer = Consumer(
-            self._client,
-            isolation_level=READ_UNCOMMITTED,
-            with_control=True,
-            patience=patience,
-            partition_bytes=_FETCH_BYTES,
-        )
+        options = replace(WHOLE_LOG, tell=self._tell, note=self._tell, tell_left_out=self._tell)
+        consumer = Consumer(self._client, options, partition_bytes=_FETCH_BYTES)
         next_offset = offset
         if next_offset >= self.end_offset:
             return

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.client.net.read_options import WHOLE_LOG
 from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import RecordSource
 from core.common.errors import UsageError
@@ -147,16 +147,13 @@ class InspectTarget:
     def source(self) -> RecordSource:
         """The records. Raises ConnectionFailedError if no server can be reached."""
         if self._source is None:
-            patience = ReadOptions(
-                seconds=FAILOVER_SECONDS, skips_damage=True, tell=self._note, tell_left_out=self._note, note=self._note
-            )
+            options = replace(WHOLE_LOG, tell=self._note, note=self._note, tell_left_out=self._note)
             if self.reader is not None:
-                self._source = DirectorySource(self.reader, read_committed=False, with_control=True, patience=patience)
+                self._source = DirectorySource(self.reader, options=options)
             else:
                 from core.client.read.cluster_source import ClusterSource
 
-                client = self.client
-                self._source = ClusterSource(client, read_committed=False, with_control=True, patience=patience)
+                self._source = ClusterSource(self.client, options)
         return self._source
 
     @property

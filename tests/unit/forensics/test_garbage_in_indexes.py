@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import RecordSource
@@ -110,7 +111,8 @@ def answers_of(door: Callable[..., contextlib.AbstractContextManager[RecordSourc
 
 @contextlib.contextmanager
 def files(directory: Path, *, read_committed: bool) -> Iterator[RecordSource]:
-    with contextlib.closing(DirectorySource(DirectoryReader(directory), read_committed=read_committed)) as source:
+    options = ReadOptions(read_committed=read_committed)
+    with contextlib.closing(DirectorySource(DirectoryReader(directory), options=options)) as source:
         yield source
 
 
@@ -121,7 +123,7 @@ def server(directory: Path, *, read_committed: bool, is_owner: bool) -> Iterator
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(directory.parent, copy)
     with Session(directory=copy).open_client(is_read_only=not is_owner) as client:
-        yield ClusterSource(client, read_committed=read_committed)
+        yield ClusterSource(client, ReadOptions(read_committed=read_committed))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cli.commands import spark_replay as command
 from core.client.admin.admin import LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.consumer import READ_COMMITTED, Consumer
+from core.client.read.consumer import Consumer
 from core.client.write.producer import Producer, RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer
 from core.common.endpoint import parse_bootstrap
@@ -151,7 +151,7 @@ class Job:
         partition = TopicPartition(self.target, 0)
         with contextlib.closing(self.connect()) as client:
             ends = Admin(client).list_offsets({partition: LATEST})
-            consumer = Consumer(client, isolation_level=READ_COMMITTED)
+            consumer = Consumer(client)
             batches = [batch for _, some in consumer.read({partition: 0}, ends) for batch in some]
         return [int(record.value or b"") for batch in batches for record in batch.records()]
 

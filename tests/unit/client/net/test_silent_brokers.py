@@ -332,7 +332,7 @@ def test_a_reader_gives_up_a_leader_that_hangs(broker: SteeredNode, seconds: flo
     producer.send(rows_of(0, *range(100)))
     producer.flush()
     client, told, one = Replacing(broker, FETCH), list[str](), TopicPartition("t", 0)
-    consumer = Consumer(client, patience=ReadOptions(seconds, tell=told.append))
+    consumer = Consumer(client, options=ReadOptions(seconds, tell=told.append))
     batches = [batch for _, some in consumer.read({one: 0}, {one: 100}) for batch in some]
     assert [int(record.value or b"") for batch in batches for record in batch.records()] == list(range(100))
     assert client.silences

@@ -13,7 +13,6 @@ from core.client.net import kafka_client
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer, _fetch_topic_report
-from core.cluster.partition.partition import READ_UNCOMMITTED
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition
@@ -70,7 +69,7 @@ def reorder(broker: SteeredNode, *numbers: int) -> int:
 def read_patiently(broker: SteeredNode, end: int, **options: int) -> tuple[list[int], list[str]]:
     """The base offsets of the batches that come, and what is told of those that are passed over."""
     told: list[str] = []
-    reader = consumer(broker, patience=ReadOptions(skips_damage=True, tell_left_out=told.append), **options)
+    reader = consumer(broker, options=ReadOptions(skips_damage=True, tell_left_out=told.append), **options)
     return [batch.base_offset for _, batches in reader.read({A: 0}, {A: end}) for batch in batches], told
 
 
@@ -112,7 +111,7 @@ def test_isolation(broker: SteeredNode) -> None:
     append_marker(log, 9, is_commit=True)
     assert read(broker, {A: 0}, {A: 4}) == {A: [(2, b"kept")]}
     both = [(0, b"gone"), (2, b"kept")]
-    assert read(broker, {A: 0}, {A: 4}, isolation_level=READ_UNCOMMITTED) == {A: both}
+    assert read(broker, {A: 0}, {A: 4}, options=ReadOptions(read_committed=False)) == {A: both}
 
 
 def test_an_offset_out_of_range(broker: SteeredNode) -> None:
@@ -190,7 +189,7 @@ def test_a_high_watermark_that_is_older_than_the_records(
 
     monkeypatch.setattr(Consumer, "_receive", receive_older)
     left_out: list[str] = []
-    reader = consumer(broker, patience=ReadOptions(skips_damage=skips_damage, tell_left_out=left_out.append))
+    reader = consumer(broker, options=ReadOptions(skips_damage=skips_damage, tell_left_out=left_out.append))
     found = next(batches for polled in reader.follow({A: position}) if polled is not None for batches in polled[1:])
     assert [batch.base_offset for batch in found] == [3]
     assert left_out == []
@@ -269,7 +268,7 @@ def test_a_damaged_last_batch_that_claims_offsets_beyond_the_end(broker: Steered
     produce_values(broker, b"a", b"b")
     change(broker, 1, byte, lambda was: bytes([was[0] | 1]))  # the last offset's delta
     left_out: list[str] = []
-    reader = consumer(broker, patience=ReadOptions(skips_damage=True, tell_left_out=left_out.append)).follow({A: 0})
+    reader = consumer(broker, options=ReadOptions(skips_damage=True, tell_left_out=left_out.append)).follow({A: 0})
     assert [b.base_offset for b in next(found for found in reader if found)[1]] == [0]
     assert next(reader) is None
     assert [text.partition(": crc")[0] for text in left_out] == ["t-0: offset 1 passed over"]
@@ -341,8 +340,8 @@ def test_a_broker_that_is_away_when_more_is_looked_for(broker: SteeredNode) -> N
             raise answer
         return answer
 
-    patience = ReadOptions(60.0, tell=told.append, note=told.append)
-    reader = consumer(broker, patience=patience).follow({A: 0}, find_more)
+    options = ReadOptions(60.0, tell=told.append, note=told.append)
+    reader = consumer(broker, options=options).follow({A: 0}, find_more)
     found = [next(f for f in reader if f is not None) for _ in range(2)]
     assert [partition for partition, _ in found] == [A, B]
     assert told[0] == "gone; it is tried again for 60 s"
@@ -373,7 +372,7 @@ def test_what_lies_after_the_ends_is_asked_once_for_a_topic(
     monkeypatch.setattr("core.client.read.consumer._fetch_topic_report", count)
     told: list[str] = []
     client = KafkaClient([("embedded", 0)], lambda host, port: EmbeddedTransport(broker.dispatcher))
-    found = Consumer(client, patience=ReadOptions(skips_damage=True, tell_left_out=told.append)).read(
+    found = Consumer(client, options=ReadOptions(skips_damage=True, tell_left_out=told.append)).read(
         {A: 0, B: 0}, {A: 1, B: 1}
     )
     assert sum(len(batches) for _, batches in found) == 2
@@ -458,7 +457,7 @@ def test_answers_that_never_move_on_end_with_an_error(
     broker: SteeredNode, change: Callable[[FetchResponse], None], way: str
 ) -> None:
     produce_values(broker, b"a", b"b")
-    reader, transport = tampered(broker, change, patience=ReadOptions(skips_damage=way == "skips damage"))
+    reader, transport = tampered(broker, change, options=ReadOptions(skips_damage=way == "skips damage"))
     found = reader.follow({A: 1}) if way == "follow" else reader.read({A: 1}, {A: 2})
     with pytest.raises(MalformedMessageError, match="from offset 1 on: the broker's answers do not"):
         deque(found, maxlen=0)
@@ -476,7 +475,7 @@ def test_following_the_end_of_a_log_is_none(broker: SteeredNode) -> None:
     """The batch before is asked for again and again, as a hole was passed there."""
     produce_values(broker, b"a", b"b", b"c")
     change(broker, 1, 61, lambda byte: bytes([byte[0] ^ 1]))
-    reader = consumer(broker, patience=ReadOptions(skips_damage=True))
+    reader = consumer(broker, options=ReadOptions(skips_damage=True))
     rounds = reader.follow({A: 0})
     came = [one for one in (next(rounds) for _ in range(60)) if one is not None]
     assert [batch.base_offset for _, batches in came for batch in batches] == [0, 2]

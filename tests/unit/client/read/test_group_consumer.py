@@ -54,9 +54,7 @@ def group() -> Group:
 @pytest.fixture
 def consumer(group: Group, said: list[str]) -> GroupConsumer:
     client = cast("KafkaClient", None)  # nothing is fetched
-    consumer = GroupConsumer(
-        client, group, group, lambda _: {}, isolation_level=0, patience=ReadOptions(tell=said.append)
-    )
+    consumer = GroupConsumer(client, group, group, lambda _: {}, ReadOptions(tell=said.append))
     consumer._follow_assignment()
     return consumer
 

@@ -214,7 +214,7 @@ def test_a_partition_without_a_leader_is_waited_for(broker: SteeredNode, leaderl
     assert stored(broker) == [1, 2]
     told: list[str] = []
     leaderless.left = 5
-    reader = Consumer(leaderless, patience=ReadOptions(30, tell=told.append))
+    reader = Consumer(leaderless, options=ReadOptions(30, tell=told.append))
     tp = TopicPartition("t", 0)
     assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
     assert told == ["partition t-0 has no leader; it is tried again for 30 s"]
@@ -286,13 +286,13 @@ def test_a_reader_waits_for_another_leader_when_a_disk_fails(
 
     monkeypatch.setattr(replicas, "read", refuse)
     tp = TopicPartition("t", 0)
-    reader = Consumer(client, patience=ReadOptions(30))
+    reader = Consumer(client, options=ReadOptions(30))
     assert sum(len(batches) for _, batches in reader.read({tp: 0}, {tp: 2})) == 1
     assert not refusals
-    for other, patience in ((client, ReadOptions()), (client_of(broker), ReadOptions(30))):
+    for other, options in ((client, ReadOptions()), (client_of(broker), ReadOptions(30))):
         refusals += [0]
         with pytest.raises(KafkaError, match="could not read t-0 from offset 0 on"):
-            next(Consumer(other, patience=patience).read({tp: 0}, {tp: 2}))
+            next(Consumer(other, options).read({tp: 0}, {tp: 2}))
 
 
 def test_others_are_read_while_nobody_leads_one(
@@ -305,7 +305,7 @@ def test_others_are_read_while_nobody_leads_one(
             write(producer, number, partition=partition)
     told: list[str] = []
     leaderless.left = 3
-    reader = Consumer(leaderless, partition_bytes=200, patience=ReadOptions(30, tell=told.append))
+    reader = Consumer(leaderless, partition_bytes=200, options=ReadOptions(30, tell=told.append))
     ends = {TopicPartition("t", number): 50 for number in (0, 1)}
     order = [tp.partition for tp, batches in reader.read(dict.fromkeys(ends, 0), ends) for _ in batches]
     assert sorted(order) == [0] * 50 + [1] * 50
