@@ -395,26 +395,19 @@ class _PartitionRead:
     partition: TopicPartition
     client: KafkaClient
     options: ReadOptions
-    end_offset: int = 1 << 63
-    """What comes from there on is none of the reader's."""
+    end_offset: int = 1 << 63  # what comes from there on is none of the reader's
 
-    disk_failed_s: float = _NEVER
-    """Since when the disk of its leader fails."""
-    refused_s: float = _NEVER
-    """Since when its leader refuses it."""
-    waiting_s: float = _NEVER
-    """Since when its log ends before what is wanted of it."""
-    stuck: int = 0
-    """How many answers in a row held nothing that can be read."""
+    disk_failed_s: float = _NEVER  # since when the disk of its leader fails
+    refused_s: float = _NEVER  # since when its leader refuses it
+    waiting_s: float = _NEVER  # since when its log ends before what is wanted of it
+    stuck: int = 0  # how many answers in a row held nothing that can be read
     failure: tuple[int, CorruptRecordError] | None = None
     """What was met after what was given last, with the offset that the broker is asked for again."""
     after_end: int = -1
     """First offset of the batch that lay after the end of its log when it came last."""
-    last_size: int = 0
-    """In bytes, of the last batch that came."""
+    last_size: int = 0  # in bytes, of the last batch that came
 
-    asked_for: int = -1
-    """The offset that the broker was asked for last."""
+    asked_for: int = -1  # the offset that the broker was asked for last
     looks_back: bool = False
     """The broker was asked for the batch before the position, too. It begins with the first batch that ends after the
     offset that it is asked for, so a batch of a hole that stands between two answers would come in none of them.
@@ -428,12 +421,9 @@ class _PartitionRead:
     """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be missing
     further on.
     """
-    damaged: int | None = None
-    """First offset of the damage that is being passed over."""
-    known_damage: _Ranges = field(default_factory=list)
-    """What its leader knew to be damaged when that began."""
-    report: _BrokerReport | None = None
-    """What its leader reported when a hole in it, or its end, was read first."""
+    damaged: int | None = None  # first offset of the damage that is being passed over
+    known_damage: _Ranges = field(default_factory=list)  # what its leader knew of when that began
+    report: _BrokerReport | None = None  # asked for at the first hole, or the first batch of a transaction
     met: UnexplainedGaps = field(default_factory=UnexplainedGaps)
     """The unexplained offsets that were read past and not reported yet."""
     hidden: UnexplainedGaps = field(default_factory=UnexplainedGaps)
@@ -454,8 +444,20 @@ class _PartitionRead:
         answer holds bytes and nothing that can be read from the position on: a part of a batch, say, or batches that
         end before it.
         """
-        batches, next_offset = self._find_batches(data, position)
-        if next_offset != position or data.error_code or not data.records or self.looks_back:
+        if data.error_code and self.looks_back:  # it may be the offset before that can't be had
+            self.stuck, self.looked_back = 0, True
+            return [], position
+        if data.error_code:
+            self.stuck = 0
+            return [], self._without_records(ErrorCode.of(data.error_code), position)
+        self.disk_failed_s = self.refused_s = _NEVER
+        failure, self.failure = self.failure, None
+        if failure is not None and failure[0] == position:
+            raise failure[1]  # a broker that is asked for what is damaged may pass over it without a word
+        self.report_damaged(position)
+        self.looked_back = self.looks_back  # until something new comes
+        batches, next_offset = self._read_batches(data, position)
+        if next_offset != position or not data.records or self.looks_back:
             self.stuck = 0
         else:
             self.note_stuck()
@@ -478,20 +480,6 @@ class _PartitionRead:
         if now - self.waiting_s > max(self.options.seconds, FAILOVER_SECONDS):
             why = f"its log ends at {high_watermark} now, says the broker"
             raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
-
-    def _find_batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
-        if data.error_code and self.looks_back:  # it may be the offset before that can't be had
-            self.looked_back = True
-            return [], position
-        if data.error_code:
-            return [], self._without_records(ErrorCode.of(data.error_code), position)
-        self.disk_failed_s = self.refused_s = _NEVER
-        failure, self.failure = self.failure, None
-        if failure is not None and failure[0] == position:
-            raise failure[1]  # a broker that is asked for what is damaged may pass over it without a word
-        self.report_damaged(position)
-        self.looked_back = self.looks_back  # until something new comes
-        return self._read_batches(data, position)
 
     def _read_batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
         """Goes along the batches of an answer; returns what `batches` does."""
