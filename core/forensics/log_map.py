@@ -71,9 +71,11 @@ class LogMap:
         given_up: Sequence[tuple[int, int]],
         *,
         own_end: int | None = None,
+        own_from: int | None = None,
     ) -> None:
         """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
-        offsets [start, end) that recoveries gave up; `own_end` is that of `place`.
+        offsets [start, end) that recoveries gave up; `own_end` is that of `place`, if `own_from` does not say that the
+        batches from this position of the last file on are to tell.
         """
         self.files = files
         self.evidence = evidence
@@ -85,6 +87,8 @@ class LogMap:
             self._walk_file(number, builder)
             builder.end_piece()
         bases = [file.base_offset for file in files]
+        if own_from is not None:
+            own_end = _own_end([piece for piece in builder.pieces if piece.file == len(files) - 1], bases[-1], own_from)
         placement = place(
             builder.pieces,
             bases,
@@ -543,6 +547,15 @@ class LogMap:
     def _is_placed(self, piece: Piece) -> bool:
         at = bisect_right(self._placed, (piece.file, piece.position), key=_place)
         return at > 0 and _place(piece) < (self._placed[at - 1].file, self._placed[at - 1].end_position)
+
+
+def _own_end(pieces: Sequence[Piece], base_offset: int, position: int) -> int | None:
+    """Returns where a file ends if its batches follow one another from that position on, or None."""
+    last = pieces[-1] if pieces else None
+    if last is None or last.span < last.end_offset - last.base_offset or last.end_offset < pieces[0].first_end_offset:
+        return None
+    is_whole = last.position <= position < last.end_position and (position > 0 or last.base_offset == base_offset)
+    return last.end_offset if is_whole else None
 
 
 def _piece_of(number: int, batch: Batch) -> Piece:

@@ -85,6 +85,7 @@ class LogScanner:
         """The bytes that follow the last batch, as far as known by now, or None."""
         self._is_end_lost = False
         self._own_end: int | None = None  # where the last file ends, if the map was not needed to tell
+        self._ends_within = False  # whether compressed messages tell that, whose headers state last offsets alone
         self.start_offset = evidence.start_of(segments[0].base_offset if segments else None)
         self.sound_end = self.end_offset = self.start_offset
         if segments:
@@ -105,7 +106,8 @@ class LogScanner:
         from core.forensics.log_map import LogFile, LogMap  # most logs need none
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
-        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end)
+        own_from = self._segments[-1].position_before(AFTER_ALL_OFFSETS) if self._ends_within else None
+        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end, own_from=own_from)
 
     @property
     def sizes(self) -> list[int]:
@@ -139,6 +141,7 @@ class LogScanner:
             for batch in last.records.iter_headers(position):
                 base_offset, end_offset = _offsets_of(batch)
                 if base_offset < next_offset or (is_known and base_offset != next_offset):
+                    self._ends_within = not isinstance(batch, RecordBatch)
                     self._take_end_of_map()
                     return
                 is_known, next_offset, position = True, end_offset, batch.position + batch.size_bytes
