@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import File
-from core.files.file_names import SET_ASIDE
+from core.files.file_names import SET_ASIDE, base_offset_of
 from core.files.file_records import FileRecords
 from core.forensics.bit_flip import ByteFix
 from core.records.batches import (
@@ -26,6 +26,7 @@ from core.records.batches import (
     Batch,
     contradicts,
     entry_size,
+    first_offset_of,
     inner_offsets,
     read_batch,
 )
@@ -97,20 +98,38 @@ class DamagedRange(NamedTuple):
 def shows_compaction(segments: Iterable[FileRecords]) -> bool:
     """Says whether a cleaner changed some of a log's files: only it takes records from within a batch. In logs of
     messages of magic 0 and 1, where it writes no empty batches, it leaves empty files. That holds whatever the topic's
-    settings have become since. A hole between batches alone proves nothing, nor does a damaged batch.
+    settings have become since. A hole between batches alone proves nothing, nor does a damaged batch, or one whose
+    offsets do not lie between those of its neighbours.
     """
     segments = list(segments)
     has_empty = any(not records.size_bytes and not was_emptied(records.path) for records in segments[:-1])
-    for records in segments:
+    ends: list[int | None] = [*(base_offset_of(records.path) for records in segments[1:]), None]
+    for records, segment_end in zip(segments, ends, strict=True):
+        end_before = base_offset_of(records.path)
         with contextlib.suppress(CorruptRecordError):
             for batch in records.iter_headers(0):
                 if isinstance(batch, RecordBatch):
                     may_show = is_thinned(batch.count, batch.last_offset_delta, batch.attributes)
                 else:
                     may_show = has_empty or bool(batch.attributes & CODEC_MASK)
-                if may_show and _is_of_cleaner(records.read_batch(batch.position), has_empty=has_empty):
-                    return True
+                if may_show:
+                    batch = records.read_batch(batch.position)
+                    is_shown = _is_of_cleaner(batch, has_empty=has_empty)
+                    if is_shown and _is_in_place(batch, records, end_before, segment_end):
+                        return True
+                end_before = batch.next_offset
     return False
+
+
+def _is_in_place(batch: Batch, records: FileRecords, end_before: int, segment_end: int | None) -> bool:
+    if first_offset_of(batch, end_before) < end_before or (segment_end is not None and batch.next_offset > segment_end):
+        return False
+    following = batch.position + batch.size_bytes
+    try:
+        after = records.read_batch(following) if following < records.size_bytes else None
+    except CorruptRecordError:
+        return True
+    return after is None or first_offset_of(after, batch.next_offset) >= batch.next_offset
 
 
 def _is_of_cleaner(batch: Batch, *, has_empty: bool) -> bool:

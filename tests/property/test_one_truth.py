@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -540,7 +541,7 @@ KEPT_OF_OTHERS = (
     *(1000031, 3200157, 200167, 1210419, 220073, 220981, 221005, 1221011, 221163, 221463, 300159),
     *(301109, 302113, 400015, 400151, 401251, 402041, 402645, 1403424, 1403448, 403479, 405709, 406205),
     *(407800, 408426, 2410605, 440819, 502651, 1503539, 910507, 2910655, 980005, 991848),
-    *(991867, 993175, 994091, 1700091),
+    *(991867, 993175, 994091, 1700091, 2501241, 2900083),
 )
 """Each failed once."""
 
@@ -570,6 +571,39 @@ def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory:
     wrecked = Wrecked(directory, name, LogModel(directory))
     assert wrecked.model.missing == lost
     assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == lost
+    judge(wrecked, with_broker=False)
+
+
+@for_each("is_in_place", (False, True))
+def test_a_message_that_lacks_records_shows_a_cleaner_where_its_offsets_fit(memory: Path, is_in_place: bool) -> None:
+    """Offsets 0 to 2 are missing. The next segment begins with a compressed message that lacks one of its records, and
+    states an offset one too far, or not.
+    """
+    thinned = crafted.wrapper([6, 8], _TWO, 1, offset=8 if is_in_place else 9)
+    after = crafted.wrapper([9, 10], _TWO, 0)
+    segments = {0: crafted.message(3, b"d", b"3", 1) + crafted.message(4, b"e", b"4", 1), 5: thinned + after}
+    segments[11] = crafted.batch(11, _TWO)
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    wrecked = Wrecked(directory, f"{is_in_place}", LogModel(directory))
+    judge(wrecked, with_broker=False)
+    assert doors.gaps(directory).ranges(only=(GapReason.COMPACTED,))[:1] == ([range(3)] if is_in_place else [])
+
+
+@for_each("magic, is_indexed", product((0, 1), (False, True)))
+def test_no_message_of_another_file_follows_the_end_that_a_compressed_message_has_inside(
+    memory: Path, magic: int, is_indexed: bool
+) -> None:
+    """Its header states its last offset alone, and the message in the file before states the one after that: by chance,
+    as no checksum covers it.
+    """
+    compressed = crafted.wrapper([3, 4, 5], [*_TWO, (b"d", b"3")], magic)
+    first = crafted.message(2, b"e", b"4", magic)
+    segments = {0: _ONE + crafted.message(6, b"f", b"5", magic), 2: first + compressed}
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    if is_indexed:
+        (directory / f"{2:020}.index").write_bytes(struct.pack(">ii", 3, len(first)))
+    wrecked = Wrecked(directory, f"{magic}, {is_indexed}", LogModel(directory))
+    assert (doors.gaps(directory).end, wrecked.model.missing) == (6, [range(1, 2)])
     judge(wrecked, with_broker=False)
 
 
