@@ -745,7 +745,8 @@ def _claimed_by(broken: Damage, end: int) -> int:
     wrong_bits = crc32c(mended[21:]) ^ int.from_bytes(mended[17:21], "big")
     if data[position + 16] == 2 and not wrong_bits and position + 12 + length == stop:
         return end  # it is sound, but for the zeros before it, of which its base offset may be a part
-    if _is_one_bit(length & 0xFFFF_FFFF, stop - position - 12) and not wrong_bits:
+    has_one_bit = data[position + 16] == 2 and _is_one_bit(length & 0xFFFF_FFFF, stop - position - 12)
+    if has_one_bit and not wrong_bits:  # with another bit in the magic it would be no sound batch
         length = stop - position - 12
     (delta,) = struct.unpack_from(">i", data, position + 23)
     (count,) = struct.unpack_from(">i", data, position + 57)
