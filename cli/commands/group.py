@@ -19,6 +19,7 @@ from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupAdmin, GroupDescription
+    from core.client.read.group_offset_reset import GroupPartition
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -108,7 +109,7 @@ def describe(
       plog group describe etl --output json
     """
     from core.client.admin.group_admin import GroupAdmin
-    from core.client.read.group_offset_reset import offset_rows
+    from core.client.read.group_offset_reset import find_group_partitions
 
     committed: set[str] = set()
 
@@ -129,7 +130,8 @@ def describe(
                     continue
                 offsets = admin.offsets(group_id)
                 committed.update(partition.topic for partition in offsets)
-                rows += offset_rows(client, group, offsets)
+                found = find_group_partitions(client, group, offsets, time.time_ns() // 1_000_000)
+                rows += [_offset_row(group_id, row) for row in found]
             return headlines, rows
 
         columns = _MEMBER_COLUMNS if members else _OFFSET_COLUMNS
@@ -138,6 +140,24 @@ def describe(
             return
         for headlines, rows in _watched(look, watch):
             _show(headlines, rows, columns, output)
+
+
+def _offset_row(group_id: str, row: GroupPartition) -> Row:
+    member = row.member
+    return {
+        "group": group_id,
+        "topic": row.partition.topic,
+        "partition": row.partition.partition,
+        "offset": row.offset,
+        "end_offset": row.end_offset,
+        "lag": row.lag,
+        "lag_ms": row.lag_ms,
+        "note": row.problem or None,
+        "metadata": row.metadata,
+        "member_id": member and member.member_id,
+        "client_id": member and member.client_id,
+        "host": member and member.client_host,
+    }
 
 
 def _watched(look: Callable[[], tuple[list[str], list[Row]]], seconds: float) -> Iterator[tuple[list[str], list[Row]]]:

@@ -22,8 +22,9 @@ from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupMember
+    from core.client.read.group_offset_reset import GroupPartition
     from core.view.groups.commit_history import Commit
-    from core.view.groups.known_groups import GroupListing, GroupPartition, GroupSummary, GroupView, History
+    from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView, History
 
 
 class CommitsScreen(GroupLooker):
@@ -280,7 +281,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
         if row is None or self.members.display or self.partition is None:
             return
         offset = row["offset"]
-        if offset is not None and not row["lag"]:
+        if offset is not None and (row["lag"] or 0) <= 0:
             offset = max(offset - 1, 0)  # all of it was read: the last record that was
         self.inspect_app.open_records(self.partition, offset)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cli.report.markup import paragraph, section, table, text
+from core.client.read.group_offset_reset import GroupPartition
 from core.common.time_text import duration_text
 from core.view.figures.stats_report import GroupsReport
-from core.view.groups.known_groups import GroupPartition, GroupView
+from core.view.groups.known_groups import GroupView
 
 _HEADER = ("partition", "committed", "log end", "lag", "lag in time", "member", "problem")
 _NUMBERS = range(1, 5)

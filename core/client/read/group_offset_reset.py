@@ -6,14 +6,15 @@ import contextlib
 import csv
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
-from core.client.admin.group_admin import GroupDescription, GroupOffset
-from core.client.net.kafka_client import KafkaClient
+from core.client.admin.group_admin import GroupDescription, GroupMember, GroupOffset
+from core.client.net.kafka_client import KafkaClient, TopicInfo
 from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
@@ -53,42 +54,84 @@ class Reset:
         return cls(**modes)
 
 
-def offset_rows(client: KafkaClient, group: GroupDescription, committed: Offsets) -> list[dict[str, Any]]:
-    """Returns a row for each partition for which the group committed an offset, or that a member reads. `lag_ms`: the
-    age of the first record that the group has not read, by its timestamp; 0 if it has read all. The lag of an offset
-    above the log's end is negative, as in Kafka's tool; `note` explains it, and names records deleted unread.
+class LogBounds(NamedTuple):
+    """A log of offsets [start, end). Unknown bounds are None, and `problem` says why."""
+
+    start: int | None
+    end: int | None
+    problem: str = ""
+
+
+class GroupPartition(NamedTuple):
+    """A partition for which the group committed an offset, or that a member reads.
+
+    `lag` is negative for an offset above the log's end, as in Kafka's tool. `lag_ms` is the age of the first record
+    that the group has not read, by its timestamp; 0 if it has read all. Unknown values are None. `problem` says why the
+    bounds are unknown, or how the offset lies outside them, or is "".
     """
-    readers = {p: member for member in group.members for p in member.partitions or ()}
-    partitions = sorted({*committed, *readers})
-    known = client.refresh({p.topic for p in partitions}) if partitions else {}
-    present = [p for p in partitions if p.topic in known and p.partition in known[p.topic].partitions]
-    admin = Admin(client)
-    starts = admin.list_offsets({p: EARLIEST for p in present if p in committed})
-    ends = admin.list_offsets(dict.fromkeys(present, LATEST))
-    behind = [p for p in present if p in committed and committed[p].offset < ends[p]]
-    waiting = {p: max(committed[p].offset, starts[p]) for p in behind}
-    oldest = _timestamps_at(client, waiting)
-    now_ms = time.time_ns() // 1_000_000
+
+    partition: TopicPartition
+    offset: int | None
+    end_offset: int | None
+    lag: int | None
+    lag_ms: int | None
+    metadata: str | None
+    member: GroupMember | None
+    problem: str = ""
+
+
+def partitions_of(group: GroupDescription, committed: Offsets) -> list[TopicPartition]:
+    """Returns the partitions for which the group committed an offset, or that a member reads, in order."""
+    return sorted({*committed, *_readers_of(group)})
+
+
+def _readers_of(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
+    return {partition: member for member in group.members for partition in member.partitions or ()}
+
+
+def find_group_partitions(
+    client: KafkaClient, group: GroupDescription, committed: Offsets, now_ms: int
+) -> list[GroupPartition]:
+    """Returns a row for each of the group's partitions. Raises KafkaError if their leaders refuse to tell of them."""
+    bounds = find_log_bounds(client, partitions_of(group, committed))
+    return group_partitions(group, committed, bounds, partial(find_timestamps, client), now_ms)
+
+
+def group_partitions(
+    group: GroupDescription,
+    committed: Offsets,
+    bounds: Mapping[TopicPartition, LogBounds],
+    timestamps_at: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    now_ms: int,
+) -> list[GroupPartition]:
+    """Returns a row for each of the group's partitions, in order. `bounds` has the log of each; `timestamps_at` returns
+    the timestamp of the first record from an offset on, for those partitions for which it finds one.
+    """
+    readers = _readers_of(group)
+    waiting = {}
+    for partition, known in committed.items():
+        start, end, _ = bounds[partition]
+        if end is not None and known.offset < end:
+            waiting[partition] = max(known.offset, start or 0)
+    oldest = timestamps_at(waiting)
     rows = []
-    for partition in partitions:
+    for partition in partitions_of(group, committed):
+        start, end, problem = bounds[partition]
         offset = committed[partition].offset if partition in committed else None
-        end = ends.get(partition)
-        reader = readers.get(partition)
+        lag = None if offset is None or end is None else end - offset
+        lag_ms = max(now_ms - oldest[partition], 0) if partition in oldest else None
+        outside = None if offset is None else outside_text(offset, start, end)
         rows.append(
-            {
-                "group": group.group_id,
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "offset": offset,
-                "end_offset": end,
-                "lag": None if offset is None or end is None else end - offset,
-                "lag_ms": _lag_ms(partition, offset, end, oldest, now_ms),
-                "note": None if offset is None else outside_text(offset, starts.get(partition), end),
-                "metadata": (committed[partition].metadata or None) if partition in committed else None,
-                "member_id": reader and reader.member_id,
-                "client_id": reader and reader.client_id,
-                "host": reader and reader.client_host,
-            }
+            GroupPartition(
+                partition=partition,
+                offset=offset,
+                end_offset=end,
+                lag=lag,
+                lag_ms=0 if lag == 0 else lag_ms,
+                metadata=(committed[partition].metadata or None) if partition in committed else None,
+                member=readers.get(partition),
+                problem=problem or outside or "",
+            )
         )
     return rows
 
@@ -102,18 +145,31 @@ def outside_text(offset: int, start: int | None, end: int | None) -> str | None:
     return None
 
 
-def _lag_ms(
-    partition: TopicPartition, offset: int | None, end: int | None, oldest: Mapping[TopicPartition, int], now_ms: int
-) -> int | None:
-    """Returns None if the lag is not known."""
-    if offset is None or end is None:
-        return None
-    if offset >= end:
-        return 0 if offset == end else None
-    return max(now_ms - oldest[partition], 0) if partition in oldest else None
+def find_log_bounds(client: KafkaClient, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+    """Asks the leaders of the partitions; those without one are unknown, as in Kafka's tool, and so are deleted ones.
+    Raises KafkaError if a leader refuses.
+    """
+    topics = client.refresh({p.topic for p in partitions}, skips_unknown=True) if partitions else {}
+    found = {p: LogBounds(None, None, why) for p in partitions if (why := _why_unknown(p, topics))}
+    led = [p for p in partitions if p not in found]
+    admin = Admin(client)
+    starts = admin.list_offsets(dict.fromkeys(led, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(led, LATEST))
+    return found | {p: LogBounds(starts[p], ends[p]) for p in led}
 
 
-def _timestamps_at(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _why_unknown(partition: TopicPartition, topics: Mapping[str, TopicInfo]) -> str:
+    """Returns why the partition has no bounds to ask for, or ""."""
+    topic = topics.get(partition.topic)
+    if topic is None:
+        return f"there is no topic {partition.topic} any more"
+    info = topic.partitions.get(partition.partition)
+    if info is None:
+        return f"there is no partition {partition}"
+    return "" if info.leader >= 0 else f"{partition} has no leader"
+
+
+def find_timestamps(client: KafkaClient, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Returns the timestamp of the first record at or after each offset, if there is one: from one batch each."""
     found = {}
     positions = dict(offsets)

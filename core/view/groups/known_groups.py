@@ -7,12 +7,10 @@ records. Members are those that were written down last: whether they still live,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from core.client.admin.admin import LATEST, Admin
 from core.client.admin.group_admin import (
     GroupAdmin,
     GroupDescription,
@@ -21,8 +19,16 @@ from core.client.admin.group_admin import (
     ListedGroup,
     assigned_partitions,
 )
-from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.client.read.group_offset_reset import offset_rows
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.group_offset_reset import (
+    GroupPartition,
+    LogBounds,
+    Offsets,
+    find_log_bounds,
+    find_timestamps,
+    group_partitions,
+    partitions_of,
+)
 from core.common.clock import Clock, SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
@@ -39,30 +45,6 @@ from core.view.target.inspect_target import InspectTarget
 from core.view.target.live_server import LiveServer
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
-Offsets = Mapping[TopicPartition, GroupOffset]
-
-
-class GroupPartition(NamedTuple):
-    """A partition for which the group committed an offset, or that a member reads. Unavailable values are None, and
-    `problem` says why; `lag_ms` is that of `plog group describe`.
-    """
-
-    partition: TopicPartition
-    offset: int | None
-    end_offset: int | None
-    lag: int | None
-    lag_ms: int | None
-    metadata: str | None
-    member: GroupMember | None
-    problem: str = ""
-
-
-class EndOffset(NamedTuple):
-    """The end of a partition's log, or None and the reason."""
-
-    offset: int | None
-    problem: str = ""
-
 
 class GroupSource(Protocol):
     """A source of groups: files or a server. Each method may raise PlogError; a KafkaError is about that group only."""
@@ -77,28 +59,15 @@ class GroupSource(Protocol):
 
     def offsets(self, group_id: str) -> Offsets: ...
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        """Returns the log end of each."""
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
+        """Returns the offsets of each one's log."""
 
-    def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
-        """Returns a row for each of the group's partitions, in order."""
+    def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Returns the timestamp of the first record from each offset on, if there is one."""
 
     @property
     def problems(self) -> list[str]:
         """Errors of the groups that could not be read."""
-
-
-def partitions_of(group: GroupDescription, committed: Offsets) -> list[TopicPartition]:
-    """Returns the partitions for which the group committed an offset, or that a member reads, in order."""
-    return sorted({*committed, *readers_of(group)})
-
-
-def readers_of(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
-    return {partition: member for member in group.members for partition in member.partitions or ()}
-
-
-def lag_of(offset: int | None, end_offset: int | None) -> int | None:
-    return None if offset is None or end_offset is None else max(end_offset - offset, 0)
 
 
 class ServerGroups:
@@ -109,11 +78,9 @@ class ServerGroups:
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
         self._admin = GroupAdmin(client)
-        self._topics: dict[str, TopicInfo] = {}
 
     def refresh(self) -> Iterator[tuple[int, int]]:
-        self._topics = self.client.refresh()
-        yield 1, 1
+        yield 1, 1  # each answer is the present one
 
     def list_groups(self) -> list[ListedGroup]:
         return self._admin.list_groups()
@@ -124,71 +91,18 @@ class ServerGroups:
     def offsets(self, group_id: str) -> Offsets:
         return self._admin.offsets(group_id)
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        wanted = sorted(set(partitions))
-        found = {partition: EndOffset(None, why) for partition in wanted if (why := self._why_not(partition))}
-        led = [partition for partition in wanted if partition not in found]
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
+        wanted = sorted(partitions)
         try:
-            asked = Admin(self.client).list_offsets(dict.fromkeys(led, LATEST))
-            found.update((partition, EndOffset(offset)) for partition, offset in asked.items())
+            return find_log_bounds(self.client, wanted)
         except KafkaError as error:
-            if len(led) == 1:
-                return {**found, led[0]: EndOffset(None, error.message)}
-            for partition in led:  # so that one that is refused does not hide the others
-                found.update(self.ends([partition]))
-        return found
+            if len(wanted) == 1:
+                return {wanted[0]: LogBounds(None, None, error.message)}
+        middle = len(wanted) // 2  # so that one that is refused does not hide the others
+        return {**self.bounds(wanted[:middle]), **self.bounds(wanted[middle:])}
 
-    def _why_not(self, partition: TopicPartition) -> str:
-        """Returns why the partition has no end to ask for, or ""."""
-        topic = self._topics.get(partition.topic)
-        if topic is None:
-            return f"there is no topic {partition.topic} any more"
-        info = topic.partitions.get(partition.partition)
-        if info is None:
-            return f"there is no partition {partition}"
-        return "" if info.leader >= 0 else f"{partition} has no leader"
-
-    def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
-        """Returns all partitions; those with a leader have figures, as in `plog group describe`."""
-        whys = {partition: self._why_not(partition) for partition in partitions_of(group, committed)}
-        led = {partition for partition, why in whys.items() if not why}
-        try:
-            asked = self._ask(group, committed, led)
-        except KafkaError as error:
-            whys.update(dict.fromkeys(led, error.message))
-            asked = {}
-        readers = readers_of(group)
-        rows = []
-        for partition, why in whys.items():
-            known = committed.get(partition)
-            offset = None if known is None else known.offset
-            found = asked.get(partition, {})
-            end_offset, lag_ms = found.get("end_offset"), found.get("lag_ms")
-            metadata = None if known is None else known.metadata or None
-            rows.append(
-                GroupPartition(
-                    partition=partition,
-                    offset=offset,
-                    end_offset=end_offset,
-                    lag=lag_of(offset, end_offset),
-                    lag_ms=lag_ms,
-                    metadata=metadata,
-                    member=readers.get(partition),
-                    problem=why,
-                )
-            )
-        return rows
-
-    def _ask(
-        self, group: GroupDescription, committed: Offsets, led: set[TopicPartition]
-    ) -> dict[TopicPartition, dict[str, int | None]]:
-        members = tuple(
-            replace(member, partitions=tuple(p for p in member.partitions or () if p in led))
-            for member in group.members
-        )
-        kept = {partition: offset for partition, offset in committed.items() if partition in led}
-        rows = offset_rows(self.client, replace(group, members=members), kept)
-        return {TopicPartition(row["topic"], row["partition"]): row for row in rows}
+    def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return find_timestamps(self.client, offsets)
 
 
 _BATCHES_LOOKED_AT = 3
@@ -286,44 +200,13 @@ class FileGroups:
 
     # --- how far they are
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, EndOffset]:
-        found = {}
-        for partition in partitions:
-            figures = self.logs.of(partition)
-            found[partition] = EndOffset(figures.end_offset, figures.problem)
-        return found
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
+        found = {partition: self.logs.of(partition) for partition in partitions}
+        return {p: LogBounds(one.start_offset, one.end_offset, one.problem) for p, one in found.items()}
 
-    def rows(self, group: GroupDescription, committed: Offsets) -> list[GroupPartition]:
-        readers = readers_of(group)
-        now_ms = self._clock.now_ms()
-        rows = []
-        for partition in partitions_of(group, committed):
-            figures = self.logs.of(partition)
-            known = committed.get(partition)
-            offset = None if known is None else known.offset
-            lag, problem = lag_of(offset, figures.end_offset), figures.problem
-            lag_ms = 0 if lag == 0 else None
-            if lag and offset is not None and figures.start_offset is not None:
-                if offset < figures.start_offset:
-                    problem = f"the log begins at offset {figures.start_offset}: records were deleted unread"
-                else:
-                    timestamp = self._timestamp_at(partition, offset)
-                    lag_ms = None if timestamp is None else max(now_ms - timestamp, 0)
-            metadata = None if known is None else known.metadata or None
-            reader = readers.get(partition)
-            rows.append(
-                GroupPartition(
-                    partition=partition,
-                    offset=offset,
-                    end_offset=figures.end_offset,
-                    lag=lag,
-                    lag_ms=lag_ms,
-                    metadata=metadata,
-                    member=reader,
-                    problem=problem,
-                )
-            )
-        return rows
+    def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        found = {partition: self._timestamp_at(partition, offset) for partition, offset in offsets.items()}
+        return {partition: timestamp for partition, timestamp in found.items() if timestamp is not None}
 
     def _timestamp_at(self, partition: TopicPartition, offset: int) -> int | None:
         """Returns the timestamp of the first record from the offset on, or None if it has none, or can't be read."""
@@ -423,7 +306,7 @@ class GroupView(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        known = [row.lag for row in self.rows if row.lag is not None]
+        known = [max(row.lag, 0) for row in self.rows if row.lag is not None]
         return sum(known) if known else None
 
 
@@ -549,8 +432,10 @@ class KnownGroups:
         try:
             for _ in source.refresh():
                 pass
-            group = source.describe(group_id)
-            return GroupView(group, source.rows(group, source.offsets(group_id)), source.problems)
+            group, committed = source.describe(group_id), source.offsets(group_id)
+            bounds = source.bounds(partitions_of(group, committed))
+            rows = group_partitions(group, committed, bounds, source.timestamps_at, self._clock.now_ms())
+            return GroupView(group, rows, source.problems)
         except ConnectionFailedError:
             self._server.forget()
             raise
@@ -599,16 +484,16 @@ def _history(source: FileGroups, group_id: str, partition: TopicPartition) -> It
 
 
 def _add_lags(summaries: dict[str, GroupSummary], waiting: dict[str, Offsets], source: GroupSource) -> None:
-    """Asks at once for the log ends of all committed partitions."""
-    ends = source.ends({partition for committed in waiting.values() for partition in committed})
+    """Asks at once for the logs of all committed partitions."""
+    bounds = source.bounds({partition for committed in waiting.values() for partition in committed})
     for group_id, committed in waiting.items():
         lags, whys = [], []
         for partition, known in sorted(committed.items()):
-            end = ends[partition]
-            if end.offset is None:
-                whys.append(end.problem)
+            _, end, why = bounds[partition]
+            if end is None:
+                whys.append(why)
             else:
-                lags.append((partition, max(end.offset - known.offset, 0)))
+                lags.append((partition, max(end - known.offset, 0)))
         problem = f"the lag of {_count(len(whys))} is not known: {whys[0]}" if whys else ""
         total = sum(lag for _, lag in lags) if lags else None
         summaries[group_id] = summaries[group_id]._replace(lag=total, lags=tuple(lags), problem=problem)

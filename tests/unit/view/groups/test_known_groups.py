@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.client.admin.group_admin import GroupAdmin
+from core.client.admin.admin import Admin
+from core.client.admin.group_admin import GroupAdmin, GroupOffset
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.group_offset_reset import offset_rows
+from core.client.read.group_offset_reset import GroupPartition, find_group_partitions
+from core.common.clock import SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
 from core.common.topic_partition import TopicPartition
@@ -22,7 +24,8 @@ from core.pipeline.session import Session
 from core.protocol.consumer_protocol import write_consumer_protocol
 from core.protocol.schema.consumer_protocol import AssignedPartitions, ConsumerProtocolAssignment
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
-from core.view.groups.known_groups import GroupPartition, GroupSummary, History, KnownGroups, ServerGroups
+from core.view.groups.known_groups import FileGroups, GroupSummary, History, KnownGroups, ServerGroups
+from core.view.target.log_figures import LogFigures
 from tests.support.coordinated import commit, golden_directory, inspected, write_group, write_values
 from tests.support.golden import GOLDEN
 from tests.support.logs import NOW, append_marker, fingerprint, open_log
@@ -57,21 +60,10 @@ def client(golden: Path) -> Iterator[KafkaClient]:
         yield client
 
 
-def _row(row: GroupPartition) -> tuple[object, ...]:
-    member = row.member
-    return (
-        *row.partition,
-        row.offset,
-        row.end_offset,
-        row.lag,
-        row.metadata,
-        member and member.member_id,
-        member and member.client_id,
-        member and member.client_host,
-    )
-
-
-_COLUMNS = ("topic", "partition", "offset", "end_offset", "lag", "metadata", "member_id", "client_id", "host")
+def _alike(row: GroupPartition) -> GroupPartition:
+    """Leaves out the age, and why a log's bounds are not known, which each says in its own words."""
+    problem = "unknown" if row.problem and row.end_offset is None else row.problem
+    return row._replace(lag_ms=None if row.lag_ms is None else 0, problem=problem)
 
 
 def test_files_and_the_engine_tell_of_the_same_groups(golden: Path, client: KafkaClient) -> None:
@@ -90,29 +82,61 @@ def test_files_and_the_engine_describe_each_group_alike(golden: Path, client: Ka
         group = admin.describe(listed.group_id)
         found = groups.describe(listed.group_id)
         assert found.group == group
-        committed = {p: known for p, known in admin.offsets(listed.group_id).items() if p.topic != "gone"}
-        expected = offset_rows(client, group, committed)
-        rows = [row for row in found.rows if row.partition.topic != "gone"]
-        assert [_row(row) for row in rows] == [tuple(row[column] for column in _COLUMNS) for row in expected]
-        for row, other in zip(rows, expected, strict=True):
-            assert (row.lag_ms is None) == (other["lag_ms"] is None)
-            assert abs((row.lag_ms or 0) - (other["lag_ms"] or 0)) < HOUR_MS, "only the clock moves on between them"
-            assert bool(row.problem) == (row.end_offset is None)
+        expected = find_group_partitions(client, group, admin.offsets(listed.group_id), SystemClock().now_ms())
+        for row, other in zip(found.rows, expected, strict=True):
+            assert _alike(row) == _alike(other)
+            assert abs((row.lag_ms or 0) - (other.lag_ms or 0)) < HOUR_MS, "only the clock moves on between them"
 
 
 def test_a_server_is_asked_the_same(golden: Path, client: KafkaClient) -> None:
-    source, groups = ServerGroups(client), KnownGroups(inspected(golden))
-    list(source.refresh())
-    group = source.describe("etl")
-    rows = source.rows(group, source.offsets("etl"))
-    assert [_row(row) for row in rows] == [_row(row) for row in groups.describe("etl").rows]
-    assert [row.problem for row in rows] == ["there is no topic gone any more", ""]
-    ends = source.ends([TopicPartition("grouped", 0), TopicPartition("grouped", 9), TopicPartition("gone", 0)])
-    assert {str(partition): end.offset for partition, end in ends.items()} == {
-        "grouped-0": 40,
-        "grouped-9": None,
-        "gone-0": None,
+    source = ServerGroups(client)
+    assert list(source.refresh()) == [(1, 1)]
+    assert source.describe("etl") == KnownGroups(inspected(golden)).describe("etl").group
+    grouped, ninth, gone = TopicPartition("grouped", 0), TopicPartition("grouped", 9), TopicPartition("gone", 0)
+    assert source.bounds({grouped, ninth, gone}) == {
+        grouped: (0, 40, ""),
+        ninth: (None, None, "there is no partition grouped-9"),
+        gone: (None, None, "there is no topic gone any more"),
     }
+    assert source.timestamps_at({grouped: 40}) == {}
+    (timestamp,) = source.timestamps_at({grouped: 3}).values()
+    assert FileGroups(LogFigures(golden, SystemClock()), SystemClock()).timestamps_at({grouped: 3}) == {
+        grouped: timestamp
+    }
+
+
+def test_a_partition_that_is_refused_does_not_hide_the_others(
+    golden: Path, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Admin.list_offsets
+
+    def refuse(admin: Admin, timestamps: Mapping[TopicPartition, int], **how: Any) -> dict[TopicPartition, int]:
+        if TopicPartition("txn_open", 0) in timestamps:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
+        return ask(admin, timestamps, **how)
+
+    monkeypatch.setattr(Admin, "list_offsets", refuse)
+    names = ("grouped", "txn_empty_and_offsets", "txn_open")
+    found = ServerGroups(client).bounds([TopicPartition(name, 0) for name in names])
+    assert {partition.topic: bounds.problem for partition, bounds in found.items()} == {
+        "grouped": "", "txn_empty_and_offsets": "", "txn_open": "not yours"
+    }  # fmt: skip
+
+
+def test_a_partition_without_a_leader_has_no_end(
+    golden: Path, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka's tool, which writes - for it."""
+    topics = client.refresh()
+    partitions = {0: replace(topics["grouped"].partitions[0], leader=-1)}
+    leaderless = {**topics, "grouped": replace(topics["grouped"], partitions=partitions)}
+    monkeypatch.setattr(client, "refresh", lambda *_, **__: leaderless)
+    committed = {TopicPartition("grouped", 0): GroupOffset(3, ""), TopicPartition("txn_open", 0): GroupOffset(0, "")}
+    rows = find_group_partitions(client, KnownGroups(inspected(golden)).describe("etl").group, committed, NOW)
+    assert [(row.partition.topic, row.end_offset, row.lag, row.problem) for row in rows] == [
+        ("grouped", None, None, "grouped-0 has no leader"),
+        ("txn_open", 18, 18, ""),
+    ]
 
 
 def test_a_list_has_members_partitions_and_lag(golden: Path) -> None:
@@ -233,18 +257,18 @@ def test_the_lag_in_time_is_that_of_the_first_record_that_is_not_read(tmp_path: 
         commit(tmp_path, group_id, {T0: offset})
     groups = KnownGroups(inspected(tmp_path), ManualClock(NOW + 3 * HOUR_MS))
     lags = {name: groups.describe(name).rows[0].lag_ms for name in ("start", "middle", "end", "beyond")}
-    assert lags == {"start": 3 * HOUR_MS, "middle": 2 * HOUR_MS, "end": 0, "beyond": 0}
+    assert lags == {"start": 3 * HOUR_MS, "middle": 2 * HOUR_MS, "end": 0, "beyond": None}
 
 
 def test_a_group_behind_the_start_of_a_log_is_told_so(tmp_path: Path) -> None:
     write_values(tmp_path, "t-0", b"a", b"b", b"c")
     commit(tmp_path, "g", {T0: 1})
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
-    (row,) = KnownGroups(inspected(tmp_path)).describe("g").rows
+    (row,) = KnownGroups(inspected(tmp_path), ManualClock(NOW + HOUR_MS)).describe("g").rows
     assert (row.lag, row.lag_ms, row.problem) == (
         2,
-        None,
-        "the log begins at offset 2: records were deleted unread",
+        HOUR_MS - 2,
+        "1 below the log's start: deleted before they were read; 1 can still be read",
     )
 
 
@@ -354,6 +378,17 @@ def test_a_directory_in_use_by_who_does_not_listen_is_read_from_its_files(tmp_pa
         lock.release()
     groups.list_groups()
     assert groups.note == "read from the files"
+
+
+def test_a_copied_partition_of_the_topic_alone_shows_its_groups(tmp_path: Path) -> None:
+    """A broker finds no group in it but by chance: it would count the topic's partitions by the highest number."""
+    shutil.copytree(GOLDEN / "__consumer_offsets-1", tmp_path / "__consumer_offsets-1")
+    for looked_at in (tmp_path, tmp_path / "__consumer_offsets-1"):
+        groups = KnownGroups(inspected(looked_at))
+        names = [group.group_id for group in groups.list_groups().groups]
+        assert names == ["bulk-2", "bulk-5", "classic-java", "classic-rdkafka", "kip848-java", "txn-group"]
+        (row,) = groups.describe("kip848-java").rows
+        assert (row.offset, row.lag, row.problem) == (7, None, "no folder of grouped-0 is here")
 
 
 def test_one_partition_alone_is_looked_at_with_the_groups_of_its_directory(golden: Path) -> None:
