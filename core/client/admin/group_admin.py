@@ -15,10 +15,15 @@ from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessa
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
-from core.protocol.schema.consumer_group_describe import CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest
+from core.protocol.schema.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+    DescribedGroup,
+)
 from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
 from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
@@ -141,54 +146,12 @@ class GroupAdmin:
         ensure_success(group.error_code, group_id, group.error_message)
         if group.group_state == "Dead":
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        members = [
-            GroupMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                assigned_partitions(member.member_assignment)
-                if group.protocol_type == CONSUMER_PROTOCOL_TYPE
-                else None,
-            )
-            for member in group.members
-        ]
-        return GroupDescription(
-            group_id=group_id,
-            type="classic",
-            state=group.group_state,
-            protocol=group.protocol_data,
-            coordinator=self._coordinator_id,
-            epoch=-1,
-            members=tuple(members),
-        )
+        return classic_description(group, self._coordinator_id)
 
     def _describe_consumer_group(self, connection: ClientConnection, group_id: str) -> GroupDescription:
         (group,) = connection.call(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id])).groups
         ensure_success(group.error_code, group_id, group.error_message)
-        members = [
-            GroupMember(
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                tuple(
-                    TopicPartition(topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                ),
-            )
-            for member in group.members
-        ]
-        return GroupDescription(
-            group_id=group_id,
-            type="consumer",
-            state=group.group_state,
-            protocol=group.assignor_name,
-            coordinator=self._coordinator_id,
-            epoch=group.group_epoch,
-            members=tuple(members),
-        )
+        return consumer_description(group, self._coordinator_id)
 
     def offsets(self, group_id: str) -> dict[TopicPartition, GroupOffset]:
         """Returns all offsets that the group committed; {} if the group does not exist. Offsets committed in a
@@ -328,13 +291,62 @@ def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
     )
 
 
-def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+def classic_description(group: DescribedClassicGroup, coordinator: int) -> GroupDescription:
+    are_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            _assigned_partitions(member.member_assignment) if are_consumers else None,
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group_id=group.group_id,
+        type="classic",
+        state=group.group_state,
+        protocol=group.protocol_data,
+        coordinator=coordinator,
+        epoch=-1,
+        members=members,
+    )
+
+
+def _assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Parses a consumer's assignment; returns () if that fails."""
     try:
         message = read_consumer_protocol(ConsumerProtocolAssignment, assignment)
     except MalformedMessageError:
         return ()
     return tuple(TopicPartition(t.topic, number) for t in message.assigned_partitions for number in t.partitions)
+
+
+def consumer_description(group: DescribedGroup, coordinator: int) -> GroupDescription:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            tuple(
+                TopicPartition(topic.topic_name, number)
+                for topic in member.assignment.topic_partitions
+                for number in topic.partitions
+            ),
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group_id=group.group_id,
+        type="consumer",
+        state=group.group_state,
+        protocol=group.assignor_name,
+        coordinator=coordinator,
+        epoch=group.group_epoch,
+        members=members,
+    )
 
 
 def _checked(response: Result) -> Result:

@@ -2,7 +2,7 @@
 
 Of a data directory, __consumer_offsets is read; no broker is asked, and none is opened. What is said is what
 `plog group list` and `plog group describe` say of the same directory, for the coordinator's own code takes up the
-records. Members are those that were written down last: whether they still live, nobody knows.
+records and describes the groups. Members are those that were written down last: whether they still live, nobody knows.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol
 from core.client.admin.group_admin import (
     GroupAdmin,
     GroupDescription,
-    GroupMember,
     GroupOffset,
     ListedGroup,
-    assigned_partitions,
+    classic_description,
+    consumer_description,
 )
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.group_offset_reset import (
@@ -34,11 +34,9 @@ from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
-from core.coordinator.classic_group import ClassicGroup, GroupState
 from core.coordinator.consumer_group import ConsumerGroup
-from core.coordinator.consumer_member import union
 from core.coordinator.group_coordinator import Group, GroupCoordinator
-from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from core.coordinator.group_description import describe_classic_group, describe_consumer_group
 from core.view.groups.commit_history import Commit, CommitHistory
 from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic
 from core.view.target.inspect_target import InspectTarget
@@ -147,7 +145,10 @@ class FileGroups:
         topics = self.logs.directory_topics
         node_id = -1 if topics is None else topics.node_id
         group = coordinator.groups[group_id]
-        return self._consumer(group, node_id) if isinstance(group, ConsumerGroup) else _classic(group, node_id)
+        if not isinstance(group, ConsumerGroup):
+            return classic_description(describe_classic_group(group), node_id)
+        by_id = {} if topics is None else topics.image.topics_by_id
+        return consumer_description(describe_consumer_group(group, by_id), node_id)
 
     def offsets(self, group_id: str) -> Offsets:
         coordinator = self._coordinator_of(group_id)
@@ -168,35 +169,6 @@ class FileGroups:
 
     def _coordinator_of(self, group_id: str) -> GroupCoordinator | None:
         return next((one for one in self._coordinators if group_id in one.groups), None)
-
-    def _consumer(self, group: ConsumerGroup, node_id: int) -> GroupDescription:
-        """Leaves out topics that are gone, as brokers do."""
-        topics = self.logs.directory_topics
-        known = {} if topics is None else topics.image.topics_by_id
-        members = tuple(
-            GroupMember(
-                member.member_id,
-                member.subscription.instance_id,
-                member.subscription.client_id,
-                member.subscription.client_host,
-                tuple(
-                    TopicPartition(known[topic_id].name, number)
-                    for topic_id, numbers in union(member.assigned, member.revoking).items()
-                    if topic_id in known
-                    for number in sorted(numbers)
-                ),
-            )
-            for member in group.members.values()
-        )
-        return GroupDescription(
-            group_id=group.group_id,
-            type="consumer",
-            state=group.state,
-            protocol=group.assignor,
-            coordinator=node_id,
-            epoch=group.epoch,
-            members=members,
-        )
 
     # --- how far they are
 
@@ -238,29 +210,6 @@ class FileGroups:
 
 def _type_of(group: Group) -> str:
     return "consumer" if isinstance(group, ConsumerGroup) else "classic"
-
-
-def _classic(group: ClassicGroup, node_id: int) -> GroupDescription:
-    is_consumers = group.protocol_type == CONSUMER_PROTOCOL_TYPE
-    members = tuple(
-        GroupMember(
-            member.member_id,
-            member.group_instance_id,
-            member.client_id,
-            member.client_host,
-            assigned_partitions(member.assignment) if is_consumers else None,
-        )
-        for member in group.members.values()
-    )
-    return GroupDescription(
-        group_id=group.group_id,
-        type="classic",
-        state=str(group.state),
-        protocol=(group.protocol_name or "") if group.state == GroupState.STABLE else "",
-        coordinator=node_id,
-        epoch=-1,
-        members=members,
-    )
 
 
 _STEP_MS = 250

@@ -8,10 +8,10 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.coordinator.classic_group import GroupState
+from core.coordinator.group_description import describe_classic_group
 from core.protocol.schema.describe_groups import (
     DESCRIBE_GROUPS,
     DescribedGroup,
-    DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
@@ -35,34 +35,12 @@ def handle(services: Services, request: DescribeGroupsRequest, context: RequestC
 def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
     """Describes the group. Before version 6 a missing group is `Dead`, which is no error."""
     try:
-        group = services.groups.describe(group_id)
+        return describe_classic_group(services.groups.describe(group_id))
     except KafkaError as error:
         is_missing = error.code == ErrorCode.GROUP_ID_NOT_FOUND
         state = GroupState.DEAD if is_missing else ""
         code = ErrorCode.NONE if is_missing and version < _FIRST_VERSION_WITH_NOT_FOUND else error.code
         return DescribedGroup(code, str(error), group_id, state)
-    is_stable = group.state == GroupState.STABLE
-    protocol = (group.protocol_name or "") if is_stable else ""
-    members = [
-        DescribedGroupMember(
-            member.member_id,
-            member.group_instance_id,
-            member.client_id,
-            member.client_host,
-            member.metadata(protocol) if is_stable else b"",
-            member.assignment,
-        )
-        for member in group.members.values()
-    ]
-    return DescribedGroup(
-        error_code=0,
-        error_message=None,
-        group_id=group_id,
-        group_state=group.state,
-        protocol_type=group.protocol_type,
-        protocol_data=protocol,
-        members=members,
-    )
 
 
 SERVES = ServedApi(DESCRIBE_GROUPS, handle)
