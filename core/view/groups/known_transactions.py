@@ -6,8 +6,9 @@ They agree with `plog transaction list`, `describe` and `find-hanging` for the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from core.client.net.kafka_client import KafkaClient
@@ -94,32 +95,25 @@ MOST_BYTES_OF_DAMAGED = 256 * 1024 * 1024
 """The limit of a log that must be read as a whole, because damage hides which transactions ended."""
 
 
-class OpenHere(NamedTuple):
-    """An open transaction of one producer in its partition. `first_timestamp` is -1 if it can't be read;
-    `coordinator_epoch` is that of the last marker, -1 without one.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    first_timestamp: int
-    last_timestamp: int
-
-
 class PartitionTransactions(NamedTuple):
-    """The open transactions of a partition, by producer id, of a log of [start_offset, end_offset). `problem` says why
-    they are unknown, or is "".
+    """The open transactions of a log of [start_offset, end_offset), by producer id. `first_timestamps` has the time of
+    each first record by its offset, -1 if it can't be read. `problem` says why they are unknown, or is "".
     """
 
     start_offset: int
     end_offset: int
-    found: tuple[OpenHere, ...] = ()
+    found: Mapping[int, ProducerState] = MappingProxyType({})
+    first_timestamps: Mapping[int, int] = MappingProxyType({})
     problem: str = ""
 
     @property
     def last_stable_offset(self) -> int:
-        return min([*(one.start_offset for one in self.found), self.end_offset])
+        return min([*map(_first_offset, self.found.values()), self.end_offset])
+
+
+def _first_offset(state: ProducerState) -> int:
+    assert state.current_txn_first_offset is not None
+    return state.current_txn_first_offset
 
 
 def read_open_transactions(log: PartitionReader, before: PartitionTransactions | None = None) -> PartitionTransactions:
@@ -139,14 +133,14 @@ def read_open_transactions(log: PartitionReader, before: PartitionTransactions |
             return PartitionTransactions(log.start_offset, log.end_offset, problem=problem)
         ongoing = {fate.producer_id: fate.first_offset for fate in log.transaction_fates if not fate.is_ended}
     states = _producers(log, ongoing) if ongoing else {}
-    found = tuple(_open_here(log, states, producer_id, first) for producer_id, first in sorted(ongoing.items()))
-    return PartitionTransactions(log.start_offset, log.end_offset, found)
+    for producer_id, first_offset in ongoing.items():
+        states[producer_id].current_txn_first_offset = first_offset
+    return _timed(log, states, {})
 
 
 def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTransactions | None:
     """Reads on after `before`; returns None if the new batches do not fit, so that more must be read."""
-    known = {one.producer_id: one for one in before.found if one.start_offset >= log.start_offset}
-    states = {one.producer_id: _state_of(one) for one in known.values()}
+    states = {p: state for p, state in before.found.items() if _first_offset(state) >= log.start_offset}
     next_offset = before.end_offset
     try:
         for batch in _checked_from(log, before.end_offset):
@@ -160,14 +154,15 @@ def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTr
             _take_up(states.setdefault(batch.producer_id, ProducerState(batch.producer_id)), batch, log)
     except CorruptRecordError:
         return None
-    found = []
-    for producer_id, state in sorted(states.items()):
-        first = state.current_txn_first_offset
-        if first is not None and producer_id in known and first == known[producer_id].start_offset:
-            found.append(_described(state, first, known[producer_id].first_timestamp))
-        elif first is not None:
-            found.append(_described(state, first, _timestamp_at(log, first)))
-    return PartitionTransactions(log.start_offset, log.end_offset, tuple(found))
+    still_open = {p: state for p, state in states.items() if state.current_txn_first_offset is not None}
+    return _timed(log, still_open, before.first_timestamps)
+
+
+def _timed(log: PartitionReader, found: Mapping[int, ProducerState], known: Mapping[int, int]) -> PartitionTransactions:
+    """Adds the times of the first records; `known` are those that were read before."""
+    firsts = map(_first_offset, found.values())
+    times = {first: known[first] if first in known else _timestamp_at(log, first) for first in firsts}
+    return PartitionTransactions(log.start_offset, log.end_offset, found, times)
 
 
 def _checked_from(log: PartitionReader, offset: int) -> Iterator[Batch]:
@@ -178,28 +173,6 @@ def _checked_from(log: PartitionReader, offset: int) -> Iterator[Batch]:
             continue
         position = segment.position_of(offset)
         yield from checked_headers(segment.records, position, segment.records.size_bytes)
-
-
-def _state_of(one: OpenHere) -> ProducerState:
-    state = ProducerState(one.producer_id)
-    state.producer_epoch, state.coordinator_epoch = one.producer_epoch, one.coordinator_epoch
-    state.last_timestamp, state.current_txn_first_offset = one.last_timestamp, one.start_offset
-    return state
-
-
-def _open_here(log: PartitionReader, states: dict[int, ProducerState], producer_id: int, first: int) -> OpenHere:
-    return _described(states.get(producer_id) or ProducerState(producer_id), first, _timestamp_at(log, first))
-
-
-def _described(state: ProducerState, first: int, first_timestamp: int) -> OpenHere:
-    return OpenHere(
-        producer_id=state.producer_id,
-        producer_epoch=state.producer_epoch,
-        coordinator_epoch=state.coordinator_epoch,
-        start_offset=first,
-        first_timestamp=first_timestamp,
-        last_timestamp=state.last_timestamp,
-    )
 
 
 def _producers(log: PartitionReader, wanted: dict[int, int]) -> dict[int, ProducerState]:
@@ -421,18 +394,18 @@ class FileTransactions:
         return [
             OpenTransaction(
                 partition=partition,
-                producer_id=one.producer_id,
-                producer_epoch=one.producer_epoch,
-                coordinator_epoch=one.coordinator_epoch,
-                start_offset=one.start_offset,
-                first_timestamp=one.first_timestamp,
-                last_timestamp=one.last_timestamp,
+                producer_id=producer_id,
+                producer_epoch=state.producer_epoch,
+                coordinator_epoch=state.coordinator_epoch,
+                start_offset=_first_offset(state),
+                first_timestamp=here.first_timestamps[_first_offset(state)],
+                last_timestamp=state.last_timestamp,
                 last_stable_offset=here.last_stable_offset,
                 high_watermark=here.end_offset,
-                known=by_producer.get(one.producer_id),
+                known=by_producer.get(producer_id),
             )
             for partition, (_, here) in sorted(self._known.items())
-            for one in here.found
+            for producer_id, state in sorted(here.found.items())
         ]
 
 
