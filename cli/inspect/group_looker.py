@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rich.style import Style
@@ -29,21 +31,14 @@ class GroupLooker(LookingScreen):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._model: KnownGroups | None = None
         self._trend_of: dict[Any, deque[int | None]] = {}
 
-    @property
+    @cached_property
     def groups(self) -> KnownGroups:
         """The model; owned by the screen's thread."""
-        if self._model is None:
-            from core.view.groups.known_groups import KnownGroups
+        from core.view.groups.known_groups import KnownGroups
 
-            self._model = KnownGroups(self.inspected)
-        return self._model
-
-    def close_model(self) -> None:
-        if self._model is not None:
-            self._model.close()
+        return self.models.enter_context(closing(KnownGroups(self.inspected)))
 
     def table(self, columns: tuple[Column, ...], key: Callable[[Row], Any], id: str) -> TableView:  # noqa: A002 - Textual's name
         view = TableView(columns, id=id, empty_text="reading", is_sortable=True, key=key)

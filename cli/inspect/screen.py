@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
@@ -312,7 +313,9 @@ LOOK_SECONDS = 2.0
 
 
 class LookingScreen(InspectScreen):
-    """Subclasses define the look (`steps`, `close_model`, both in the thread) and show its results (`take`)."""
+    """Subclasses define the look (`steps`, in the thread) and show its results (`take`). Their thread enters what it
+    opens into `models`, which it closes after everything else.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "look", "Look again")]
 
@@ -322,6 +325,7 @@ class LookingScreen(InspectScreen):
         self._waits = is_covered
         self._background = InspectWorker(name)
         self._is_looking = False
+        self.models = ExitStack()
 
     # --- for subclasses
 
@@ -333,9 +337,6 @@ class LookingScreen(InspectScreen):
         """Shows a result."""
         raise NotImplementedError
 
-    def close_model(self) -> None:
-        """Closes the model of `steps`; in the thread, after everything else."""
-
     def say_empty(self, text: str) -> None:
         """Shows why the screen is still empty, or stays so."""
 
@@ -346,7 +347,7 @@ class LookingScreen(InspectScreen):
             self.set_interval(LOOK_SECONDS, self._look_if_seen)
 
     def on_unmount(self) -> None:
-        self._background.submit(Job(lambda _job: self.close_model()))
+        self._background.submit(Job(lambda _job: self.models.close()))
         self._background.close()
 
     def on_screen_suspend(self) -> None:

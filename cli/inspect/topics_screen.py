@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -72,7 +74,6 @@ Topics whose names begin with two underscores are Kafka's own.
     def __init__(self, *, is_covered: bool = False) -> None:
         """With `is_covered` another screen comes over it at once, and it looks once that is left."""
         super().__init__("topics", is_covered=is_covered)
-        self._figures: TopicFigures | None = None
 
     def body(self) -> Iterable[Widget]:
         self.view = TableView(
@@ -93,11 +94,13 @@ Topics whose names begin with two underscores are Kafka's own.
     def on_mount(self) -> None:
         self.view.focus()
 
-    def steps(self) -> Iterator[TopicListing]:
+    @cached_property
+    def _figures(self) -> TopicFigures:
         from core.view.figures.topic_figures import TopicFigures
 
-        if self._figures is None:
-            self._figures = TopicFigures(self.inspected)
+        return self.models.enter_context(closing(TopicFigures(self.inspected)))
+
+    def steps(self) -> Iterator[TopicListing]:
         yield from self._figures.steps()
 
     def take(self, found: TopicListing) -> None:
@@ -105,10 +108,6 @@ Topics whose names begin with two underscores are Kafka's own.
         self.view.show([_row(one, self.inspect_app.findings) for one in found.rows])
         if found.is_whole:
             self.say_empty("no topics")
-
-    def close_model(self) -> None:
-        if self._figures is not None:
-            self._figures.close()
 
     def say_empty(self, text: str) -> None:
         self.view.say_when_empty(text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
@@ -65,7 +67,6 @@ A server is asked, also the one that owns the directory; else the files are read
 
     def __init__(self) -> None:
         super().__init__("transactions")
-        self._model: KnownTransactions | None = None
 
     def body(self) -> Iterable[Widget]:
         open_columns = (
@@ -122,18 +123,12 @@ A server is asked, also the one that owns the directory; else the files are read
 
     # --- looking
 
-    @property
+    @cached_property
     def transactions(self) -> KnownTransactions:
         """The model; owned by the screen's thread."""
-        if self._model is None:
-            from core.view.groups.known_transactions import KnownTransactions
+        from core.view.groups.known_transactions import KnownTransactions
 
-            self._model = KnownTransactions(self.inspected)
-        return self._model
-
-    def close_model(self) -> None:
-        if self._model is not None:
-            self._model.close()
+        return self.models.enter_context(closing(KnownTransactions(self.inspected)))
 
     def steps(self) -> Iterator[tuple[TransactionListing, str]]:
         for listing in self.transactions.steps():
