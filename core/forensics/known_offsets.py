@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +58,8 @@ class KnownOffsets:
     """After a crash, which may leave it so: where the leader epochs let the log begin, below `log_start_offset`."""
     base_offsets: tuple[int, ...] = ()
     """The base offsets of the existing logs, in order; none while they are being cleaned."""
+    given_up: Sequence[tuple[int, int]] = ()
+    """The offsets [start, end) that recoveries gave up, in order."""
     origin: Path = Path()
     """The partition's folder as its owner left it, of which `directory` may be a shadow."""
 

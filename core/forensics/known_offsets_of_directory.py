@@ -58,7 +58,7 @@ from core.files.interrupted_deletion import was_replaced
 from core.files.leader_epoch_cache import parse_leader_epochs
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.orphan_index import find_traces, indexed_end
-from core.forensics.recovery_journal import gave_up_end, read_lost_offsets
+from core.forensics.recovery_journal import JOURNAL, gave_up_end, read_lost_offsets
 from core.records.record_batch import MAGIC_POSITION
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class KnownOffsetsOfDirectory:
             was_stopped_cleanly=self.was_stopped_cleanly,
             directory=directory,
             base_offsets=() if is_being_cleaned else tuple(sorted(logs)),
+            given_up=read_lost_offsets(directory) if JOURNAL in names else (),
             origin=self._origin / directory.name if directory.parent == self.root else directory,
         )
         if partition is None:
@@ -274,10 +275,9 @@ def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
     """Asks the log, judged by `evidence` alone; returns 0 if it can't be read."""
     from core.forensics.segment_reader import open_reading  # most logs don't need it
 
-    given_up = read_lost_offsets(evidence.directory)
     try:
         files = find_offset_files(evidence.directory, LOG_SUFFIX)
-        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+        with open_reading(files, evidence, is_locked=True) as reading:
             return ask(reading)
     except AccessError:
         return 0

@@ -68,18 +68,15 @@ class LogMap:
         self,
         files: Sequence[LogFile],
         evidence: KnownOffsets,
-        given_up: Sequence[tuple[int, int]],
         *,
         own_end: int | None = None,
         own_from: int | None = None,
     ) -> None:
-        """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `given_up` are the
-        offsets [start, end) that recoveries gave up; `own_end` is that of `place`, if `own_from` does not say that the
-        batches from this position of the last file on are to tell.
+        """Reads the files, in order of their base offsets. Raises AccessError if one can't be read. `own_end` is
+        that of `place`, if `own_from` does not say that the batches from this position of the last file on are to tell.
         """
         self.files = files
         self.evidence = evidence
-        self._given_up = given_up
         self.damage: list[FileDamage] = []
         """In order of files and positions: damaged bytes, batches whose base offset has a flipped bit, and strays."""
         builder = PieceBuilder()
@@ -492,7 +489,7 @@ class LogMap:
         else:  # all of them are gone
             path = self.evidence.directory / offset_file_name(start, LOG_SUFFIX)
         holes = explain_holes(
-            start, end, self.evidence, self._given_up, path, position, compacted_below=self.compacted_below,
+            start, end, self.evidence, path, position, compacted_below=self.compacted_below,
             is_end=is_end and end > self._last_base_offset,
         )  # fmt: skip
         own = bisect_right(self._bases, start) - 1

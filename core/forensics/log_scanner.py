@@ -67,17 +67,14 @@ class LogScanner:
         self,
         segments: Sequence[ReadableSegment],
         evidence: KnownOffsets,
-        given_up: Sequence[tuple[int, int]] = (),
         *,
         is_live: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`given_up` are offsets [start, end) that recoveries gave up. `is_live` says, when something odd is met at the
-        log's end, whether somebody is writing to it: then it is not called damaged there. Raises AccessError if a file
-        can't be read.
+        """`is_live` says, when something odd is met at the log's end, whether somebody is writing to it: then it is not
+        called damaged there. Raises AccessError if a file can't be read.
         """
         self._segments = segments
         self._evidence = evidence
-        self._given_up = given_up
         self._ask_whether_live = is_live
         self._rising: dict[int, int] = {}  # by segment, from which position on
         self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # the last question
@@ -107,7 +104,7 @@ class LogScanner:
 
         files = [LogFile(one.base_offset, one.records.path, one.records.file) for one in self._segments]
         own_from = self._segments[-1].position_before(AFTER_ALL_OFFSETS) if self._ends_within else None
-        return LogMap(files, self._evidence, self._given_up, own_end=self._own_end, own_from=own_from)
+        return LogMap(files, self._evidence, own_end=self._own_end, own_from=own_from)
 
     @property
     def sizes(self) -> list[int]:
@@ -364,9 +361,7 @@ class LogScanner:
         asked = start, end, number, position
         if self._explained is None or self._explained[0] != asked:
             path = self._segments[number].records.path
-            holes = explain_holes(
-                start, end, self._evidence, self._given_up, path, position, compacted_below=self._compacted_below
-            )
+            holes = explain_holes(start, end, self._evidence, path, position, compacted_below=self._compacted_below)
             self._explained = asked, holes
         return self._explained[1]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -118,26 +118,25 @@ def explain_holes(
     start: int,
     end: int,
     evidence: KnownOffsets,
-    given_up: Sequence[tuple[int, int]],
     path: Path,
     position: int,
     *,
     compacted_below: int,
     is_end: bool = False,
 ) -> list[Hole]:
-    """Explains why no batch holds offsets [start, end), if no damage stands there: `given_up` are those of the recovery
-    journal, holes below `compacted_below` are the cleaner's. With `is_end` the log's last batch lies before them.
+    """Explains why no batch holds offsets [start, end), if no damage stands there: holes below `compacted_below` are
+    the cleaner's. With `is_end` the log's last batch lies before them.
 
     A recovery takes batches out between earlier holes. So each part that it gave up is a hole of its own, and so is
     each part between.
     """
     whole, holes = (start, end), []
+    given_up = evidence.given_up
     edges = sorted({offset for one in given_up for offset in one if start < offset < end}) if given_up else ()
     for last in (*edges, end):
         hole = _explain_part(
-            start, last, evidence, given_up, path, position, whole=whole, compacted_below=compacted_below,
-            is_end=is_end,
-        )  # fmt: skip
+            start, last, evidence, path, position, whole=whole, compacted_below=compacted_below, is_end=is_end
+        )
         holes.append(hole)
         start = last
     return holes
@@ -147,7 +146,6 @@ def _explain_part(
     start: int,
     end: int,
     evidence: KnownOffsets,
-    given_up: Sequence[tuple[int, int]],
     path: Path,
     position: int,
     *,
@@ -172,7 +170,7 @@ def _explain_part(
             is_end=is_end,
         )
 
-    if given_up and any(first <= start and end <= last for first, last in given_up):
+    if any(first <= start and end <= last for first, last in evidence.given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
     for error in evidence.unreadable:
         if whole_start <= error.offset < whole_end:
@@ -201,7 +199,7 @@ def _explain_part(
     return hole(HoleReason.UNKNOWN, "no batch holds them, and nothing proves that the cleaner took them")
 
 
-def find_lost_start(evidence: KnownOffsets, given_up: Sequence[tuple[int, int]], path: Path) -> Hole | None:
+def find_lost_start(evidence: KnownOffsets, path: Path) -> Hole | None:
     """Finds the offsets before the first segment, whose file is `path`, if there were segments before it, and neither a
     deletion nor a recovery took them.
     """
@@ -209,9 +207,9 @@ def find_lost_start(evidence: KnownOffsets, given_up: Sequence[tuple[int, int]],
     start = evidence.start_of(end)
     if start >= end:
         return None
-    if any(first <= start and end <= last for first, last in given_up):
+    if any(first <= start and end <= last for first, last in evidence.given_up):
         return None
-    (hole,) = explain_holes(start, end, evidence, (), path, 0, compacted_below=0)
+    (hole,) = explain_holes(start, end, replace(evidence, given_up=()), path, 0, compacted_below=0)
     return hole
 
 

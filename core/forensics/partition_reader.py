@@ -42,7 +42,7 @@ from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
 from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, find_open_transactions, markers_in
-from core.forensics.recovery_journal import joined_ranges, read_lost_offsets
+from core.forensics.recovery_journal import joined_ranges
 from core.forensics.segment_lookup import find_by_timestamp
 from core.forensics.segment_reader import SegmentReader, is_written_to
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
@@ -105,8 +105,7 @@ class PartitionReader:
         self.close()
         self.segments = segments
         self._log_evidence = evidence
-        given_up = self._given_up = read_lost_offsets(self.directory)
-        self.reading = LogScanner(segments, evidence, given_up, is_live=self._is_live)
+        self.reading = LogScanner(segments, evidence, is_live=self._is_live)
         self.start_offset = self.reading.start_offset
         high_watermark = self._find_high_watermark()
         end_offset = self.reading.end_offset
@@ -414,8 +413,8 @@ class PartitionReader:
         """Returns the result of `find_unexplained`, without the offsets [start, end) in `known`, which the caller can
         explain.
         """
-        start, known = max(start, self.start_offset), joined_ranges([*self._given_up, *known])
-        return find_unexplained(self.segments, self._log_evidence, known, start, end, most_batches)
+        evidence = replace(self._log_evidence, given_up=joined_ranges([*self._log_evidence.given_up, *known]))
+        return find_unexplained(self.segments, evidence, max(start, self.start_offset), end, most_batches)
 
     def close(self) -> None:
         for segment in self.segments:

@@ -115,7 +115,6 @@ class SegmentReader(SegmentLookup):
 def open_reading(
     files: Sequence[tuple[int, Path]],
     evidence: KnownOffsets,
-    given_up: Sequence[tuple[int, int]] = (),
     *,
     is_locked: bool = False,
 ) -> Iterator[LogScanner]:
@@ -136,7 +135,7 @@ def open_reading(
                 return False
             return is_written_to(locate_partition(segments[-1].path.parent)[1], segments[-1:])
 
-        yield LogScanner(segments, evidence, given_up, is_live=is_live)
+        yield LogScanner(segments, evidence, is_live=is_live)
 
 
 def is_written_to(root: Path, last: Sequence[SegmentReader]) -> bool:

@@ -113,7 +113,7 @@ class SegmentScanner:
         files = [LogFile(self._base_offset, self._records.path, self._file)]
         if self.end.offset < LONG_MAX:  # of the next segment nothing but its name counts
             files.append(LogFile(self.end.offset, self._records.path, _FileStart(self._records.file, 0)))
-        return LogMap(files, KnownOffsets(cleaned_below=self._reached), ())  # proofs of loss do not matter here
+        return LogMap(files, KnownOffsets(cleaned_below=self._reached))  # proofs of loss do not matter here
 
     def _items_by_map(self, position: int, next_offset: int) -> Iterator[Batch | DamagedBytes]:
         was_mapped = "_map" in vars(self)

@@ -35,7 +35,6 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes, find_lost_start
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_reader import open_reading
 from core.forensics.transaction_index_check import TransactionIndexCheck
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
@@ -93,18 +92,17 @@ def arrange(
     files = find_offset_files(directory, LOG_SUFFIX)
     if not files:
         return {}
-    given_up = read_lost_offsets(directory)
     with contextlib.ExitStack() as opened:
         logs = []
         for base_offset, path in files:
             records = FileRecords(path, open_salvaging)
             opened.callback(records.close)
             logs.append((base_offset, records))
-        has_start = find_lost_start(evidence, given_up, files[0][1]) is None
+        has_start = find_lost_start(evidence, files[0][1]) is None
         follower = TransactionIndexCheck()
-        if has_start and _is_straight(logs, evidence, given_up, checked_from, follower):
+        if has_start and _is_straight(logs, evidence, checked_from, follower):
             return follower.open_transactions
-        with open_reading(files, evidence, given_up, is_locked=True) as reading:
+        with open_reading(files, evidence, is_locked=True) as reading:
             return _Arranger(reading.map, filesystem).arrange()
 
 
@@ -114,7 +112,6 @@ def arrange(
 def _is_straight(  # noqa: C901 - one rule after the other, for each header
     logs: Sequence[tuple[int, FileRecords]],
     evidence: KnownOffsets,
-    given_up: Sequence[tuple[int, int]],
     checked_from: int | None,
     follower: TransactionIndexCheck,
 ) -> bool:
@@ -165,7 +162,7 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
     return all(
         hole.reason not in _LOSSES
         for start, end in holes
-        for hole in explain_holes(start, end, evidence, given_up, path, 0, compacted_below=compacted_below)
+        for hole in explain_holes(start, end, evidence, path, 0, compacted_below=compacted_below)
     )
 
 

@@ -67,7 +67,6 @@ class UnexplainedGaps:
 def find_unexplained(
     segments: Sequence[ReadableSegment],
     evidence: KnownOffsets,
-    given_up: Sequence[tuple[int, int]],
     start: int,
     end: int,
     most_batches: int | None = MOST_BATCHES,
@@ -85,7 +84,7 @@ def find_unexplained(
         return [
             (part.start, part.end)
             for hole in holes
-            for part in explain_holes(*hole, evidence, given_up, path, 0, compacted_below=compacted_below)
+            for part in explain_holes(*hole, evidence, path, 0, compacted_below=compacted_below)
             if part.reason is HoleReason.UNKNOWN
         ]
 

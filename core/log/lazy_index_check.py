@@ -26,7 +26,6 @@ from core.forensics.damage import shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import HoleReason, explain_holes
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.truncated_segments import find_truncated_segment, keep_proof
 from core.log.damaged_ranges import DamagedRanges
 from core.log.log_segment import LogSegment, LogSegments
@@ -170,7 +169,6 @@ def warn_of_holes(
     offset that a batch of the segment after the hole claims: that segment stands under a wrong name.
     """
     unexplained = []
-    given_up = read_lost_offsets(known.directory)
     if config.is_compacted:
         compacted = known.compacted_below(_sizes(segments), is_thinned=True)
     elif all(hole.end <= known.cleaned_below for hole in holes):
@@ -182,7 +180,7 @@ def warn_of_holes(
         for first, last, cleaned in ((start, claimed, compacted), (claimed, end, 0)):
             if first == last:
                 continue
-            for hole in explain_holes(first, last, known, given_up, path, 0, compacted_below=cleaned):
+            for hole in explain_holes(first, last, known, path, 0, compacted_below=cleaned):
                 if hole.reason in (HoleReason.MISSING, HoleReason.UNKNOWN):
                     _log.error("%s: %s", partition, hole.absence_text)
                     unexplained.append((hole.start, hole.end))

@@ -59,7 +59,6 @@ from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
 from core.forensics.orphan_index import find_orphan_indexes, find_traces, indexed_end
 from core.forensics.recovered_layout import copy_bytes
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
 from core.index.offset_index import OffsetPosition
@@ -798,8 +797,7 @@ class _Loader:
         known = replace(known, lone_indexes=())  # where the cleaner was, no power cut is to blame
         compacted = compacted_below(known, self._segments)
         path, position = segment.records.path, segment.size_bytes
-        given_up = read_lost_offsets(self._directory)
-        holes = explain_holes(start, end, known, given_up, path, position, compacted_below=compacted)
+        holes = explain_holes(start, end, known, path, position, compacted_below=compacted)
         if all(hole.reason in (HoleReason.COMPACTED, HoleReason.TRUNCATED) for hole in holes):
             return None
         where = DamagedRange(start, end, segment.base_offset, position, position)

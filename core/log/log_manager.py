@@ -55,7 +55,6 @@ from core.files.log_config import LogConfig
 from core.files.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import find_lost_start
-from core.forensics.recovery_journal import read_lost_offsets
 from core.log.log_loader import FolderListing, LoadedLog, LogSettings, load_log
 from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
@@ -485,8 +484,7 @@ class LogManager:
         self.lost_starts.pop(log.partition, None)
         if self._settings.is_read_only or not has_earlier_epochs(log):
             return
-        known, given_up = evidence.of(log.directory, log.partition), read_lost_offsets(log.directory)
-        hole = find_lost_start(known, given_up, log.directory)
+        hole = find_lost_start(evidence.of(log.directory, log.partition), log.directory)
         if hole is not None:
             _log.error("%s: %s", log.partition, hole.absence_text)
             self.lost_starts[log.partition] = hole.start, hole.end

@@ -107,7 +107,7 @@ def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:
     Includes batches of other offsets than its name says: the log may have been cut because its files had swapped names.
     """
     with contextlib.closing(open_salvaging(cut.path)) as file:
-        log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], KnownOffsets(), ())
+        log_map = LogMap([LogFile(cut.base_offset, cut.path, file)], KnownOffsets())
         others = [one.piece for one in log_map.displaced if one.fate in (Fate.STRAY, Fate.REPEATED)]
         pieces = sorted([*log_map.log, *others], key=lambda piece: piece.base_offset)
         return [(_extent_of(batch), count_records([batch])) for piece in pieces for batch in log_map.read(piece)]

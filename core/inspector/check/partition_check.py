@@ -28,7 +28,6 @@ from core.forensics.bit_flip import ByteFix
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_scanner import LogScanner
 from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_reader import SegmentReader
 from core.index.transaction_index import read_transaction_index
 from core.inspector.check.findings import (
@@ -109,8 +108,7 @@ class PartitionCheck:
             except OSError:
                 continue  # among the unreadable ones, or gone
             opened.callback(segments[-1].close)
-        given_up = read_lost_offsets(self._directory)
-        return LogScanner(segments, self._surroundings.evidence, given_up, is_live=lambda: self._is_live).map
+        return LogScanner(segments, self._surroundings.evidence, is_live=lambda: self._is_live).map
 
 
 class _TellingFile(File):
@@ -166,7 +164,7 @@ class _Pass:
         self._snapshots = dict(find_offset_files(directory, SNAPSHOT_SUFFIX))
         self._snapshot_findings: list[Finding] = []
         self._traces: list[Finding] = []
-        self._lost = read_lost_offsets(directory)
+        self._lost = self._evidence.given_up
         self._producers.is_certain = not self._lost
         self._has_damage = False
         self._is_thinned = False
@@ -265,9 +263,7 @@ class _Pass:
         sizes = [(base_offset, path.stat().st_size) for base_offset, path in logs if self._is_thinned]
         compacted_below = self._evidence.compacted_below(sizes, is_thinned=self._is_thinned)
         for start, end, path, position in self._holes:
-            holes = explain_holes(
-                start, end, self._evidence, self._lost, path, position, compacted_below=compacted_below
-            )
+            holes = explain_holes(start, end, self._evidence, path, position, compacted_below=compacted_below)
             for hole in holes:
                 if hole.reason not in (HoleReason.COMPACTED, HoleReason.TRUNCATED):
                     raise OddLogError

@@ -409,8 +409,9 @@ def _verify_alone(
         from core.forensics.log_map import LogFile, LogMap  # most logs need none
 
         with contextlib.closing(open_salvaging(path)) as file:
-            evidence = KnownOffsets(known_end=known_end, source="the name of the next segment")
-            log_map = LogMap([LogFile(base_offset, path, file)], evidence, read_lost_offsets(path.parent))
+            given_up = read_lost_offsets(path.parent)
+            evidence = KnownOffsets(known_end=known_end, source="the name of the next segment", given_up=given_up)
+            log_map = LogMap([LogFile(base_offset, path, file)], evidence)
             yield from map_findings(log_map)
             yield from check(on_bytes, log_map)
 

@@ -123,7 +123,7 @@ def _put_back(plan: RestorePlan, targets: Mapping[CutOffTail, Path], by_path: Ma
             file = open_salvaging(cut.path)
             opened.callback(file.close)
             files.append(LogFile(cut.base_offset if number else plan.log_end, cut.path, file))
-        log_map = LogMap(files, KnownOffsets(), ())
+        log_map = LogMap(files, KnownOffsets())
         kept = dict.fromkeys(cuts, 0)
         for piece in log_map.log:
             cut = cuts[log_map.file_of(piece.base_offset)]

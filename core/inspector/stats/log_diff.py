@@ -138,7 +138,7 @@ class _Copy:
     def _walk(self, path: Path) -> Iterator[Batch]:
         log = _log(path)
         bases = [base_offset for base_offset, _ in log.files]
-        with open_reading(log.files, log.evidence, log.given_up) as reading:
+        with open_reading(log.files, log.evidence) as reading:
             for item in reading.items(reading.start_offset):
                 if not isinstance(item, Hole):
                     number = max(bisect_right(bases, item.last_offset) - 1, 0)

@@ -28,7 +28,6 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_reader import open_reading
 from core.inspector.check.findings import (
     Finding,
@@ -192,13 +191,12 @@ class LogStats:
 
 class StoredLog(NamedTuple):
     """The `.log` files of a partition with their base offsets, from the first on, wherever the log begins in them; the
-    errors of unreadable files; other files' facts about the log; the offsets [start, end) that were given up.
+    errors of unreadable files; other files' facts about the log.
     """
 
     files: list[tuple[int, Path]]
     unreadable: Sequence[UnreadableFileError] = ()
     evidence: KnownOffsets = KnownOffsets()
-    given_up: Sequence[tuple[int, int]] = ()
 
 
 def find_log(path: Path) -> StoredLog:
@@ -213,7 +211,7 @@ def find_log(path: Path) -> StoredLog:
     except OSError as error:
         return StoredLog([], [unreadable_error(error, path)])
     evidence = replace(evidence, log_start_offset=0, unreadable=tuple(unreadable.values()))
-    return StoredLog(files, list(unreadable.values()), evidence, read_lost_offsets(path))
+    return StoredLog(files, list(unreadable.values()), evidence)
 
 
 def read_stats(path: Path, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
@@ -255,7 +253,7 @@ def _account(directory: Path, stats: LogStats) -> None:
 
 def collect_stats(log: StoredLog, now_ms: int, on_bytes: Callable[[int], None] = lambda _size: None) -> LogStats:
     """Counts all of it. Raises AccessError if a file can't be read."""
-    with open_reading(log.files, log.evidence, log.given_up) as reading:
+    with open_reading(log.files, log.evidence) as reading:
         collector = _Collector(log.files, reading.sizes, now_ms)
         collector.read(reading, on_bytes)
     collector.stats.findings += whole_unreadable_findings(log.unreadable, collector.stats.findings)

@@ -26,7 +26,6 @@ from core.files.partition_metadata_file import find_topic_id
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.partition_reader import PartitionReader
-from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.segment_reader import open_reading
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import FileKind
@@ -144,7 +143,7 @@ class OffsetCheckpointTable(ListedTable):
         with reading(folder):
             files = find_offset_files(folder, LOG_SUFFIX)
             evidence = self._evidence.of(folder, partition)
-            with open_reading(files, KnownOffsets(), read_lost_offsets(folder)) as log:  # the end is the files' own
+            with open_reading(files, KnownOffsets(given_up=evidence.given_up)) as log:  # the end is the files' own
                 start_offset = evidence.start_of(files[0][0] if files else None)
                 last = files[-1][1] if files else None
                 return _LogBounds(start_offset, log.sound_end, self._is_live or log.is_live, evidence, last)

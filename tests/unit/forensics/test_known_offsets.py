@@ -149,14 +149,14 @@ def test_an_index_without_its_log_proves_no_more_than_the_segments_after_it(tmp_
 @pytest.mark.parametrize(("compacted_below", "count"), [(9, "at most 5 records, because"), (8, "5 records")])
 def test_a_missing_segment_that_was_cleaned_had_perhaps_fewer_records(compacted_below: int, count: str) -> None:
     evidence = KnownOffsets(lone_indexes=(4,))
-    (hole,) = explain_holes(4, 9, evidence, [], Path("0.log"), 0, compacted_below=compacted_below)
+    (hole,) = explain_holes(4, 9, evidence, Path("0.log"), 0, compacted_below=compacted_below)
     assert hole.evidence.startswith(f"segment 4 is missing: offsets 4 to 8, {count}")
 
 
 def test_what_recoveries_gave_up_and_what_lies_between_are_holes_of_their_own() -> None:
     def explain(compacted_below: int) -> list[tuple[int, int, str]]:
         given_up = [(0, 5), (7, 8), (9, 14)]
-        holes = explain_holes(3, 12, KnownOffsets(), given_up, Path("0.log"), 0, compacted_below=compacted_below)
+        holes = explain_holes(3, 12, KnownOffsets(given_up=given_up), Path("0.log"), 0, compacted_below=compacted_below)
         return [(hole.start, hole.end, hole.reason.value) for hole in holes]
 
     given_up = [(3, 5, "truncated"), (7, 8, "truncated"), (9, 12, "truncated")]
