@@ -69,6 +69,10 @@ class SoundRun(NamedTuple):
     def batch(self, start: int) -> RecordBatch:
         return RecordBatch(self.data, start, self.position + start)
 
+    def batches(self) -> list[RecordBatch]:
+        data, position = self.data, self.position
+        return [RecordBatch(data, start, position + start) for start in self.starts]
+
 
 class BatchScanner:
     """Goes once over one file; owned by one task. Batches stay valid; each was checked: its frame and its checksum.
@@ -94,7 +98,7 @@ class BatchScanner:
         self.next_offset = base_offset
         """The offset after the last sound batch, by its header."""
         self.position = 0
-        """Up to here the file was read."""
+        """Up to here the file was walked; the batches yielded last, of one read, end here or before."""
         self._base_offset = base_offset
         self._may_be_legacy = True  # as long as no batch of the current magic was met
         self._read_bytes = max(read_bytes, HEADER_SIZE)
@@ -112,20 +116,19 @@ class BatchScanner:
 
     def walk_from(self, position: int) -> Iterator[Batch | Damage]:
         """Walks on from a position where a batch begins."""
+        for page in self.pages_from(position):
+            if isinstance(page, Damage):
+                yield page
+            else:
+                yield from page
+
+    def runs_from(self, position: int) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
+        """Yields the same. Sound batches of the current magic come together, as many as one read holds; other batches,
+        and damage, come one by one.
+        """
         self.position = position
         while self.position < self.size_bytes:
-            yield from self._sound_run()
-            item = self._other()
-            if item is not None:
-                yield item
-
-    def runs(self) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """Walks the file from its first byte. Sound batches of the current magic come together, as many as one read
-        holds; other batches, and damage, come one by one.
-        """
-        self.position = 0
-        while self.position < self.size_bytes:
-            starts = list(self._sound_starts())
+            starts = self._sound_starts()
             if starts:
                 yield SoundRun(self._data, self._data_position, starts)
             item = self._other()
@@ -136,51 +139,21 @@ class BatchScanner:
 
     def pages_from(self, position: int) -> Iterator[Sequence[Batch] | Damage]:
         """Yields the same, with the batches of one read together."""
-        self.position = position
-        while self.position < self.size_bytes:
-            page = self._sound_page()
-            item = None if page else self._other()
-            if item is not None:
-                yield item if isinstance(item, Damage) else [item]
-            elif page:
-                yield page
+        for run in self.runs_from(position):
+            if isinstance(run, SoundRun):
+                yield run.batches()
+            else:
+                yield run if isinstance(run, Damage) else [run]
 
-    def _sound_page(self) -> list[RecordBatch]:
-        """Returns the batches of `_sound_run` all at once: this runs for each batch of a log that is read."""
-        data, data_position = self._data, self._data_position
-        start = self.position - data_position
-        last_start = len(data) - HEADER_SIZE
-        page: list[RecordBatch] = []
-        while 0 <= start <= last_start:
-            batch = RecordBatch(data, start, data_position + start)
-            end = start + batch.size_bytes
-            if (
-                batch.magic != CURRENT_MAGIC
-                or end > len(data)
-                or batch.length < HEADER_SIZE - LOG_OVERHEAD
-                or batch.last_offset_delta < 0
-                or crc32c(data[start + ATTRIBUTES_POSITION : end]) != batch.crc
-            ):
-                break
-            page.append(batch)
-            start = end
-        if page:
-            self.next_offset = page[-1].next_offset
-            self.position = data_position + start
-        return page
-
-    def _sound_run(self) -> Iterator[RecordBatch]:
-        """Yields sound batches of the current magic that lie whole in the buffer."""
-        data, data_position = self._data, self._data_position
-        for start in self._sound_starts():
-            yield RecordBatch(data, start, data_position + start)
-
-    def _sound_starts(self) -> Iterator[int]:
-        """Yields where sound batches begin in the buffer; `position` is after the batch yielded last."""
-        data, data_position = self._data, self._data_position
-        start = self.position - data_position
+    def _sound_starts(self) -> list[int]:
+        """Passes the sound batches of the current magic that lie whole in the buffer; returns where in it they begin.
+        This runs for each batch of a log that is read.
+        """
+        data = self._data
+        start = self.position - self._data_position
         size = len(data)
         last_start = size - HEADER_SIZE
+        starts: list[int] = []
         while 0 <= start <= last_start:
             offset, length, magic, crc, last_offset_delta = _FRAME.unpack_from(data, start)
             end = start + LOG_OVERHEAD + length
@@ -191,12 +164,14 @@ class BatchScanner:
                 or last_offset_delta < 0
                 or crc32c(data[start + ATTRIBUTES_POSITION : end]) != crc
             ):
-                return
+                break
             self.next_offset = offset + last_offset_delta + 1
-            self.position = data_position + end
-            self._may_be_legacy = False
-            yield start
+            starts.append(start)
             start = end
+        if starts:
+            self.position = self._data_position + start
+            self._may_be_legacy = False
+        return starts
 
     def _other(self) -> Batch | Damage | None:
         """Returns the batch or damage that follows a sound run, or None at the end, or if more must be read first."""
@@ -224,7 +199,7 @@ class BatchScanner:
         """
         start, end = self.position, self._window_end(size_bytes)
         self._data, self._data_position = self._read(end - start, start), start
-        batches = self._sound_page()
+        batches = SoundRun(self._data, start, self._sound_starts()).batches()
         if not batches:
             self._data = memoryview(b"")  # which may be as large as a damaged length says
         frame = self._frame()
@@ -236,6 +211,7 @@ class BatchScanner:
         start, end = self.position, self._window_end(size_bytes)
         while (frame := self._frame()) is not None and frame[0] <= end:
             self.position, self.next_offset = frame
+            self._may_be_legacy = False
         return self.position > start
 
     def _window_end(self, size_bytes: int) -> int:

@@ -120,7 +120,7 @@ class LogMap:
 
     def _walk_file(self, number: int, builder: PieceBuilder) -> None:
         zeroed_end = -1  # where damage ends in zeros
-        for run in self._walk(number).runs():
+        for run in self._walk(number).runs_from(0):
             if isinstance(run, Damage):
                 builder.end_piece()
                 self.damage.append(FileDamage(number, run))

@@ -541,7 +541,7 @@ class SegmentCheck:
     def _run(self, walk: BatchScanner, on_bytes: OnBytes) -> Iterator[Finding]:
         next_offset, last_position, reported = self.base_offset, -1, 0
         out_of_place = self._find_out_of_place()
-        for item in walk.runs():
+        for item in walk.runs_from(0):
             for run in self._parts(item, out_of_place) if out_of_place else [item]:
                 if isinstance(run, SoundRun):
                     next_offset = yield from self._see_run(run, next_offset)

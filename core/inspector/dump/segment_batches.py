@@ -79,7 +79,8 @@ class SegmentBatches:
     def batches_from(self, position: int) -> Iterator[Batch]:
         awaited = self._options.start_timestamp
         for item in self.walk.walk_from(position):
-            if self.walk.position > self._max_position:
+            end = item.end_position if isinstance(item, Damage) else item.position + item.size_bytes
+            if end > self._max_position:
                 break
             if self.findings and not isinstance(item, Damage):
                 self._bound_claim(item.base_offset)
@@ -97,7 +98,7 @@ class SegmentBatches:
             if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
                 awaited = None
                 yield batch
-            if self.walk.position >= self._max_position:
+            if end >= self._max_position:
                 break
         self.walk.close()
 

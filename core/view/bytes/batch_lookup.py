@@ -67,8 +67,8 @@ class BatchLookup:
         self._starts: list[int] = []
         self._items: dict[int, LogItem] = {}
         self._hops: list[int] = [0]
-        self._walk: BatchScanner | None = None
-        self._walked: Iterator[Batch | Damage] = iter(())
+        self._walked: Iterator[Batch | Damage] | None = None
+        self._walked_to = 0
 
     def _find_following(self) -> int | None:
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ class BatchLookup:
         self._items = {item.start: item for item in kept}
         self._starts = sorted(self._items)
         self._hops = [hop for hop in self._hops if hop < position] or [0]
-        self._walk = None
+        self._walked = None
 
     # --- by position
 
@@ -137,14 +137,13 @@ class BatchLookup:
 
     def _walk_on(self, start: int, position: int) -> Iterator[int]:
         """Walks until the item is found, or until there may be a shorter way after damage."""
-        if self._walk is None or not start <= self._walk.position <= position:
-            self._walk = BatchScanner(
-                self.path, self._base_offset, self._following, read_bytes=_READ_BYTES, file=self._file
-            )
-            self._walked = self._walk.walk_from(start)
+        if self._walked is None or not start <= self._walked_to <= position:
+            walk = BatchScanner(self.path, self._base_offset, self._following, read_bytes=_READ_BYTES, file=self._file)
+            self._walked = walk.walk_from(start)
         is_past_damage = False
         for found in self._walked:
             item = self._note(found)
+            self._walked_to = item.end
             yield item.end
             if item.end > position:
                 return
@@ -152,7 +151,7 @@ class BatchLookup:
                 return
             is_past_damage |= item.damage is not None
         if self.known_at(position) is None:  # the file was cut while it was read
-            self._walk = None
+            self._walked = None
             self.look_again()
             if position >= self.size_bytes:
                 raise IndexError(position)
