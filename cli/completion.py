@@ -52,25 +52,25 @@ def _complete(ctx: Any, incomplete: str, find: Callable[[str | None, Path | None
 
 
 def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.open_session import session_of
+    from cli.data_location import Place
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_topics import DirectoryTopics
 
-    with session_of(server, directory).open_source() as source:
+    with Place(bootstrap_server=server, data_dir=directory).session().open_source() as source:
         return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()
 
 
 def _groups(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.open_session import session_of
+    from cli.data_location import Place
     from core.client.admin.group_admin import GroupAdmin
 
-    with session_of(server, directory).open_client(is_read_only=True) as client:
+    with Place(bootstrap_server=server, data_dir=directory).session().open_client(is_read_only=True) as client:
         return [group.group_id for group in GroupAdmin(client).list_groups()]
 
 
 def _features(server: str | None, directory: Path | None) -> Iterable[str]:
-    from cli.open_session import session_of
+    from cli.data_location import Place
     from core.cluster.description.feature_args import ALL
 
-    with session_of(server, directory).open_client(is_read_only=True) as client:
+    with Place(bootstrap_server=server, data_dir=directory).session().open_client(is_read_only=True) as client:
         return [ALL, *client.any_connection().supported_features]

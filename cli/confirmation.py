@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from cli.options import say
+from core.common.command_option import Option
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask whether it is meant.")]
+YesOption = Annotated[bool, Option("Do not ask whether it is meant.", "--yes")]
 
 
 def ensure_meant(risk: str, deed: str) -> None:

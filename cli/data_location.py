@@ -8,24 +8,96 @@ in which brokers are found is one more such place.
 
 from __future__ import annotations
 
+import os
 import shlex
-from typing import Any
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cli.options import say
+from cli.security_options import find_client_settings, find_named_server, level_of, section_of
 from cli.typer_internals import get_current_context
+from core.common.command_option import Option
 from core.common.errors import UsageError
 
+if TYPE_CHECKING:
+    from core.pipeline.frontend import Progress
+    from core.pipeline.session import Session
+
 _WHAT = {"bootstrap_server": "a server", "data_dir": "a directory", "zookeeper": "a ZooKeeper"}
-_PLACES = tuple(_WHAT)
+PLACES = tuple(_WHAT)
+DATA_DIR = "PLOG_DATA_DIR"
+
+DataDirOption = Annotated[
+    Path | None, Option("The data directory.", metavar="DIR", envvar=DATA_DIR, show_default=False)
+]
+LockTimeoutOption = Annotated[float, Option("How long to wait for a data directory that is in use.", metavar="SECONDS")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class Place:
+    """The options that say where the log is."""
+
+    bootstrap_server: Annotated[
+        str | None,
+        Option("A Kafka-compatible server. Without it the data directory is used.", metavar="HOST:PORT[,..]"),
+    ] = None
+    zookeeper: Annotated[
+        str | None,
+        Option(
+            "Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
+            metavar="HOST:PORT[,..][/PATH]",
+        ),
+    ] = None
+    data_dir: DataDirOption = None
+    lock_timeout: LockTimeoutOption = 10.0
+
+    def session(self) -> Session:
+        """Returns a session, whose messages go to the terminal. Without a place it is of the platform's directory."""
+        from cli.stop_signals import undivided
+        from core.pipeline.frontend import Frontend
+        from core.pipeline.session import Session
+
+        return Session(
+            directory=self.data_dir or default_data_dir(),
+            is_default=self.data_dir is None,
+            find_named_server=lambda: find_named_server(self.bootstrap_server),
+            find_settings=find_client_settings,
+            zookeeper=self.zookeeper,
+            options=typed_place(),
+            frontend=Frontend(say=say, show_progress=_show_progress, undivided=undivided),
+            lock_timeout_s=self.lock_timeout,
+        )
+
+
+WritePlace = Annotated[Place, ("zookeeper",)]
+"""The options of a command that writes: without these."""
+ReadPlace = Annotated[Place, ("zookeeper", "lock_timeout")]
+"""Those of a command that only reads."""
+
+
+def default_data_dir() -> Path:
+    """`plog/` in the platform's folder for users' data."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "plog"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "plog"
+
+
+def _show_progress(verb: str, things: str) -> Progress:
+    from cli.progress import Progress as Line
+
+    return Line(verb, things)
 
 
 def choose_place(context: Any, parameter: Any, value: Any) -> Any:
     """A callback of each of these options; its last call knows all of them. Raises UsageError for two that are equally
     near.
     """
-    if parameter.name not in _PLACES or value is None or not _is_choice(context):
+    if parameter.name not in PLACES or value is None or not _is_choice(context):
         return value
     here = level_of(context, parameter.name)
-    for other in _PLACES:
+    for other in PLACES:
         if other == parameter.name or context.params.get(other) is None:
             continue
         there = level_of(context, other)
@@ -57,29 +129,11 @@ def typed_place() -> str:
         return ""
     return "".join(
         f" {_option(name)} {shlex.quote(str(context.params[name]))}"
-        for name in _PLACES
+        for name in PLACES
         if context.params.get(name) is not None and level_of(context, name) == 0
     )
 
 
-def level_of(context: Any, name: str) -> int:
-    """Returns how far from the command an option's value was given; 0 is the command line. For options without a value
-    it means nothing.
-    """
-    source = context.get_parameter_source(name)
-    if source is not None and source.name == "COMMANDLINE":
-        return 0
-    if source is not None and source.name == "ENVIRONMENT":
-        return 1
-    section = _section(context, name)
-    return 2 + 2 * (not section.startswith("profile.")) + section.endswith("default")
-
-
-def _section(context: Any, name: str) -> str:
-    """Returns the section of config.toml, or "" if the value is not from there."""
-    return next((str(getattr(one, "config_section", "")) for one in context.command.params if one.name == name), "")
-
-
 def _where(context: Any, name: str) -> str:
     level = level_of(context, name)
-    return "the command line" if level == 0 else f"[{_section(context, name)}] of config.toml"
+    return "the command line" if level == 0 else f"[{section_of(context, name)}] of config.toml"

@@ -30,7 +30,6 @@ from cli.plog_command import (
     find_default,
     leaf_commands,
     other_names_text,
-    use_plog_classes,
 )
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
@@ -177,7 +176,6 @@ class LazyGroup(PlogGroup):
 def _load(name: str) -> Any:
     """Imports the command, and adds the options that many have."""
     module = importlib.import_module(f"{__package__}.commands.{name.replace('-', '_')}")
-    use_plog_classes(module.app)
     command = typer.main.get_command(module.app)
     for path, one in leaf_commands(command, name):
         add_security_options(one)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from cli.data_location import choose_place
 from cli.terminal import find_width, wrapped
+from core.common.command_option import Option
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
 from core.records.side_format import SideFormat
 
-DATA_DIR = "PLOG_DATA_DIR"
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
@@ -53,68 +48,26 @@ class Commit(StrEnum):
     before = "before"
 
 
-BootstrapServerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        metavar="HOST:PORT[,..]",
-        help="A Kafka-compatible server. Without it the data directory is used.",
-        callback=choose_place,
-    ),
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        envvar=DATA_DIR,
-        help="The data directory.",
-        show_default=False,
-        callback=choose_place,
-    ),
-]
-ZooKeeperOption = Annotated[
-    str | None,
-    typer.Option(
-        "--zookeeper",
-        metavar="HOST:PORT[,..][/PATH]",
-        help="Find the brokers in this ZooKeeper, as clients did before 0.9 (help consumers-2011).",
-        callback=choose_place,
-    ),
-]
 SchemaRegistryOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
+        "Keys and values with a schema there are shown, or given, as JSON.",
         "--schema-registry",
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",
-        help="Keys and values with a schema there are shown, or given, as JSON.",
         show_default=False,
     ),
 ]
 KeyFormatOption = Annotated[
     SideFormat | None,
-    typer.Option(
+    Option(
+        "What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
         "--key-format",
-        help="What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
         show_default=False,
     ),
 ]
-ValueFormatOption = Annotated[
-    SideFormat | None, typer.Option("--value-format", help="What values are.", show_default=False)
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
-LockTimeoutOption = Annotated[
-    float,
-    typer.Option("--lock-timeout", metavar="SECONDS", help="How long to wait for a data directory that is in use."),
-]
-
-
-def default_data_dir() -> Path:
-    """`plog/` in the platform's folder for users' data."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "plog"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "plog"
+ValueFormatOption = Annotated[SideFormat | None, Option("What values are.", "--value-format", show_default=False)]
+DryRunOption = Annotated[bool, Option("Show what would be done, and change nothing.", "--dry-run")]
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

@@ -10,11 +10,10 @@ from enum import StrEnum
 from io import StringIO
 from typing import Annotated, Any
 
-import typer
-
 from cli.options import say
 from cli.table import Row, fields, lay_out
 from cli.terminal import find_width, is_terminal, likes_colour, wrapped
+from core.common.command_option import Option
 from core.common.printable import printable
 
 
@@ -25,7 +24,7 @@ class OutputFormat(StrEnum):
     csv = "csv"
 
 
-OutputOption = Annotated[OutputFormat, typer.Option("--output", help="The format of the listing.")]
+OutputOption = Annotated[OutputFormat, Option("The format of the listing.", "--output")]
 
 
 def write_rows(

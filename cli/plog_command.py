@@ -24,16 +24,20 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.data_location import level_of
+from cli.data_location import PLACES, choose_place
 from cli.options import say
+from cli.security_options import level_of
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
+from core.common.command_option import Argument
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 
@@ -788,11 +792,77 @@ def _choose_apply(ctx: Any) -> None:
     ctx.params["dry_run" if of_apply < of_dry_run else "apply"] = False
 
 
-def use_plog_classes(app: typer.Typer) -> None:
-    """Makes these the classes of all commands of the app, which don't say so themselves."""
-    app.info.cls = PlogGroup
-    for command in app.registered_commands:
-        command.cls = PlogCommand
+Function = Callable[..., None]
+
+
+def new_app(text: str | None = None, example: str = "") -> typer.Typer:
+    """Returns an app for one command, or, with a text about them, for a group of commands."""
+    help_ = f"{text}\n\n\b\nExample:\n  {example}" if text else None
+    return typer.Typer(
+        cls=PlogGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=text is not None, help=help_
+    )
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], Function]:
+    """Makes the function a command of the app: each parameter `Annotated[type, Option(..)]` is an option of it.
+
+    A parameter whose type is a dataclass stands for those of its fields that are options, and is given the dataclass;
+    `Annotated[type, names]` leaves the fields of these names out.
+    """
+
+    def register(function: Function) -> Function:
+        hints = get_type_hints(function, include_extras=True)
+        parameters: list[Parameter] = []
+        groups: dict[str, tuple[Any, list[Parameter]]] = {}
+        for one, given in signature(function).parameters.items():
+            type_, more = get_args(hints[one]) if get_origin(hints[one]) is Annotated else (hints[one], ())
+            own = _fields(type_, more)
+            if own is not None:
+                groups[one] = type_, own
+            parameters += [_parameter(one, hints[one], given.default)] if own is None else own
+
+        def call(**values: Any) -> None:
+            for one, (type_, fields_) in groups.items():
+                values[one] = type_(**{field.name: values.pop(field.name) for field in fields_})
+            function(**values)
+
+        made: Any = wraps(function)(call) if groups else function
+        made.__signature__ = Signature(parameters)
+        made.__annotations__ = {one.name: one.annotation for one in parameters}
+        app.command(name, cls=PlogCommand)(made)
+        return function
+
+    return register
+
+
+@cache
+def _fields(group: Any, left_out: tuple[str, ...]) -> list[Parameter] | None:
+    """Returns the fields of a dataclass that are options, each as typer takes it; None if it is no dataclass."""
+    if not is_dataclass(group):
+        return None
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        _parameter(field.name, hints[field.name], Parameter.empty if field.default is MISSING else field.default)
+        for field in fields(group)
+        if field.name not in left_out and get_origin(hints[field.name]) is Annotated
+    ]
+
+
+def _parameter(name: str, hint: Any, default: Any) -> Parameter:
+    type_, option = get_args(hint)
+    more = {"callback": choose_place, **option.more} if name in PLACES else option.more
+    if option.completes:
+        from cli import completion
+
+        more = {"autocompletion": getattr(completion, f"complete_{option.completes}"), **more}
+    value = ... if default is Parameter.empty else default
+    names = option.names
+    if not any(one.startswith("--") for one in names):
+        names = (f"--{name.strip('_').replace('_', '-')}", *names)
+    is_argument = isinstance(option, Argument)
+    make = typer.Argument if is_argument else typer.Option
+    made = make(value, *(() if is_argument else names), help=option.text, **more)
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=made)
 
 
 PLOG_CONFIG = "PLOG_CONFIG"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperOption
 
-from cli.data_location import level_of
 from cli.options import say
 from core.common.errors import UsageError
 
@@ -129,6 +128,24 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
     level = min(level_of(context, name) for name in ("command_config", "command_property"))
     is_directory = context.params.get("data_dir") is not None and level_of(context, "data_dir") <= level
     return None if is_directory else settings.bootstrap_servers
+
+
+def level_of(context: Any, name: str) -> int:
+    """Returns how far from the command an option's value was given; 0 is the command line. For options without a value
+    it means nothing.
+    """
+    source = context.get_parameter_source(name)
+    if source is not None and source.name == "COMMANDLINE":
+        return 0
+    if source is not None and source.name == "ENVIRONMENT":
+        return 1
+    section = section_of(context, name)
+    return 2 + 2 * (not section.startswith("profile.")) + section.endswith("default")
+
+
+def section_of(context: Any, name: str) -> str:
+    """Returns the section of config.toml, or "" if the value is not from there."""
+    return next((str(getattr(one, "config_section", "")) for one in context.command.params if one.name == name), "")
 
 
 def _ensure_no_other(bootstrap_server: str) -> None:

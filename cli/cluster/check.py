@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
-from cli.completion import complete_topic
-from cli.data_location import typed_place
-from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.data_location import Place, ReadPlace, typed_place
+from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from core.common.command_option import Argument
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.replica_check import ReplicaComparison
@@ -29,15 +29,14 @@ _EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
 def check(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
+            "TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
             metavar="[PARTITION]...",
-            help="TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
-            autocompletion=complete_topic,
+            completes="topic",
         ),
     ] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Compare the replicas of partitions while they serve: each is read from its own broker, and nothing is changed.
 
@@ -52,7 +51,7 @@ def check(
     from core.client.cluster_admin.replica_check import ReplicaCheck
 
     found: list[ReplicaComparison] = []
-    with open_cluster("check", bootstrap_server, data_dir) as client:
+    with open_cluster("check", place) as client:
         wanted = set(find_partitions(client, names or ()))
         topics = sorted({partition.topic for partition in wanted})
         compacted = _find_compacted(client, topics)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.data_location import Place, ReadPlace
+from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
 
@@ -23,11 +23,7 @@ _TERM_COLUMNS = ["controller", "epoch", "since_timestamp", "offset"]
 _TIMEOUT_SECONDS = 10.0
 
 
-def controller(
-    output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+def controller(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
     """Show who is the controller, in which epoch, and how far the other nodes follow its metadata log.
 
     For a directory that nobody serves it lists who has been the controller, as far as its metadata log goes back. The
@@ -39,7 +35,7 @@ def controller(
     """
     from core.client.net.kafka_client import KafkaClient
 
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         code = _of_cluster(source, output) if isinstance(source, KafkaClient) else _of_files(source.directory, output)
     raise typer.Exit(code)
 

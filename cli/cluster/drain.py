@@ -17,9 +17,10 @@ from cli.cluster.reassignment_common import (
     warn_of_leaderless,
 )
 from cli.cluster.served_cluster import open_cluster
-from cli.data_location import typed_place
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
+from cli.data_location import Place, ReadPlace, typed_place
+from cli.options import DryRunOption, say
 from cli.output import OutputFormat, OutputOption
+from core.common.command_option import Argument
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -27,13 +28,12 @@ if TYPE_CHECKING:
 
 
 def drain(
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="The id of the broker.")],
+    name: Annotated[str, Argument("The id of the broker.", metavar="BROKER")],
     to: ToOption = None,
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Move all replicas off a broker, so that it can be stopped for good.
 
@@ -44,7 +44,7 @@ def drain(
       plog cluster drain 3 --dry-run --bootstrap-server 127.0.0.1:9092
     """
     broker, rate, brokers = parse_broker(name), parse_rate(throttle), parse_brokers(to)
-    with open_cluster("drain", bootstrap_server, data_dir) as client:
+    with open_cluster("drain", place) as client:
         code = carry_out(client, _plan(client, broker, brokers), rate, output, dry_run=dry_run)
         if not dry_run and code == 0:
             _say_rest(client, broker)

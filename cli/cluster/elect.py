@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
-from cli.completion import complete_topic
 from cli.confirmation import YesOption, ensure_meant
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
+from cli.data_location import Place, ReadPlace
+from cli.options import DryRunOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -27,26 +28,20 @@ _COLUMNS = ["partition", "before", "leader", "result"]
 def elect(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
+            "TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
             metavar="[PARTITION]...",
-            help="TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
-            autocompletion=complete_topic,
+            completes="topic",
         ),
     ] = None,
-    preferred: Annotated[
-        bool, typer.Option("--preferred", help="Give leadership back to the first replica of each, if it is in sync.")
-    ] = False,
+    preferred: Annotated[bool, Option("Give leadership back to the first replica of each, if it is in sync.")] = False,
     unclean: Annotated[
-        bool,
-        typer.Option(
-            "--unclean", help="Let a replica lead that is not in sync, if no other can: confirmed records may be lost."
-        ),
+        bool, Option("Let a replica lead that is not in sync, if no other can: confirmed records may be lost.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Have leaders elected: the preferred ones, or, if data must be given up, any that live.
 
@@ -61,7 +56,7 @@ def elect(
 
     if preferred is unclean:
         raise UsageError("expected one of --preferred and --unclean", hint="plog help cluster")
-    with open_cluster("elect", bootstrap_server, data_dir) as client:
+    with open_cluster("elect", place) as client:
         placed = _find(client, names or (), is_unclean=unclean)
         leaderless = _say_what_is_lost(client, placed) if unclean else {}
         if dry_run:

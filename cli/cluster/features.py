@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import open_cluster
-from cli.completion import complete_feature, complete_lowered_feature
 from cli.confirmation import YesOption, ensure_meant
-from cli.data_location import typed_place
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
+from cli.data_location import Place, ReadPlace, typed_place
+from cli.options import DryRunOption, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_description import ClusterDescription
@@ -32,33 +29,28 @@ _COLUMNS = ["feature", "before", "level", "result"]
 def features(
     upgrade: Annotated[
         list[str] | None,
-        typer.Option(
-            "--upgrade",
-            metavar="FEATURE[=LEVEL]",
-            help="Finalize this level, or the highest that all brokers support; `all` does it for all features. May be "
+        Option(
+            "Finalize this level, or the highest that all brokers support; `all` does it for all features. May be "
             "repeated.",
-            autocompletion=complete_feature,
+            metavar="FEATURE[=LEVEL]",
             show_default=False,
+            completes="feature",
         ),
     ] = None,
     downgrade: Annotated[
         list[str] | None,
-        typer.Option(
-            "--downgrade",
+        Option(
+            "Finalize a lower level; 0 gives the feature up. May be repeated.",
             metavar="FEATURE=LEVEL",
-            help="Finalize a lower level; 0 gives the feature up. May be repeated.",
-            autocompletion=complete_lowered_feature,
             show_default=False,
+            completes="lowered_feature",
         ),
     ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Lower a level even if something is lost that only the higher one keeps.")
-    ] = False,
+    unsafe: Annotated[bool, Option("Lower a level even if something is lost that only the higher one keeps.")] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show which levels of features the brokers support and the cluster has finalized; finalize others.
 
@@ -76,22 +68,22 @@ def features(
     if unsafe and not downgrade:
         raise UsageError("--unsafe goes with --downgrade only")
     if not wanted:
-        raise typer.Exit(_show(bootstrap_server, data_dir, output))
-    with open_cluster("features", bootstrap_server, data_dir) as client:
+        raise typer.Exit(_show(place, output))
+    with open_cluster("features", place) as client:
         raise typer.Exit(_change(client, wanted, output, is_meant=yes, dry_run=dry_run))
 
 
 # --- present levels
 
 
-def _show(bootstrap_server: str | None, data_dir: Path | None, output: OutputFormat) -> int:
+def _show(place: Place, output: OutputFormat) -> int:
     """Returns the exit code."""
     from cli.cluster_rows import FEATURE_COLUMNS, feature_rows
     from core.client.admin.cluster_status import describe_cluster
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_cluster import read_cluster
 
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         is_served = isinstance(source, KafkaClient)
         found = describe_cluster(source) if isinstance(source, KafkaClient) else read_cluster(source.directory)
     rows = feature_rows(found, shows_all=output is OutputFormat.table)

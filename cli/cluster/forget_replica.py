@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.cluster.elect import find_leaders
 from cli.cluster.reassignment_common import parse_broker
 from cli.cluster.served_cluster import open_cluster
 from cli.confirmation import YesOption, ensure_meant
-from cli.data_location import typed_place
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say
+from cli.data_location import Place, ReadPlace, typed_place
+from cli.options import DryRunOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from core.common.command_option import Argument
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -26,12 +25,11 @@ _COLUMNS = ["partition", "leader", "waits_for", "result"]
 
 
 def forget_replica(
-    name: Annotated[str, typer.Argument(metavar="BROKER", help="The id of the broker that is gone for good.")],
+    name: Annotated[str, Argument("The id of the broker that is gone for good.", metavar="BROKER")],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Say that a broker is gone for good: partitions without a leader wait for its replicas no more.
 
@@ -47,7 +45,7 @@ def forget_replica(
     from core.client.cluster_admin.cluster_partitions import read_partitions, report_leaderless
 
     broker = parse_broker(name)
-    with open_cluster("forget-replica", bootstrap_server, data_dir) as client:
+    with open_cluster("forget-replica", place) as client:
         found = describe_cluster(client)
         _ensure_can_be(found, broker)
         placed = read_partitions(client, None, [])

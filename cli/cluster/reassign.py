@@ -25,9 +25,10 @@ from cli.cluster.reassignment_common import (
     write_progress,
 )
 from cli.cluster.served_cluster import open_cluster
-from cli.completion import complete_topic
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, say, say_failures
+from cli.data_location import Place, ReadPlace
+from cli.options import DryRunOption, say, say_failures
 from cli.output import OutputFormat, OutputOption
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -35,32 +36,20 @@ if TYPE_CHECKING:
 
 
 def reassign(
-    topics: Annotated[
-        str | None,
-        typer.Option("--topics", metavar="TOPIC[,..]", help="Which topics.", autocompletion=complete_topic),
-    ] = None,
+    topics: Annotated[str | None, Option("Which topics.", metavar="TOPIC[,..]", completes="topic")] = None,
     to: ToOption = None,
     replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor", min=1, help="How many replicas each partition is to have; as now if not given."
-        ),
+        int | None, Option("How many replicas each partition is to have; as now if not given.", min=1)
     ] = None,
     plan: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", help="Take the plan from this file of kafka-reassign-partitions.sh."),
+        Path | None, Option("Take the plan from this file of kafka-reassign-partitions.sh.", metavar="FILE")
     ] = None,
-    status: Annotated[
-        bool, typer.Option("--status", help="Watch what is being moved, whoever began it; --dry-run looks once.")
-    ] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel what is being moved, whoever began it: of --topics, or all.")
-    ] = False,
+    status: Annotated[bool, Option("Watch what is being moved, whoever began it; --dry-run looks once.")] = False,
+    cancel: Annotated[bool, Option("Cancel what is being moved, whoever began it: of --topics, or all.")] = False,
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Move replicas to other brokers: plan it, begin it, and watch it until it is done.
 
@@ -82,7 +71,7 @@ def reassign(
         raise UsageError("--to and --replication-factor make a plan, and go with --topics only")
     if cancel and rate is not None:
         raise UsageError("--throttle has no meaning with --cancel, which removes it")
-    with open_cluster("reassign", bootstrap_server, data_dir) as client:
+    with open_cluster("reassign", place) as client:
         for name in names or ():
             client.topic(name)  # whose error names the topic that was perhaps meant
         if cancel:

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from cli.cluster.move_progress import MoveProgress
 from cli.data_location import typed_place
 from cli.options import say, say_failures
 from cli.output import OutputFormat, write_rows
 from cli.progress import size_text
 from cli.table import Row
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.reassigner import Reassigner
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
 
 ThrottleOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
+        "How many bytes per second each broker copies at most, as leader and as follower: 50MB/s.",
         "--throttle",
         metavar="RATE",
-        help="How many bytes per second each broker copies at most, as leader and as follower: 50MB/s.",
     ),
 ]
 ToOption = Annotated[
-    str | None,
-    typer.Option("--to", metavar="BROKER[,..]", help="Only to these brokers; to all that live unless some are named."),
+    str | None, Option("Only to these brokers; to all that live unless some are named.", "--to", metavar="BROKER[,..]")
 ]
 
 _UNITS = {

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.open_session import session_of
-from cli.options import default_data_dir
+from cli.data_location import Place, default_data_dir
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | None) -> Iterator[KafkaClient]:
+def open_cluster(command: str, place: Place) -> Iterator[KafkaClient]:
     """Opens a client. Raises UsageError for a directory without a server, and if no place is named and the default one
     has none; AccessError if the named place has none.
     """
@@ -25,9 +23,9 @@ def open_cluster(command: str, bootstrap_server: str | None, data_dir: Path | No
 
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(session_of(bootstrap_server, data_dir).open_source())
+            source = stack.enter_context(place.session().open_source())
         except AccessError as error:
-            if data_dir is None and error.where == str(default_data_dir()):
+            if place.data_dir is None and error.where == str(default_data_dir()):
                 raise UsageError(
                     f"plog cluster {command} needs a server", hint="--bootstrap-server HOST:PORT"
                 ) from error

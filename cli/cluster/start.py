@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.completion import complete_new_level
-from cli.data_location import level_of
 from cli.logging import LogFormat
 from cli.options import parse_settings, say
+from cli.security_options import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from core.common.command_option import Option
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.printable import printable
@@ -175,71 +175,49 @@ def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
 def start(
     brokers: Annotated[
         int | None,
-        typer.Option(
-            "--brokers",
-            metavar="N",
-            min=1,
-            max=_MOST_BROKERS,
-            help="How many brokers; as many as the directory has, or 3.",
-        ),
+        Option("How many brokers; as many as the directory has, or 3.", metavar="N", min=1, max=_MOST_BROKERS),
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--data-dir",
+        Option(
+            "The folder for all that the cluster keeps. Without it a temporary one is deleted at the end.",
             metavar="DIR",
-            help="The folder for all that the cluster keeps. Without it a temporary one is deleted at the end.",
             callback=_forget_default,
             show_default=False,
         ),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST:PORT[,..]",
-            help="Where the brokers listen: an address for each, or one from whose port on they do. Port 0 takes free "
+        Option(
+            "Where the brokers listen: an address for each, or one from whose port on they do. Port 0 takes free "
             "ones. Without it they listen on 127.0.0.1, from 9092 on, or where they did before.",
+            metavar="HOST:PORT[,..]",
         ),
     ] = None,
     zookeeper: Annotated[
         str | None,
-        typer.Option(
-            "--zookeeper",
-            metavar="HOST:PORT,..[/CHROOT]",
-            help="Use this ZooKeeper, instead of starting one for the cluster.",
-        ),
+        Option("Use this ZooKeeper, instead of starting one for the cluster.", metavar="HOST:PORT,..[/CHROOT]"),
     ] = None,
     rack: Annotated[
-        str | None,
-        typer.Option("--rack", metavar="NAME[,..]", help="The racks that the brokers are in, one after the other."),
+        str | None, Option("The racks that the brokers are in, one after the other.", metavar="NAME[,..]")
     ] = None,
     feature: Annotated[
         list[str] | None,
-        typer.Option(
-            "--feature",
-            metavar="FEATURE=LEVEL",
-            help="Have a new cluster finalize this level, and not the highest; `none` finalizes no feature, so that "
+        Option(
+            "Have a new cluster finalize this level, and not the highest; `none` finalizes no feature, so that "
             "brokers of Kafka 3.9 may join. May be repeated.",
-            autocompletion=complete_new_level,
+            metavar="FEATURE=LEVEL",
             show_default=False,
+            completes="new_level",
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of every broker; may be repeated."),
+        list[str] | None, Option("A setting of every broker; may be repeated.", "--set", metavar="KEY=VALUE")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show what the brokers log, each line with its broker.")
-    ] = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="The format of log lines.")] = LogFormat.text,
+    verbose: Annotated[bool, Option("Show what the brokers log, each line with its broker.")] = False,
+    log_format: Annotated[LogFormat, Option("The format of log lines.")] = LogFormat.text,
     ready_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ready-file",
-            metavar="FILE",
-            help="Write the bootstrap servers to this file once clients may connect.",
-        ),
+        Path | None, Option("Write the bootstrap servers to this file once clients may connect.", metavar="FILE")
     ] = None,
 ) -> None:
     """Run a whole cluster on this machine until it is stopped: ZooKeeper, and brokers of plog's.

@@ -11,9 +11,11 @@ import typer
 
 from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
 from cli.table import Row
 from cli.terminal import fill, find_width
+from core.common.command_option import Argument, Option
 from core.common.printable import printable
 
 if TYPE_CHECKING:
@@ -23,26 +25,19 @@ if TYPE_CHECKING:
     from core.security.certificates import CertificateDescription
     from core.security.secret import Secret
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Make certificates for tests, and show those of a file or a server.\n\n"
-    "\b\nExample:\n  plog cert dev --out certs",
-)
+app = new_app("Make certificates for tests, and show those of a file or a server.", "plog cert dev --out certs")
 
 WARNING_DAYS = 30
 _WIDTH = 80
 
 
-@app.command()
+@command(app)
 def dev(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder for the files.")] = Path("certs"),
+    out: Annotated[Path, Option("The folder for the files.", metavar="DIR")] = Path("certs"),
     names: Annotated[
-        list[str] | None,
-        typer.Option("--name", metavar="HOST", help="A name or address of the server; may be repeated."),
+        list[str] | None, Option("A name or address of the server; may be repeated.", "--name", metavar="HOST")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files, with a new CA.")] = False,
+    force: Annotated[bool, Option("Replace existing files, with a new CA.")] = False,
 ) -> None:
     """Make a CA, a certificate for a server and one for a client, and settings that use them.
 
@@ -64,15 +59,14 @@ def dev(
     say(f"  ca, server, client: .pem and .key; .p12 is both, with the password {STORE_PASSWORD}")
 
 
-@app.command()
+@command(app)
 def show(
-    place: Annotated[str, typer.Argument(metavar=PLACE_METAVAR, help="A PEM, DER, PKCS12 or JKS file, or a server.")],
+    place: Annotated[str, Argument("A PEM, DER, PKCS12 or JKS file, or a server.", metavar=PLACE_METAVAR)],
     password: Annotated[
         str | None,
-        typer.Option(
-            "--password",
+        Option(
+            "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it you are asked.",
             metavar="REFERENCE",
-            help="The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it you are asked.",
         ),
     ] = None,
     output: OutputOption = OutputFormat.table,

@@ -16,12 +16,12 @@ from cli.cluster.features import features
 from cli.cluster.forget_replica import forget_replica
 from cli.cluster.reassign import reassign
 from cli.cluster.start import start
-from cli.completion import complete_topic
-from cli.data_location import typed_place
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, say, say_failures
+from cli.data_location import Place, ReadPlace, typed_place
+from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.log_dirs_query import LogDirsQuery
@@ -32,12 +32,9 @@ if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
     from core.forensics.directory_reader import DirectoryReader
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds.\n\n"
-    "\b\nExample:\n  plog cluster status --bootstrap-server 127.0.0.1:9092",
+app = new_app(
+    "Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds.",
+    "plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
 _UNSERVED = "nobody serves it: this is what the files say"
@@ -48,14 +45,11 @@ def cluster() -> None:
     """Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds."""
 
 
-@app.command()
+@command(app)
 def status(
-    api_versions: Annotated[
-        bool, typer.Option("--api-versions", help="List the versions of each API instead of the brokers.")
-    ] = False,
+    api_versions: Annotated[bool, Option("List the versions of each API instead of the brokers.")] = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show whether a cluster is well: its controller, its brokers, and what its partitions lack.
 
@@ -76,7 +70,7 @@ def status(
     placed, problems = None, None
     leaderless: list[LeaderlessPartition] = []
     notes: list[str] = []
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         if isinstance(source, KafkaClient):
             found, placed = _ask_cluster(source)
             leaderless = report_leaderless(source, found, placed, notes)
@@ -109,12 +103,8 @@ def status(
     raise typer.Exit(max(code, 1 if problems else 0))
 
 
-@app.command()
-def brokers(
-    output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@command(app)
+def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
     """List the brokers of a cluster: what each holds, what it leads, and which of its replicas lag.
 
     The version is the release of Kafka that a broker is or is like, as far as its features tell.
@@ -130,7 +120,7 @@ def brokers(
     from core.cluster.description.cluster_health import with_missing_brokers
 
     notes: list[str] = []
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         if isinstance(source, KafkaClient):
             found, placed = _ask_cluster(source, notes)
             surveys = survey_brokers(source, found.brokers)
@@ -150,17 +140,13 @@ def brokers(
     raise typer.Exit(say_failures([broker.failure for broker in found.brokers if broker.failure is not None]))
 
 
-@app.command()
+@command(app)
 def topics(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC]...", help="Which topics; all unless some are named.", autocompletion=complete_topic
-        ),
+        list[str] | None, Argument("Which topics; all unless some are named.", metavar="[TOPIC]...", completes="topic")
     ] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """List the topics of a cluster with their replicas, and how many partitions lack some.
 
@@ -173,7 +159,7 @@ def topics(
     from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         if isinstance(source, KafkaClient):
             for name in names or ():
                 source.topic(name)  # whose error names the topic that was perhaps meant
@@ -189,17 +175,13 @@ def topics(
     _write_topics(rows, output)
 
 
-@app.command()
+@command(app)
 def describe(
     names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PARTITION...", help="TOPIC-N, TOPIC:N,N or all of a TOPIC.", autocompletion=complete_topic
-        ),
+        list[str], Argument("TOPIC-N, TOPIC:N,N or all of a TOPIC.", metavar="PARTITION...", completes="topic")
     ],
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Describe each replica of a partition: how far it has come, and why it is not in sync if it is not.
 
@@ -213,7 +195,7 @@ def describe(
     from core.client.net.kafka_client import KafkaClient
 
     notes: list[str] = []
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         if isinstance(source, KafkaClient):
             known = {topic.name: sorted(topic.partitions) for topic in source.refresh().values()}
             wanted = set(find_named_partitions(names, known))
@@ -232,14 +214,14 @@ def describe(
     _write_replicas([row for report in reports for row in replica_rows(report)], output)
 
 
-app.command()(controller)
-app.command()(features)
-app.command()(elect)
-app.command()(forget_replica)
-app.command()(reassign)
-app.command()(drain)
-app.command()(check)
-app.command()(start)
+command(app)(controller)
+command(app)(features)
+command(app)(elect)
+command(app)(forget_replica)
+command(app)(reassign)
+command(app)(drain)
+command(app)(check)
+command(app)(start)
 
 
 # --- queries

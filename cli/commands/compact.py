@@ -13,7 +13,9 @@ import typer
 
 from cli.options import parse_settings, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import PlogError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from core.inspector.stats.compaction_explain import Explained
     from core.inspector.stats.offline_compaction import CompactionOptions, CompactionPlan, OfflineCompaction
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _PLAN = ["partition", "what", "records_before", "records_after", "bytes_before", "bytes_after", "superseded",
          "tombstones", "aborted", "markers", "without_key", "clean_up_to", "why"]  # fmt: skip
@@ -32,33 +34,24 @@ _EXPLAIN_DROPS = ["tombstone", "timestamp", "detail"]
 _WHAT_IF = ["partition", "settings", "what", "records_after", "bytes_after", "saved_bytes", "why"]
 
 
-@app.command()
+@command(app)
 def compact(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders or data directories.")],
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Carry out the plan. Without it the plan is only shown.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,  # noqa: ARG001
+    paths: Annotated[list[Path], Argument("Partition folders or data directories.", metavar="PATH...")],
+    apply: Annotated[bool, Option("Carry out the plan. Without it the plan is only shown.")] = False,
+    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,  # noqa: ARG001
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A topic setting, for this run only.")
+        list[str] | None, Option("A topic setting, for this run only.", "--set", metavar="KEY=VALUE")
     ] = None,
-    roll: Annotated[
-        bool, typer.Option("--roll", help="Seal the active segment first, so that it is cleaned too.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say why records are still there; needs --key or --all.")
-    ] = False,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Explain the records with this key.")] = None,
-    all_keys: Annotated[bool, typer.Option("--all", help="Explain every record.")] = False,
+    roll: Annotated[bool, Option("Seal the active segment first, so that it is cleaned too.")] = False,
+    explain: Annotated[bool, Option("Say why records are still there; needs --key or --all.")] = False,
+    key: Annotated[str | None, Option("Explain the records with this key.", metavar="KEY")] = None,
+    all_keys: Annotated[bool, Option("Explain every record.", "--all")] = False,
     what_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--what-if", metavar="KEY=VALUE", help="Show what another setting would save; nothing is written."
-        ),
+        list[str] | None, Option("Show what another setting would save; nothing is written.", metavar="KEY=VALUE")
     ] = None,
-    dedupe_buffer_size: Annotated[
-        int, typer.Option("--dedupe-buffer-size", metavar="BYTES", min=1, help="How much memory the keys may take.")
-    ] = 128 * 1024 * 1024,
+    dedupe_buffer_size: Annotated[int, Option("How much memory the keys may take.", metavar="BYTES", min=1)] = 128
+    * 1024
+    * 1024,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Compact logs that nobody serves, as the broker's cleaner would: a plan first, then --apply.

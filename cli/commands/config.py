@@ -6,23 +6,20 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, LockTimeoutOption, parse_settings, say
+from cli.data_location import Place, ReadPlace, WritePlace
+from cli.options import parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:
     from core.client.admin.admin import ConfigValue
     from core.common.config_def import ConfigResourceType
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.\n\n"
-    "\b\nExample:\n  plog config describe topic flights",
+app = new_app(
+    "List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.",
+    "plog config describe topic flights",
 )
 
 
@@ -34,21 +31,17 @@ class ResourceKind(StrEnum):
     group = "group"
 
 
-KindArgument = Annotated[ResourceKind, typer.Argument(metavar="TYPE", help="|".join(ResourceKind))]
+KindArgument = Annotated[ResourceKind, Argument("|".join(ResourceKind), metavar="TYPE")]
 NameArgument = Annotated[
-    str,
-    typer.Argument(metavar="[NAME]", help="Its name. Without one: the defaults of all brokers.", show_default=False),
+    str, Argument("Its name. Without one: the defaults of all brokers.", metavar="[NAME]", show_default=False)
 ]
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
-    kind: Annotated[
-        ResourceKind | None, typer.Argument(metavar="[TYPE]", help="|".join(ResourceKind), show_default=False)
-    ] = None,
+    kind: Annotated[ResourceKind | None, Argument("|".join(ResourceKind), metavar="[TYPE]", show_default=False)] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """List what has settings: every topic and broker, and the groups and client metrics for which somebody set some.
 
@@ -58,24 +51,23 @@ def list_(
     """
     from core.client.admin.admin import Admin
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=lambda _: False) as client:
+    with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
         found = Admin(client).list_config_resources([_type_of(kind)] if kind else [])
     rows: list[Row] = [{"type": type_.name.lower().replace("_", "-"), "name": name} for type_, name in found]
     write_rows(rows, ["type", "name"], output)
 
 
-@app.command()
+@command(app)
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
-    show_all: Annotated[bool, typer.Option("--all", help="Show defaults too, not only what somebody set.")] = False,
+    show_all: Annotated[bool, Option("Show defaults too, not only what somebody set.", "--all")] = False,
     keys: Annotated[
-        list[str] | None, typer.Option("--key", metavar="KEY", help="Show only this setting; may be repeated.")
+        list[str] | None, Option("Show only this setting; may be repeated.", "--key", metavar="KEY")
     ] = None,
-    docs: Annotated[bool, typer.Option("--docs", help="Show what each setting means.")] = False,
+    docs: Annotated[bool, Option("Show what each setting means.")] = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show the settings of a topic, broker or group, and where each value comes from.
 
@@ -87,7 +79,7 @@ def describe(
     from core.common.config_def import ConfigSource
     from core.common.errors import UsageError
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=lambda _: False) as client:
+    with place.session().open_client(is_read_only=True, rests_on=lambda _: False) as client:
         configs = Admin(client).describe_configs(_type_of(kind), name, with_docs=docs)
     absent = set(keys or ()) - {config.name for config in configs}
     if absent:
@@ -117,35 +109,25 @@ def _row(config: ConfigValue) -> Row:
     }
 
 
-@app.command()
+@command(app)
 def alter(
     kind: KindArgument,
     name: NameArgument = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a setting; may be repeated.")
+        list[str] | None, Option("Set a setting; may be repeated.", "--set", metavar="KEY=VALUE")
     ] = None,
     unset: Annotated[
-        list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Reset a setting to its default; may be repeated."),
+        list[str] | None, Option("Reset a setting to its default; may be repeated.", metavar="KEY")
     ] = None,
     append: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--append", metavar="KEY=VALUE,..", help="Add a value to a setting that is a list; may be repeated."
-        ),
+        list[str] | None, Option("Add a value to a setting that is a list; may be repeated.", metavar="KEY=VALUE,..")
     ] = None,
     subtract: Annotated[
         list[str] | None,
-        typer.Option(
-            "--subtract", metavar="KEY=VALUE,..", help="Remove a value from a setting that is a list; may be repeated."
-        ),
+        Option("Remove a value from a setting that is a list; may be repeated.", metavar="KEY=VALUE,.."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check whether the change would be accepted, and change nothing.")
-    ] = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    dry_run: Annotated[bool, Option("Check whether the change would be accepted, and change nothing.")] = False,
+    place: WritePlace = Place(),
 ) -> None:
     """Change settings while the broker runs. Either all changes are made, or none.
 
@@ -169,7 +151,7 @@ def alter(
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes:
         raise UsageError("nothing to change: give --set, --unset, --append or --subtract")
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
+    with place.session().open_client() as client:
         admin = Admin(client)
         title = _title(kind, name)
         alter_settings(admin, _type_of(kind), name, changes, title=title, validate_only=dry_run)

@@ -9,26 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.completion import complete_group, complete_topic
-from cli.open_session import session_of
-from cli.options import (
-    BootstrapServerOption,
-    Commit,
-    DataDirOption,
-    GroupProtocol,
-    KeyFormatOption,
-    LockTimeoutOption,
-    SchemaRegistryOption,
-    ValueFormatOption,
-    ZooKeeperOption,
-)
+from cli.data_location import Place
+from cli.options import Commit, GroupProtocol, KeyFormatOption, SchemaRegistryOption, ValueFormatOption
+from cli.plog_command import command, new_app
 from cli.terminal import ensure_no_terminal, is_terminal, open_stdout
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
     from core.pipeline.consume import Stdout
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 
 class Isolation(StrEnum):
@@ -40,154 +31,87 @@ _SAME_FORMAT = {"json": "envelope", "ndjson": "envelope"}
 """Other names of formats: an envelope is a JSON object on a line."""
 
 
-@app.command()
+@command(app)
 def consume(
     topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC...", help="Which topics; ^pattern is a regular expression.", autocompletion=complete_topic
-        ),
+        list[str], Argument("Which topics; ^pattern is a regular expression.", metavar="TOPIC...", completes="topic")
     ],
-    regex: Annotated[
-        bool, typer.Option("--regex", "-r", help="Take TOPIC as a regular expression for the whole name.")
-    ] = False,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition; may be repeated.")
-    ] = None,
+    regex: Annotated[bool, Option("Take TOPIC as a regular expression for the whole name.", "-r")] = False,
+    partition: Annotated[list[int] | None, Option("Only this partition; may be repeated.", metavar="N")] = None,
     from_: Annotated[
         str,
-        typer.Option(
+        Option(
+            "Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
             "--from",
             "--offset",
             metavar="WHERE",
-            help="Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
         ),
     ] = "beginning",
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="The same as --from beginning, which is the default.")
-    ] = False,
+    from_beginning: Annotated[bool, Option("The same as --from beginning, which is the default.")] = False,
     until: Annotated[
         str,
-        typer.Option(
-            "--until",
-            metavar="WHERE",
-            help="Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.",
+        Option(
+            "Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.", metavar="WHERE"
         ),
     ] = "end",
-    latest_per_key: Annotated[
-        bool, typer.Option("--latest-per-key", help="Only the last record of each key, as compaction would leave it.")
-    ] = False,
+    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False,
     as_of: Annotated[
         str | None,
-        typer.Option(
-            "--as-of",
-            metavar="WHERE",
-            help="With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.",
-        ),
+        Option("With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.", metavar="WHERE"),
     ] = None,
-    max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", help="Stop after N records.", min=0)
-    ] = None,
-    per_partition: Annotated[
-        bool, typer.Option("--per-partition", help="With --max-messages: N records of each partition.")
-    ] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="At the end, wait for new records.")] = False,
-    timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", metavar="MS", help="Stop when no record has come for so long.", min=0)
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Merge the partitions by timestamp; each keeps its own order.")
-    ] = False,
+    max_messages: Annotated[int | None, Option("Stop after N records.", metavar="N", min=0)] = None,
+    per_partition: Annotated[bool, Option("With --max-messages: N records of each partition.")] = False,
+    follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False,
+    timeout_ms: Annotated[int | None, Option("Stop when no record has come for so long.", metavar="MS", min=0)] = None,
+    merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False,
     filter_: Annotated[
         list[str] | None,
-        typer.Option(
-            "--filter", metavar="EXPR", help="Only records that match, as in 'value.carrier == \"UA\" and offset > 99'."
-        ),
+        Option("Only records that match, as in 'value.carrier == \"UA\" and offset > 99'.", metavar="EXPR"),
     ] = None,
     grep: Annotated[
-        str | None,
-        typer.Option(
-            "--grep", metavar="REGEX", help="Only records whose value matches this regular expression somewhere."
-        ),
+        str | None, Option("Only records whose value matches this regular expression somewhere.", metavar="REGEX")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            metavar="GROUP",
-            help="Join this consumer group: read on where it stopped, and commit.",
-            autocompletion=complete_group,
-        ),
+        Option("Join this consumer group: read on where it stopped, and commit.", metavar="GROUP", completes="group"),
     ] = None,
-    commit: Annotated[
-        Commit, typer.Option("--commit", help="Commit after printing (at least once) or before (at most once).")
-    ] = Commit.after,
+    commit: Annotated[Commit, Option("Commit after printing (at least once) or before (at most once).")] = Commit.after,
     group_protocol: Annotated[
-        GroupProtocol | None,
-        typer.Option(
-            "--group-protocol", help="consumer is KIP-848's, which is taken if the cluster has it; else it is classic."
-        ),
+        GroupProtocol | None, Option("consumer is KIP-848's, which is taken if the cluster has it; else it is classic.")
     ] = None,
     group_instance_id: Annotated[
-        str | None,
-        typer.Option(
-            "--group-instance-id", metavar="ID", help="Be a static member, which keeps its partitions over a restart."
-        ),
+        str | None, Option("Be a static member, which keeps its partitions over a restart.", metavar="ID")
     ] = None,
     isolation: Annotated[
         Isolation,
-        typer.Option(
-            "--isolation",
-            "--isolation-level",
-            help="read_committed leaves out records of open and aborted transactions.",
+        Option(
+            "read_committed leaves out records of open and aborted transactions.", "--isolation", "--isolation-level"
         ),
     ] = Isolation.read_committed,
-    print_control_records: Annotated[
-        bool, typer.Option("--print-control-records", help="Print the markers that end transactions too.")
-    ] = False,
+    print_control_records: Annotated[bool, Option("Print the markers that end transactions too.")] = False,
     claim_check: Annotated[
-        Path | None,
-        typer.Option(
-            "--claim-check",
-            metavar="DIR",
-            help="Replace references by the values that produce --claim-check kept in DIR.",
-        ),
+        Path | None, Option("Replace references by the values that produce --claim-check kept in DIR.", metavar="DIR")
     ] = None,
-    join: Annotated[
-        bool, typer.Option("--join", help="Put values together again that produce --chunk sliced.")
-    ] = False,
+    join: Annotated[bool, Option("Put values together again that produce --chunk sliced.")] = False,
     schema_registry: SchemaRegistryOption = None,
     key_format: KeyFormatOption = None,
     value_format: ValueFormatOption = None,
     exit_on_error: Annotated[
         bool | None,
-        typer.Option(
+        Option(
+            "End at the first error, or read on past damage. Default: damage ends it, a lost broker does not.",
             "--exit-on-error/--no-exit-on-error",
-            help="End at the first error, or read on past damage. Default: damage ends it, a lost broker does not.",
             show_default=False,
         ),
     ] = None,
     format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FMT",
-            help=r"value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.",
-        ),
+        str, Option(r"value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.", metavar="FMT")
     ] = "value",
     raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw", help=r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise."
-        ),
+        bool, Option(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of stdout.")
-    ] = None,
-    bootstrap_server: BootstrapServerOption = None,
-    zookeeper: ZooKeeperOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    out: Annotated[Path | None, Option("Write to this file instead of stdout.", metavar="FILE")] = None,
+    place: Place = Place(),
 ) -> None:
     """Read records of topics and print them to stdout.
 
@@ -226,7 +150,7 @@ def consume(
         group=group,
         is_classic=None if group_protocol is None else group_protocol is GroupProtocol.classic,
         group_instance_id=group_instance_id,
-        is_in_zookeeper=zookeeper is not None,
+        is_in_zookeeper=place.zookeeper is not None,
         commits_first=commit is Commit.before,
         read_committed=isolation is Isolation.read_committed,
         with_control=print_control_records,
@@ -237,7 +161,7 @@ def consume(
         format=_SAME_FORMAT.get(format_, format_),
         out=out,
     )
-    session = session_of(bootstrap_server, data_dir, lock_timeout, zookeeper=zookeeper)
+    session = place.session()
     if not run(request, session, lambda: _open_stdout(request.format, is_raw=raw)):
         raise typer.Exit(1)
 

@@ -10,17 +10,19 @@ import typer
 from cli.findings_out import print_findings
 from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
+from core.common.command_option import Argument
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _COLUMNS = ["kind", "offset", "last_offset", "detail", "position_a", "position_b"]
 _DROPS = ["position_b", "position_a", "last_offset"]
 
 
-@app.command()
+@command(app)
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A partition's folder, or a .log.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another copy of the same partition.")],
+    a: Annotated[Path, Argument("A partition's folder, or a .log.", metavar="A")],
+    b: Annotated[Path, Argument("Another copy of the same partition.", metavar="B")],
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Compare two copies of a partition: two replicas, or the states before and after a compaction or recovery.

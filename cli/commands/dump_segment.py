@@ -18,9 +18,11 @@ import typer
 from cli.findings_out import print_findings
 from cli.options import SchemaRegistryOption, say, say_failures
 from cli.output import OutputFormat, show, write_rows
+from cli.plog_command import command, new_app
 from cli.standard_streams import STDOUT
 from cli.table import Row
 from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, text_width
+from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.common.skip_unreadable import skip_unreadable
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from core.inspector.dump.file_dump import FileDump
     from core.inspector.dump.hex_dump import HexField
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 SCHEMA = 1
 """The version of the rows in docs/dump-log.md: columns may be added, never removed or changed."""
@@ -56,92 +58,58 @@ class DumpFormat(StrEnum):
     arrow = "arrow"
 
 
-@app.command()
+@command(app)
 def dump_segment(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, partition folders or data directories.")
+        list[Path] | None, Argument("Files, partition folders or data directories.", metavar="PATH...")
     ] = None,
-    print_data_log: Annotated[
-        bool, typer.Option("--print-data-log", help="Print records with their keys and values.")
-    ] = False,
+    print_data_log: Annotated[bool, Option("Print records with their keys and values.")] = False,
     deep_iteration: Annotated[
-        bool,
-        typer.Option("--deep-iteration", help="Print records, not only batches, but without their keys and values."),
+        bool, Option("Print records, not only batches, but without their keys and values.")
     ] = False,
-    verify_index_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="Only compare the indexes with their logs.")
-    ] = False,
-    index_sanity_check: Annotated[
-        bool, typer.Option("--index-sanity-check", help="Only check whether the indexes are well-formed.")
-    ] = False,
-    offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", help="Begin with the batch that holds this offset.")
-    ] = None,
+    verify_index_only: Annotated[bool, Option("Only compare the indexes with their logs.")] = False,
+    index_sanity_check: Annotated[bool, Option("Only check whether the indexes are well-formed.")] = False,
+    offset: Annotated[int | None, Option("Begin with the batch that holds this offset.", metavar="N")] = None,
     time_: Annotated[
-        str | None, typer.Option("--time", metavar="T", help="Begin with the first batch that is as new as T or newer.")
+        str | None, Option("Begin with the first batch that is as new as T or newer.", metavar="T")
     ] = None,
-    max_records: Annotated[
-        int | None, typer.Option("--max-records", metavar="N", help="Stop after so many records.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Only records with this key (implies --print-data-log).")
-    ] = None,
+    max_records: Annotated[int | None, Option("Stop after so many records.", metavar="N")] = None,
+    key: Annotated[str | None, Option("Only records with this key (implies --print-data-log).", metavar="KEY")] = None,
     key_format: Annotated[
         str | None,
-        typer.Option(
-            "--key-format",
+        Option(
+            "How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if there "
+            "is one, else utf8.",
             metavar="FORMAT",
-            help="How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if "
-            "there is one, else utf8.",
             show_default=False,
         ),
     ] = None,
     value_format: Annotated[
         str | None,
-        typer.Option(
-            "--value-format",
-            metavar="FORMAT",
-            help="The same formats, or a function of yours as module:function.",
-            show_default=False,
-        ),
+        Option("The same formats, or a function of yours as module:function.", metavar="FORMAT", show_default=False),
     ] = None,
     schema_registry: SchemaRegistryOption = None,
-    max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", metavar="N", help="Read at most so many bytes of each log.")
-    ] = None,
-    skip_record_metadata: Annotated[
-        bool, typer.Option("--skip-record-metadata", help="Print only keys and values of records, in Kafka's format.")
-    ] = False,
+    max_bytes: Annotated[int | None, Option("Read at most so many bytes of each log.", metavar="N")] = None,
+    skip_record_metadata: Annotated[bool, Option("Print only keys and values of records, in Kafka's format.")] = False,
     offsets_decoder: Annotated[
-        bool,
-        typer.Option(
-            "--offsets-decoder", help="Decode records as those of __consumer_offsets, whatever the folder is called."
-        ),
+        bool, Option("Decode records as those of __consumer_offsets, whatever the folder is called.")
     ] = False,
-    transaction_log_decoder: Annotated[
-        bool, typer.Option("--transaction-log-decoder", help="Decode records as those of __transaction_state.")
-    ] = False,
-    share_group_state_decoder: Annotated[
-        bool, typer.Option("--share-group-state-decoder", help="Decode records as those of __share_group_state.")
-    ] = False,
-    cluster_metadata_decoder: Annotated[
-        bool, typer.Option("--cluster-metadata-decoder", help="Decode records as those of __cluster_metadata.")
-    ] = False,
+    transaction_log_decoder: Annotated[bool, Option("Decode records as those of __transaction_state.")] = False,
+    share_group_state_decoder: Annotated[bool, Option("Decode records as those of __share_group_state.")] = False,
+    cluster_metadata_decoder: Annotated[bool, Option("Decode records as those of __cluster_metadata.")] = False,
     files: Annotated[
-        str | None,
-        typer.Option("--files", metavar="A,B", help="Paths with commas between them, as Kafka's tool takes them."),
+        str | None, Option("Paths with commas between them, as Kafka's tool takes them.", metavar="A,B")
     ] = None,
     show_secrets: Annotated[
-        bool,
-        typer.Option("--show-secrets", help="Show users' keys and settings' values in metadata, instead of [hidden]."),
+        bool, Option("Show users' keys and settings' values in metadata, instead of [hidden].")
     ] = False,
-    hex_: Annotated[bool, typer.Option("--hex", help="Print every byte, with the field that it belongs to.")] = False,
+    hex_: Annotated[bool, Option("Print every byte, with the field that it belongs to.")] = False,
     format_: Annotated[
         DumpFormat | None,
-        typer.Option(
+        Option(
+            "kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
             "--output",
             "--format",
-            help="kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
         ),
     ] = None,
 ) -> None:

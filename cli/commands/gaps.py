@@ -9,41 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
-from cli.open_session import session_of
-from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
+from cli.options import PLACES, PLACES_HELP, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _SHORT_COLUMNS = ["partition", "offsets", "count", "reason", "evidence"]
 _DROPS = ["count"]
 _COLUMNS = ["topic", "partition", "start_offset", "end_offset", "count", "reason", "evidence"]
 
 
-@app.command()
+@command(app)
 def gaps(
-    places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=PLACES_HELP)],
-    from_: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="The first offset to account for; -N is N before the end.")
-    ] = 0,
+    places: Annotated[list[str], Argument(PLACES_HELP, metavar=f"{PLACES}...")],
+    from_: Annotated[int, Option("The first offset to account for; -N is N before the end.", metavar="OFFSET")] = 0,
     until: Annotated[
-        int | None,
-        typer.Option("--until", metavar="OFFSET", help="The offset to stop before. Default: the log's end.", min=0),
+        int | None, Option("The offset to stop before. Default: the log's end.", metavar="OFFSET", min=0)
     ] = None,
     isolation: Annotated[
-        str, typer.Option("--isolation", help="What counts as a record: read_committed or read_uncommitted.")
+        str, Option("What counts as a record: read_committed or read_uncommitted.")
     ] = "read_committed",
-    lost: Annotated[bool, typer.Option("--lost", help="List only what is lost or unexplained.")] = False,
-    certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Write the whole account to this file as JSON.")
-    ] = None,
+    lost: Annotated[bool, Option("List only what is lost or unexplained.")] = False,
+    certificate: Annotated[Path | None, Option("Write the whole account to this file as JSON.", metavar="FILE")] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Account for every offset without a record: why there is none, and what proves it.
 
@@ -64,7 +60,7 @@ def gaps(
     _ensure_range(places, from_, until)
     found = account_for(
         places,
-        session_of(bootstrap_server, data_dir),
+        place.session(),
         start=from_,
         end=until,
         read_committed=isolation == "read_committed",

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from cli.completion import complete_group
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
+from cli.data_location import Place, ReadPlace, WritePlace
+from cli.options import DryRunOption, say
 from cli.output import OutputFormat, OutputOption, clear_screen, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.time_text import duration_text
 
@@ -21,32 +20,22 @@ if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupAdmin, GroupDescription
     from core.client.read.group_offset_reset import GroupPartition
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List and describe consumer groups; move and delete the offsets that they committed.\n\n"
-    "\b\nExample:\n  plog group describe etl",
+app = new_app(
+    "List and describe consumer groups; move and delete the offsets that they committed.", "plog group describe etl"
 )
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.", autocompletion=complete_group)]
-GroupsArgument = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="Which groups.", autocompletion=complete_group)
-]
+GroupArgument = Annotated[str, Argument("Which group.", metavar="GROUP", completes="group")]
+GroupsArgument = Annotated[list[str], Argument("Which groups.", metavar="GROUP...", completes="group")]
 TopicsOption = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="TOPIC[:N,N..]", help="A topic, or some of its partitions; may be repeated."),
+    list[str] | None, Option("A topic, or some of its partitions; may be repeated.", "--topic", metavar="TOPIC[:N,N..]")
 ]
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
-    state: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only what is in this state; may be repeated.")
-    ] = None,
+    state: Annotated[list[str] | None, Option("Only what is in this state; may be repeated.", metavar="STATE")] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """List the consumer groups.
 
@@ -61,7 +50,7 @@ def list_(
         raise UsageError(
             f"--state {min(wanted - _STATES.keys())}: no state of a group", hint=", ".join(_STATES.values())
         )
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_groups) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_groups) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
@@ -85,22 +74,16 @@ def _are_groups(topic: str) -> bool:
     return topic == "__consumer_offsets"
 
 
-@app.command()
+@command(app)
 def describe(
     groups: GroupsArgument,
-    members: Annotated[bool, typer.Option("--members", help="Show the members, and what each of them reads.")] = False,
+    members: Annotated[bool, Option("Show the members, and what each of them reads.")] = False,
     watch: Annotated[
         float | None,
-        typer.Option(
-            "--watch",
-            metavar="SECONDS",
-            help="Show it again every so often, with how many records are read a second.",
-            min=0.1,
-        ),
+        Option("Show it again every so often, with how many records are read a second.", metavar="SECONDS", min=0.1),
     ] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show how far groups have read, and their lag; or with --members, who is in them.
 
@@ -116,7 +99,7 @@ def describe(
     def is_looked_at(topic: str) -> bool:
         return _are_groups(topic) or topic in committed
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=is_looked_at) as client:
+    with place.session().open_client(is_read_only=True, rests_on=is_looked_at) as client:
         admin = GroupAdmin(client)
 
         def look() -> tuple[list[str], list[Row]]:
@@ -241,45 +224,33 @@ def _member_rows(group: GroupDescription) -> list[Row]:
     ]
 
 
-@app.command("reset-offsets")
+@command(app, "reset-offsets")
 def reset_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All topics that the group committed offsets of.")
-    ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: after the last record.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="To where the group is now; to the end if it has committed nothing.")
-    ] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")] = None,
+    all_topics: Annotated[bool, Option("All topics that the group committed offsets of.")] = False,
+    to_earliest: Annotated[bool, Option("To the first record.")] = False,
+    to_latest: Annotated[bool, Option("To the end: after the last record.")] = False,
+    to_current: Annotated[bool, Option("To where the group is now; to the end if it has committed nothing.")] = False,
+    to_offset: Annotated[int | None, Option("To this offset.", metavar="OFFSET")] = None,
     shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", metavar="N", help="Forward by so many records, or back if N is negative."),
+        int | None, Option("Forward by so many records, or back if N is negative.", metavar="N")
     ] = None,
     to_datetime: Annotated[
-        str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="To the first record that is as new as that or newer."),
+        str | None, Option("To the first record that is as new as that or newer.", metavar="TIME")
     ] = None,
     by_duration: Annotated[
-        str | None,
-        typer.Option("--by-duration", metavar="PnDTnHnMnS", help="To the first record that is newer than so long ago."),
+        str | None, Option("To the first record that is newer than so long ago.", metavar="PnDTnHnMnS")
     ] = None,
     from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file", metavar="CSV", help="To the offsets in this file, with lines of topic,partition,offset."
-        ),
+        Path | None, Option("To the offsets in this file, with lines of topic,partition,offset.", metavar="CSV")
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", "--execute", help="Carry out the plan. Without it the plan is only shown.")
+        bool, Option("Carry out the plan. Without it the plan is only shown.", "--apply", "--execute")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,  # noqa: ARG001
+    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,  # noqa: ARG001
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Move the offsets of a group that has no members at the moment.
 
@@ -302,7 +273,7 @@ def reset_offsets(
         by_duration=by_duration,
         from_file=None if from_file is None else read_offsets_file(from_file),
     )
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
+    with place.session().open_client() as client:
         admin = GroupAdmin(client)
         committed = admin.offsets(group)
         if apply:
@@ -344,14 +315,8 @@ def _ensure_inactive(admin: GroupAdmin, group_id: str) -> None:
         )
 
 
-@app.command()
-def delete(
-    groups: GroupsArgument,
-    dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
-) -> None:
+@command(app)
+def delete(groups: GroupsArgument, dry_run: DryRunOption = False, place: WritePlace = Place()) -> None:
     """Delete groups that have no members, and the offsets that they committed.
 
     \b
@@ -360,7 +325,7 @@ def delete(
     """
     from core.client.admin.group_admin import GroupAdmin
 
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
+    with place.session().open_client(is_read_only=dry_run) as client:
         admin = GroupAdmin(client)
         for group_id in groups:
             if dry_run:
@@ -381,14 +346,12 @@ def _ensure_empty(group: GroupDescription) -> None:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group.group_id} has {len(group.members)} members")
 
 
-@app.command("delete-offsets")
+@command(app, "delete-offsets")
 def delete_offsets(
     group: GroupArgument,
     topics: TopicsOption = None,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Delete the offsets that a group committed for topics that none of its members reads.
 
@@ -401,7 +364,7 @@ def delete_offsets(
 
     if not topics:
         raise UsageError("no --topic is given", hint="for example --topic flights, or --topic flights:0,1")
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
+    with place.session().open_client(is_read_only=dry_run) as client:
         partitions = parse_topics(client, topics)
         if dry_run:
             held = GroupAdmin(client).offsets(group).keys() & set(partitions)

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import complete_help
 from cli.help_pages import OTHER_NAMES, findings, page, page_names, title
+from cli.plog_command import command, new_app
 from cli.terminal import likes_colour
+from core.common.command_option import Argument
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _SHOWN_NAMES = 6
 
@@ -56,15 +57,12 @@ def _uses(text: str, word: str) -> bool:
     return re.search(rf"\b{re.escape(word)}", text, re.IGNORECASE) is not None
 
 
-@app.command()
+@command(app)
 def help_(
     topic: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TOPIC]",
-            help="A word, a command, or the code of a finding.",
-            autocompletion=complete_help,
-            show_default=False,
+        Argument(
+            "A word, a command, or the code of a finding.", metavar="[TOPIC]", show_default=False, completes="help"
         ),
     ] = None,
 ) -> None:

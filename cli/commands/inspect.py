@@ -11,45 +11,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, SchemaRegistryOption
+from cli.data_location import Place, ReadPlace
+from cli.options import SchemaRegistryOption
+from cli.plog_command import command, new_app
 from cli.terminal import is_terminal
+from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from core.pipeline.session import Session
     from core.view.target.inspect_target import Opened
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _WEB_OPTIONS = {"--web": 0, "--listen": 1}
 """Options that the process of a browser's window does not get, and the number of words after each."""
 
 
-@app.command()
+@command(app)
 def inspect(
     places: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
+            "A data directory, a partition's folder or a file of it; and where to begin.",
             metavar="[PATH] [TOPIC[:P][@OFFSET|@TIME]]",
-            help="A data directory, a partition's folder or a file of it; and where to begin.",
             show_default=False,
         ),
     ] = None,
-    web: Annotated[bool, typer.Option("--web", help="Show it in a browser instead of this terminal.")] = False,
+    web: Annotated[bool, Option("Show it in a browser instead of this terminal.")] = False,
     listen: Annotated[
-        str,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where --web listens; port 0 takes a free one."),
+        str, Option("Where --web listens; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:8000",
     animation: Annotated[
-        bool,
-        typer.Option(
-            "--animation/--no-animation", help="Whether anything is animated; screen readers do better without."
-        ),
+        bool, Option("Whether anything is animated; screen readers do better without.", "--animation/--no-animation")
     ] = True,
     schema_registry: SchemaRegistryOption = None,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Walk through a log with the arrow keys: topics, records, bytes, indexes, groups, findings.
 
@@ -62,7 +59,7 @@ def inspect(
     """
     from core.pipeline.log_places import LogPlaces
 
-    session = session_of(bootstrap_server, data_dir)
+    session = place.session()
     has_window = "TEXTUAL_DRIVER" in os.environ  # the server of --web sets it
     if not web and not has_window and not (is_terminal() and sys.stdin.isatty()):
         raise UsageError(

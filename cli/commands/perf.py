@@ -6,64 +6,50 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from cli.open_session import session_of
-from cli.options import Acks, BootstrapServerOption, Codec, DataDirOption, say
+from cli.data_location import Place, ReadPlace
+from cli.options import Acks, Codec, say
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.plog_command import command, new_app
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.client.write.perf import Measured
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Measure how fast a topic is written and read, with the flags of Kafka's perf tools.\n\n"
-    "\b\nExample:\n  plog perf produce perf-test --num-records 100000",
+app = new_app(
+    "Measure how fast a topic is written and read, with the flags of Kafka's perf tools.",
+    "plog perf produce perf-test --num-records 100000",
 )
 
 
-TopicArgument = Annotated[str, typer.Argument(help="Which topic. It is created if it does not exist.")]
-RecordSizeOption = Annotated[int, typer.Option("--record-size", metavar="BYTES", help="The size of a value.", min=1)]
+TopicArgument = Annotated[str, Argument("Which topic. It is created if it does not exist.")]
+RecordSizeOption = Annotated[int, Option("The size of a value.", "--record-size", metavar="BYTES", min=1)]
 _MOST_PAYLOADS, _MOST_PAYLOAD_BYTES = 1000, 64 << 20
 _AROUND_A_RECORD = 70
 """The least size of a batch beside the value of its only record."""
 
-AcksOption = Annotated[Acks, typer.Option("--acks", help="Which acknowledgement to wait for.")]
-HistogramOption = Annotated[bool, typer.Option("--histogram", help="Print on stderr how many records took how long.")]
+AcksOption = Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks")]
+HistogramOption = Annotated[bool, Option("Print on stderr how many records took how long.", "--histogram")]
 
 
-@app.command()
+@command(app)
 def produce(
     topic: TopicArgument,
-    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many records.", min=1)] = 100_000,
+    num_records: Annotated[int, Option("How many records.", metavar="N", min=1)] = 100_000,
     record_size: RecordSizeOption = 100,
-    throughput: Annotated[
-        float, typer.Option("--throughput", metavar="N", help="At most N records a second; -1 is no limit.")
-    ] = -1,
+    throughput: Annotated[float, Option("At most N records a second; -1 is no limit.", metavar="N")] = -1,
     payload_file: Annotated[
-        Path | None,
-        typer.Option("--payload-file", metavar="FILE", help="Take the lines of this file as values, in turn."),
+        Path | None, Option("Take the lines of this file as values, in turn.", metavar="FILE")
     ] = None,
-    warmup_records: Annotated[
-        int,
-        typer.Option("--warmup-records", metavar="N", help="Send so many records first that are not counted.", min=0),
-    ] = 0,
-    reporting_interval: Annotated[
-        int, typer.Option("--reporting-interval", metavar="MS", help="How often to report the figures so far.", min=100)
-    ] = 5000,
-    compression: Annotated[Codec, typer.Option("--compression", help="How to compress batches.")] = Codec.none,
+    warmup_records: Annotated[int, Option("Send so many records first that are not counted.", metavar="N", min=0)] = 0,
+    reporting_interval: Annotated[int, Option("How often to report the figures so far.", metavar="MS", min=100)] = 5000,
+    compression: Annotated[Codec, Option("How to compress batches.")] = Codec.none,
     acks: AcksOption = Acks.all,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="BYTES", help="The size that a batch may have.", min=1)
-    ] = 131072,
+    batch_size: Annotated[int, Option("The size that a batch may have.", metavar="BYTES", min=1)] = 131072,
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Write records at full speed or at a given rate, and measure how long each waits until it is confirmed.
 
@@ -81,7 +67,7 @@ def produce(
         raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 is as many as can be")
     random = np.random.default_rng(0)
     given = _payloads(payload_file) if payload_file else []
-    with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
+    with place.session().open_client(makes_directory=True) as client:
         partitions = len(client.topic(topic, may_create=True).partitions)
         _ensure_taken(
             client, topic, max(map(len, given), default=record_size), is_compressed=compression is not Codec.none
@@ -108,19 +94,15 @@ def produce(
     _print("sent", measured, output, histogram=histogram)
 
 
-@app.command()
+@command(app)
 def consume(
-    topic: Annotated[str, typer.Argument(help="Which topic.")],
+    topic: Annotated[str, Argument("Which topic.")],
     num_records: Annotated[
-        int | None,
-        typer.Option("--num-records", "--messages", metavar="N", help="How many records. Default: all.", min=1),
+        int | None, Option("How many records. Default: all.", "--num-records", "--messages", metavar="N", min=1)
     ] = None,
-    timeout: Annotated[
-        int, typer.Option("--timeout", metavar="MS", help="Stop when no record has come for so long.", min=0)
-    ] = 1000,
+    timeout: Annotated[int, Option("Stop when no record has come for so long.", metavar="MS", min=0)] = 1000,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Read and decode records from the beginning, and measure how fast that is.
 
@@ -130,23 +112,22 @@ def consume(
     """
     from core.client.write.perf import measure_consume
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True) as client:
+    with place.session().open_client(is_read_only=True) as client:
         measured = measure_consume(client, topic, records=num_records, timeout_s=timeout / 1000)
     if num_records is not None and measured.records < num_records:
         say(f"warning: {measured.records:,} records were there, not {num_records:,}")
     _print("read", measured, output, histogram=False)
 
 
-@app.command()
+@command(app)
 def latency(
     topic: TopicArgument,
-    num_records: Annotated[int, typer.Option("--num-records", metavar="N", help="How many records.", min=1)] = 1000,
+    num_records: Annotated[int, Option("How many records.", metavar="N", min=1)] = 1000,
     record_size: RecordSizeOption = 100,
     acks: AcksOption = Acks.all,
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Send one record after the other, and measure the time until a consumer has it.
 
@@ -159,7 +140,7 @@ def latency(
 
     if acks is Acks.none:
         raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
-    with session_of(bootstrap_server, data_dir).open_client(makes_directory=True) as client:
+    with place.session().open_client(makes_directory=True) as client:
         client.topic(topic, may_create=True)
         _ensure_taken(client, topic, record_size, is_compressed=False)
         measured = measure_latency(

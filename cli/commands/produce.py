@@ -7,167 +7,99 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from cli.completion import complete_topic
-from cli.open_session import session_of
-from cli.options import (
-    Acks,
-    BootstrapServerOption,
-    Codec,
-    DataDirOption,
-    KeyFormatOption,
-    LockTimeoutOption,
-    SchemaRegistryOption,
-    ValueFormatOption,
-    ZooKeeperOption,
-    say,
-)
+from cli.data_location import Place
+from cli.options import Acks, Codec, KeyFormatOption, SchemaRegistryOption, ValueFormatOption, say
 from cli.output import OutputFormat, write_rows
+from cli.plog_command import command, new_app
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.timestamp_field import InputFormat, TimestampUnit
 
 if TYPE_CHECKING:
     from core.pipeline.produce import PartitionReport
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 
-@app.command()
+@command(app)
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic to write to.", autocompletion=complete_topic)],
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to read instead of stdin.")
-    ] = None,
-    format_: Annotated[InputFormat, typer.Option("--format", help="The format of the input.")] = InputFormat.lines,
+    topic: Annotated[str, Argument("The topic to write to.", completes="topic")],
+    files: Annotated[list[Path] | None, Argument("Files to read instead of stdin.", metavar="[FILE]...")] = None,
+    format_: Annotated[InputFormat, Option("The format of the input.")] = InputFormat.lines,
     template: Annotated[
         str | None,
-        typer.Option(
-            "--template",
-            metavar="PATTERN",
-            help=r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.",
-        ),
+        Option(r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.", metavar="PATTERN"),
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(
-            "--delimiter",
-            "-D",
-            metavar="S",
-            help=r"What ends a record in the input; \0 is a zero byte. Default: a newline.",
-        ),
+        Option(r"What ends a record in the input; \0 is a zero byte. Default: a newline.", "-D", metavar="S"),
     ] = None,
     key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", metavar="S", help="What separates the key from the value in a line."),
+        str | None, Option("What separates the key from the value in a line.", "-K", metavar="S")
     ] = None,
-    key_field: Annotated[
-        str | None, typer.Option("--key-field", metavar="F", help="The field of JSON lines to take the key from.")
-    ] = None,
+    key_field: Annotated[str | None, Option("The field of JSON lines to take the key from.", metavar="F")] = None,
     timestamp_field: Annotated[
-        str | None,
-        typer.Option("--timestamp-field", metavar="F", help="The field of JSON lines to take the timestamp from."),
+        str | None, Option("The field of JSON lines to take the timestamp from.", metavar="F")
     ] = None,
     timestamp_unit: Annotated[
         TimestampUnit | None,
-        typer.Option(
-            "--timestamp-unit",
-            help="The unit of numbers in --timestamp-field. Default: milliseconds.",
-            show_default=False,
-        ),
+        Option("The unit of numbers in --timestamp-field. Default: milliseconds.", show_default=False),
     ] = None,
-    crlf: Annotated[
-        bool, typer.Option("--crlf", help=r"The lines end in \r\n: leave the \r out of the records.")
-    ] = False,
-    null_value: Annotated[
-        str | None, typer.Option("--null-value", metavar="X", help="Values that equal X are null: tombstones.")
-    ] = None,
-    null_key: Annotated[str | None, typer.Option("--null-key", metavar="X", help="Keys that equal X are null.")] = None,
+    crlf: Annotated[bool, Option(r"The lines end in \r\n: leave the \r out of the records.")] = False,
+    null_value: Annotated[str | None, Option("Values that equal X are null: tombstones.", metavar="X")] = None,
+    null_key: Annotated[str | None, Option("Keys that equal X are null.", metavar="X")] = None,
     partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition", metavar="N", help="Send everything to this partition. Default: as --partitioner decides."
-        ),
+        int | None, Option("Send everything to this partition. Default: as --partitioner decides.", metavar="N")
     ] = None,
     partitioner: Annotated[
         str | None,
-        typer.Option(
-            "--partitioner",
-            metavar="NAME",
-            help="murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
+        Option(
+            "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
             "round_robin, sticky, or module:function. Default: murmur2, of records that name no partition.",
+            metavar="NAME",
         ),
     ] = None,
     headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="K=V", help="A header for every record; may be repeated."),
+        list[str] | None, Option("A header for every record; may be repeated.", "--header", "-H", metavar="K=V")
     ] = None,
     compression: Annotated[
-        Codec, typer.Option("--compression", "--compression-codec", help="How to compress batches.")
+        Codec, Option("How to compress batches.", "--compression", "--compression-codec")
     ] = Codec.none,
-    acks: Annotated[
-        Acks, typer.Option("--acks", "--request-required-acks", help="Which acknowledgement to wait for.")
-    ] = Acks.all,
+    acks: Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks", "--request-required-acks")] = Acks.all,
     batch_size: Annotated[
-        int,
-        typer.Option("--batch-size", metavar="BYTES", help="The size that a batch may have before compression.", min=1),
+        int, Option("The size that a batch may have before compression.", metavar="BYTES", min=1)
     ] = 512 * 1024,
     transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id",
-            metavar="ID",
-            help="Send everything in one transaction: all of it becomes visible, or nothing.",
-        ),
+        str | None, Option("Send everything in one transaction: all of it becomes visible, or nothing.", metavar="ID")
     ] = None,
     transaction_timeout_ms: Annotated[
-        int,
-        typer.Option("--transaction-timeout-ms", metavar="MS", help="How long the transaction may stay open.", min=1),
+        int, Option("How long the transaction may stay open.", metavar="MS", min=1)
     ] = 900_000,
     linger: Annotated[
-        float,
-        typer.Option("--linger", metavar="MS", help="How long to wait for more input before a batch is sent.", min=0),
+        float, Option("How long to wait for more input before a batch is sent.", metavar="MS", min=0)
     ] = 0,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="N", help="At most N records a second.")] = None,
-    tee: Annotated[bool, typer.Option("--tee", "-T", help="Copy the input to stdout once it is acknowledged.")] = False,
+    rate: Annotated[float | None, Option("At most N records a second.", metavar="N")] = None,
+    tee: Annotated[bool, Option("Copy the input to stdout once it is acknowledged.", "-T")] = False,
     claim_check: Annotated[
-        Path | None,
-        typer.Option("--claim-check", metavar="DIR", help="Store values in DIR, and send references to them."),
+        Path | None, Option("Store values in DIR, and send references to them.", metavar="DIR")
     ] = None,
-    claim_check_above: Annotated[
-        int, typer.Option("--claim-check-above", metavar="BYTES", help="With --claim-check: store only larger values.")
-    ] = 0,
+    claim_check_above: Annotated[int, Option("With --claim-check: store only larger values.", metavar="BYTES")] = 0,
     schema_registry: SchemaRegistryOption = None,
     key_format: KeyFormatOption = None,
     value_format: ValueFormatOption = None,
     value_schema: Annotated[
         str | None,
-        typer.Option(
-            "--value-schema",
-            metavar="SCHEMA",
-            help="The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.",
-        ),
+        Option("The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.", metavar="SCHEMA"),
     ] = None,
-    key_schema: Annotated[str | None, typer.Option("--key-schema", metavar="SCHEMA", help="The same for keys.")] = None,
-    chunk: Annotated[
-        int | None, typer.Option("--chunk", metavar="BYTES", help="Send larger values in slices of this size.", min=1)
-    ] = None,
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Refuse a topic that does not exist, instead of creating it.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, but send nothing.")] = False,
+    key_schema: Annotated[str | None, Option("The same for keys.", metavar="SCHEMA")] = None,
+    chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None,
+    no_create: Annotated[bool, Option("Refuse a topic that does not exist, instead of creating it.")] = False,
+    dry_run: Annotated[bool, Option("Read and check everything, but send nothing.")] = False,
     report: Annotated[
         OutputFormat | None,
-        typer.Option(
-            "--report",
-            help="Print for each partition how many records it got, and the first and last offset.",
-            metavar="FMT",
-        ),
+        Option("Print for each partition how many records it got, and the first and last offset.", metavar="FMT"),
     ] = None,
-    bootstrap_server: BootstrapServerOption = None,
-    zookeeper: ZooKeeperOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: Place = Place(),
 ) -> None:
     """Write records from stdin or files to a topic.
 
@@ -232,7 +164,7 @@ def produce(
     )
     if not files:
         _say_where_from(topic)
-    session = session_of(bootstrap_server, data_dir, lock_timeout, zookeeper=zookeeper)
+    session = place.session()
     written = run(session, topic, input_, options, tee=_tee if tee else None)
     if report is not None:
         _print_report(written, report)

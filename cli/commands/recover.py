@@ -10,54 +10,40 @@ import typer
 
 from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.skip_unreadable import skip_unreadable
 
 if TYPE_CHECKING:
     from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _COLUMNS = [
     "action", "path", "position", "end_position", "offset", "last_offset", "records_lost", "records_given_up", "why",
 ]  # fmt: skip
 
 
-@app.command()
+@command(app)
 def recover(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Partition folders or data directories.")],
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Carry out the plan. Without it the plan is only shown.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as without --apply.")] = False,
-    like_kafka: Annotated[
-        bool, typer.Option("--like-kafka", help="End the log where the first damage begins, as Kafka's recovery does.")
-    ] = False,
-    fix_bits: Annotated[
-        bool, typer.Option("--fix-bits", help="Correct single flipped bits that the checksum identifies.")
-    ] = False,
+    paths: Annotated[list[Path], Argument("Partition folders or data directories.", metavar="PATH...")],
+    apply: Annotated[bool, Option("Carry out the plan. Without it the plan is only shown.")] = False,
+    dry_run: Annotated[bool, Option("Only show the plan, as without --apply.")] = False,
+    like_kafka: Annotated[bool, Option("End the log where the first damage begins, as Kafka's recovery does.")] = False,
+    fix_bits: Annotated[bool, Option("Correct single flipped bits that the checksum identifies.")] = False,
     accept_visible: Annotated[
-        bool,
-        typer.Option(
-            "--accept-visible",
-            help="Show readers of committed records what may have been aborted, if nothing says whether it was.",
-        ),
+        bool, Option("Show readers of committed records what may have been aborted, if nothing says whether it was.")
     ] = False,
     accept_missing: Annotated[
-        bool,
-        typer.Option(
-            "--accept-missing",
-            help="Give up offsets that are missing, and set aside the files that show that they are.",
-        ),
+        bool, Option("Give up offsets that are missing, and set aside the files that show that they are.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo the last recovery of each folder.")] = False,
+    undo: Annotated[bool, Option("Undo the last recovery of each folder.")] = False,
     salvage_records: Annotated[
         Path | None,
-        typer.Option(
-            "--salvage-records",
-            metavar="FILE",
-            help="Write the records that can be read in damage to a new file, as envelopes that are marked.",
+        Option(
+            "Write the records that can be read in damage to a new file, as envelopes that are marked.", metavar="FILE"
         ),
     ] = None,
     output: OutputOption = OutputFormat.table,

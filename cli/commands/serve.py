@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from cli.data_location import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir
 from cli.logging import LogFormat, start_logging
-from cli.options import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir, parse_settings, say
+from cli.options import parse_settings, say
+from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
     from core.broker.broker_server import BrokerServer
@@ -41,93 +42,64 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CLOSING_THREADS = 8
 """Threads that close files: more threads would only wait for the disk."""
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 
-@app.command()
+@command(app)
 def serve(
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-    ] = None,
+    listen: Annotated[str | None, Option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")] = None,
     listener: Annotated[
         list[str] | None,
-        typer.Option(
-            "--listener",
+        Option(
+            "A listener with a name, for a broker that has several of them; may be repeated.",
             metavar="NAME://HOST:PORT",
-            help="A listener with a name, for a broker that has several of them; may be repeated.",
         ),
     ] = None,
     advertise: Annotated[
         list[str] | None,
-        typer.Option(
-            "--advertise",
+        Option(
+            "The address that clients connect to, if it differs from where the broker listens. With several listeners "
+            "it has the name of one, and may be repeated.",
             metavar="[NAME://]HOST:PORT",
-            help="The address that clients connect to, if it differs from where the broker listens. With several "
-            "listeners it has the name of one, and may be repeated.",
         ),
     ] = None,
     data_dir: DataDirOption = None,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="A server.properties file, as Kafka's broker takes it."),
+        Path | None, Option("A server.properties file, as Kafka's broker takes it.", metavar="FILE")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated.")
+        list[str] | None, Option("A broker setting; may be repeated.", "--set", metavar="KEY=VALUE")
     ] = None,
     ephemeral: Annotated[
-        bool,
-        typer.Option(
-            "--ephemeral", help="For tests: the data is deleted at the end, and groups do not wait for more members."
-        ),
+        bool, Option("For tests: the data is deleted at the end, and groups do not wait for more members.")
     ] = False,
     zookeeper: Annotated[
         str | None,
-        typer.Option(
-            "--zookeeper",
+        Option(
+            "Join the cluster that this ZooKeeper keeps, at that path in it: of Kafka's brokers, or of plogs.",
             metavar="HOST:PORT,..[/CHROOT]",
-            help="Join the cluster that this ZooKeeper keeps, at that path in it: of Kafka's brokers, or of plogs.",
         ),
     ] = None,
     new_cluster: Annotated[
-        bool,
-        typer.Option("--new-cluster", help="With --zookeeper: begin a new cluster, if there is none at that path."),
+        bool, Option("With --zookeeper: begin a new cluster, if there is none at that path.")
     ] = False,
     node_id: Annotated[
-        int | None,
-        typer.Option("--node-id", metavar="N", min=0, help="This broker's id, if the directory has none yet."),
+        int | None, Option("This broker's id, if the directory has none yet.", metavar="N", min=0)
     ] = None,
-    rack: Annotated[
-        str | None, typer.Option("--rack", metavar="NAME", help="The rack, or the zone, that this broker is in.")
-    ] = None,
-    read_only: Annotated[
-        bool,
-        typer.Option("--read-only", help="Change nothing in the data directory; clients can only read."),
-    ] = False,
+    rack: Annotated[str | None, Option("The rack, or the zone, that this broker is in.", metavar="NAME")] = None,
+    read_only: Annotated[bool, Option("Change nothing in the data directory; clients can only read.")] = False,
     insecure_ignore_security: Annotated[
-        bool,
-        typer.Option(
-            "--insecure-ignore-security", help="Serve a configuration or directory that asks for security without any."
-        ),
+        bool, Option("Serve a configuration or directory that asks for security without any.")
     ] = False,
     metrics_listen: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics-listen",
-            metavar="HOST:PORT",
-            help="Where to serve /metrics for Prometheus; port 0 takes a free one.",
-        ),
+        str | None, Option("Where to serve /metrics for Prometheus; port 0 takes a free one.", metavar="HOST:PORT")
     ] = None,
     log_requests: Annotated[
-        bool,
-        typer.Option(
-            "--log-requests",
-            help="Log every request and its answer as JSON, with the size of records instead of their content.",
-        ),
+        bool, Option("Log every request and its answer as JSON, with the size of records instead of their content.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option("--log-format", help="The format of log lines.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, Option("The format of log lines.")] = LogFormat.text,
     ready_file: Annotated[
-        Path | None,
-        typer.Option("--ready-file", metavar="FILE", help="Write HOST:PORT to this file once clients may connect."),
+        Path | None, Option("Write HOST:PORT to this file once clients may connect.", metavar="FILE")
     ] = None,
     lock_timeout: LockTimeoutOption = 10.0,
 ) -> None:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, say
+from cli.data_location import Place, ReadPlace
+from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from core.spark.replay_plan import ReplayPlan
     from core.spark.topic_replay import Lane, TopicReplay
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _START_SECONDS = 10.0
 _BYTES_PER_SECOND = 40_000_000
@@ -44,95 +46,52 @@ _LOOK_SECONDS = 2.0
 _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_bytes", "ranges", "lost"]
 
 
-@app.command()
+@command(app)
 def spark_replay(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="The topics to replay.")] = None,
+    topics: Annotated[list[str] | None, Argument("The topics to replay.", metavar="TOPIC...")] = None,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="KIND:WHERE",
-            help="Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.",
-        ),
+        Option("Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.", metavar="KIND:WHERE"),
     ] = None,
-    from_: Annotated[str, typer.Option("--from", metavar="WHERE", help="A place as in plog consume.")] = "beginning",
-    until: Annotated[str, typer.Option("--until", metavar="WHERE", help="A place as in plog consume.")] = "end",
-    from_group: Annotated[
-        str, typer.Option("--from-group", metavar="GROUP", help="Begin at the offsets that this group committed.")
-    ] = "",
-    latest_per_key: Annotated[
-        bool, typer.Option("--latest-per-key", help="Only the last record of each key, as compaction would leave it.")
-    ] = False,
-    partition_by: Annotated[
-        str, typer.Option("--partition-by", metavar="day|hour|COLUMN", help="Write folders by time or by a column.")
-    ] = "",
+    from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning",
+    until: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "end",
+    from_group: Annotated[str, Option("Begin at the offsets that this group committed.", metavar="GROUP")] = "",
+    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False,
+    partition_by: Annotated[str, Option("Write folders by time or by a column.", metavar="day|hour|COLUMN")] = "",
     columns: Annotated[
-        str,
-        typer.Option("--columns", metavar="A,B", help="Which columns of Spark's Kafka source to write. Default: all."),
+        str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")
     ] = "",
-    key_format: Annotated[
-        str, typer.Option("--key-format", metavar="FORMAT", help="How keys are written: binary, string or base64.")
-    ] = "binary",
+    key_format: Annotated[str, Option("How keys are written: binary, string or base64.", metavar="FORMAT")] = "binary",
     value_format: Annotated[
-        str,
-        typer.Option(
-            "--value-format",
-            metavar="FORMAT",
-            help="How values are written: binary, string, base64, or json with --schema.",
-        ),
+        str, Option("How values are written: binary, string, base64, or json with --schema.", metavar="FORMAT")
     ] = "binary",
-    schema: Annotated[
-        str, typer.Option("--schema", metavar="DDL", help="The fields of JSON values, such as 'id INT, name STRING'.")
-    ] = "",
+    schema: Annotated[str, Option("The fields of JSON values, such as 'id INT, name STRING'.", metavar="DDL")] = "",
     transform: Annotated[
-        str,
-        typer.Option(
-            "--transform", metavar="MODULE:FUNCTION", help="A function that takes a DataFrame and returns one."
-        ),
+        str, Option("A function that takes a DataFrame and returns one.", metavar="MODULE:FUNCTION")
     ] = "",
     isolation: Annotated[
-        str,
-        typer.Option(
-            "--isolation", metavar="LEVEL", help="Which records to replay: read_committed or read_uncommitted."
-        ),
+        str, Option("Which records to replay: read_committed or read_uncommitted.", metavar="LEVEL")
     ] = "read_committed",
     allow_loss: Annotated[
-        bool,
-        typer.Option(
-            "--allow-loss", help="Go on after damaged or missing offsets, list them, and end with exit code 1."
-        ),
+        bool, Option("Go on after damaged or missing offsets, list them, and end with exit code 1.")
     ] = False,
     bad_timestamps: Annotated[
-        str,
-        typer.Option(
-            "--bad-timestamps", metavar="error|null", help="What to do with timestamps that Spark can't represent."
-        ),
+        str, Option("What to do with timestamps that Spark can't represent.", metavar="error|null")
     ] = "error",
     commit_group: Annotated[
-        str,
-        typer.Option(
-            "--commit-group", metavar="GROUP", help="Commit the end offsets to this group when the replay is done."
-        ),
+        str, Option("Commit the end offsets to this group when the replay is done.", metavar="GROUP")
     ] = "",
     take_over: Annotated[
-        bool,
-        typer.Option(
-            "--take-over", help="Go on in a folder that a replay on another machine, which is gone, has locked."
-        ),
+        bool, Option("Go on in a folder that a replay on another machine, which is gone, has locked.")
     ] = False,
-    master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="The master URL of Spark, such as local[4].")
-    ] = "local[*]",
-    range_size: Annotated[
-        int, typer.Option("--range-size", metavar="BYTES", min=1, help="About how much of the log one task reads.")
-    ] = 64 * 1024 * 1024,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and do nothing.")] = False,
-    verify: Annotated[
-        Path | None, typer.Option("--verify", metavar="DIR", help="Check a replay against its manifest and the log.")
-    ] = None,
+    master: Annotated[str, Option("The master URL of Spark, such as local[4].", metavar="URL")] = "local[*]",
+    range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64
+    * 1024
+    * 1024,
+    dry_run: Annotated[bool, Option("Print the plan, and do nothing.")] = False,
+    verify: Annotated[Path | None, Option("Check a replay against its manifest and the log.", metavar="DIR")] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Replay offsets of topics with Spark, exactly once.
 
@@ -154,7 +113,7 @@ def spark_replay(
     from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
-    session = session_of(bootstrap_server, data_dir)
+    session = place.session()
     servers = session.find_named_server()
     request = ReplayRequest(
         topics=tuple(topics),

@@ -9,17 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
-from cli.open_session import session_of
-from cli.options import PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
+from cli.options import PLACES_HELP, say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
 from cli.terminal import can_show, find_width, text_width
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.printable import printable
 from core.pipeline.log_places import split_offset
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 _BLOCKS, _ASCII_BLOCKS = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 _BAR_WIDTH = 40
@@ -28,15 +30,12 @@ _SPARK_WIDTH = 60
 _LISTED = 10
 
 
-@app.command()
+@command(app)
 def stats(
-    places: Annotated[list[str], typer.Argument(metavar="PATH|TOPIC[:P]...", help=f"{PLACES_HELP} Or a .log.")],
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a self-contained report with pictures.")
-    ] = None,
+    places: Annotated[list[str], Argument(f"{PLACES_HELP} Or a .log.", metavar="PATH|TOPIC[:P]...")],
+    html: Annotated[Path | None, Option("Write a self-contained report with pictures.", metavar="FILE")] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show what a log is made of: records over time, batches, codecs and what others would save, keys, producers.
 
@@ -50,11 +49,11 @@ def stats(
     from cli.progress import Progress
     from core.pipeline.stats_account import account_for
 
-    for place in places:
-        if (offset := split_offset(place)[1]) is not None:
-            raise UsageError(f"{place}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
+    for one in places:
+        if (offset := split_offset(one)[1]) is not None:
+            raise UsageError(f"{one}: whole logs are looked at, not one record", hint=f"leave @{offset} out")
     progress = Progress("read", "bytes")
-    session = session_of(bootstrap_server, data_dir)
+    session = place.session()
     account = account_for(places, session, progress, with_checks=html is not None)
     progress.done()
     found = account.figures

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from cli.completion import complete_topic
-from cli.data_location import typed_place
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, parse_settings, say
+from cli.data_location import Place, ReadPlace, WritePlace, typed_place
+from cli.options import DryRunOption, parse_settings, say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -20,45 +18,27 @@ if TYPE_CHECKING:
     from core.cluster.description.replicated_partition import ReplicatedPartition
     from core.common.errors import KafkaError
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Create, list, describe, alter, trim and delete topics.\n\n\b\nExample:\n  plog topic describe flights",
-)
+app = new_app("Create, list, describe, alter, trim and delete topics.", "plog topic describe flights")
 
 SettingsOption = Annotated[
-    list[str] | None, typer.Option("--set", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+    list[str] | None, Option("A topic setting; may be repeated.", "--set", "--config", metavar="KEY=VALUE")
 ]
 
 
-@app.command()
+@command(app)
 def create(
-    name: Annotated[str, typer.Argument(help="The new topic.")],
+    name: Annotated[str, Argument("The new topic.")],
     like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="TOPIC",
-            help="Take partitions and settings from this topic.",
-            autocompletion=complete_topic,
-        ),
+        str | None, Option("Take partitions and settings from this topic.", metavar="TOPIC", completes="topic")
     ] = None,
-    partitions: Annotated[
-        int, typer.Option("--partitions", help="How many partitions; -1 is the broker's default.")
-    ] = -1,
+    partitions: Annotated[int, Option("How many partitions; -1 is the broker's default.")] = -1,
     replication_factor: Annotated[
-        int,
-        typer.Option(
-            "--replication-factor", help="How many copies of each partition there are; -1 is the broker's default."
-        ),
+        int, Option("How many copies of each partition there are; -1 is the broker's default.")
     ] = -1,
     settings: SettingsOption = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")] = False,
+    if_not_exists: Annotated[bool, Option("Do nothing if the topic exists.")] = False,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Create a topic.
 
@@ -73,7 +53,7 @@ def create(
     from core.common.errors import KafkaError
 
     configs = parse_settings(settings or [])
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(makes_directory=True) as client:
+    with place.session().open_client(makes_directory=True) as client:
         if like is not None:
             twin = Admin(client).describe_topic(like)
             configs = {**twin.configs, **configs}
@@ -108,16 +88,14 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
         error.hint = f"each replica needs a broker of its own: --replication-factor {count} is the most here"
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
-    internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's own topics.")] = False,
+    internal: Annotated[bool, Option("Include Kafka's own topics.")] = False,
     deleting: Annotated[
-        bool,
-        typer.Option("--deleting", help="List the topics that are being deleted, and the brokers that this waits for."),
+        bool, Option("List the topics that are being deleted, and the brokers that this waits for.")
     ] = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """List the topics.
 
@@ -129,7 +107,7 @@ def list_(
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_topics import DirectoryTopics
 
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         if deleting:
             going = ClusterAdmin(source).topics_being_deleted() if isinstance(source, KafkaClient) else {}
             left: list[Row] = [
@@ -151,12 +129,11 @@ def list_(
     write_rows(rows, ["topic", "partitions"], output)
 
 
-@app.command()
+@command(app)
 def describe(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
+    names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Describe topics: partitions, leaders, offsets, sizes and settings.
 
@@ -170,7 +147,7 @@ def describe(
     from core.cluster.description.directory_topics import DirectoryTopics
 
     notes: list[str] = []
-    with session_of(bootstrap_server, data_dir).open_source() as source:
+    with place.session().open_source() as source:
         describe_one = (
             Admin(source).describe_topic if isinstance(source, KafkaClient) else DirectoryTopics(source).describe
         )
@@ -281,20 +258,14 @@ def _id_text(topic: TopicDescription) -> str:
     return uuid_text(topic.topic_id)
 
 
-@app.command()
+@command(app)
 def alter(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=complete_topic)],
-    partitions: Annotated[
-        int | None, typer.Option("--partitions", help="Raise the number of partitions to N; it can't be lowered.")
-    ] = None,
+    name: Annotated[str, Argument("Which topic.", completes="topic")],
+    partitions: Annotated[int | None, Option("Raise the number of partitions to N; it can't be lowered.")] = None,
     settings: SettingsOption = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Reset a setting to its default.")
-    ] = None,
+    unset: Annotated[list[str] | None, Option("Reset a setting to its default.", metavar="KEY")] = None,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
@@ -311,7 +282,7 @@ def alter(
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
     if not changes and partitions is None:
         raise UsageError("nothing to change: give --partitions, --set or --unset")
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
+    with place.session().open_client() as client:
         admin = Admin(client)
         if changes:
             type_, title = ConfigResourceType.TOPIC, f"topic {name}"
@@ -325,22 +296,15 @@ def alter(
     say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")
 
 
-@app.command("delete-records")
+@command(app, "delete-records")
 def delete_records(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=complete_topic)],
+    name: Annotated[str, Argument("Which topic.", completes="topic")],
     before: Annotated[
-        str,
-        typer.Option(
-            "--before", metavar="PLACE", help="OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`."
-        ),
+        str, Option("OFFSET, -N (all but the last N), end, or a TIME as in `plog consume`.", metavar="PLACE")
     ],
-    partitions: Annotated[
-        list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
-    ] = None,
+    partitions: Annotated[list[int] | None, Option("Only this partition; may be repeated.", "--partition")] = None,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Delete the records of a topic before an offset, a time or the end.
 
@@ -358,7 +322,7 @@ def delete_records(
     from core.common.topic_partition import TopicPartition
     from core.pipeline.consume_request import resolve
 
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
+    with place.session().open_client() as client:
         source = ClusterSource(client, ReadOptions(read_committed=False))
         there = source.partitions(name)
         missing = sorted(set(partitions or ()) - set(there))
@@ -371,17 +335,13 @@ def delete_records(
         say(f"{partition} {'would start' if dry_run else 'starts'} at offset {start} {client.place}")
 
 
-@app.command()
+@command(app)
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which topics.", autocompletion=complete_topic)],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Allow it to delete Kafka's own topics, which brokers need.")
-    ] = False,
+    names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
+    if_exists: Annotated[bool, Option("Ignore topics that do not exist.")] = False,
+    internal: Annotated[bool, Option("Allow it to delete Kafka's own topics, which brokers need.")] = False,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Delete topics and all their records.
 
@@ -399,7 +359,7 @@ def delete(
         raise UsageError(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
         )
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client() as client:
+    with place.session().open_client() as client:
         refused = []
         for name in names:
             try:

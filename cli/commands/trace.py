@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.open_session import session_of
-from cli.options import PLACES, PLACES_HELP, BootstrapServerOption, DataDirOption, say, say_failures
+from cli.data_location import Place, ReadPlace
+from cli.options import PLACES, PLACES_HELP, say, say_failures
 from cli.output import OutputFormat, OutputOption, write_fields, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset
 
@@ -18,17 +20,14 @@ if TYPE_CHECKING:
     from core.inspector.stats.trace import Trace
     from core.pipeline.trace_account import TraceAccount
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 
-@app.command()
+@command(app)
 def trace(
-    places: Annotated[list[str], typer.Argument(metavar=f"{PLACES}...", help=f"{PLACES_HELP} Which records.")],
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The newest record with this key, instead of @OFFSET.")
-    ] = None,
+    places: Annotated[list[str], Argument(f"{PLACES_HELP} Which records.", metavar=f"{PLACES}...")],
+    place: ReadPlace = Place(),
+    key: Annotated[str | None, Option("The newest record with this key, instead of @OFFSET.", metavar="KEY")] = None,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Tell the life of a record: its batch, producer and transaction, who has read it, and what will remove it.
@@ -42,11 +41,11 @@ def trace(
     """
     from core.pipeline.trace_account import life_lines, trace_figures, trace_places
 
-    for place in places:
-        if (split_offset(place)[1] is None) == (key is None):
+    for text in places:
+        if (split_offset(text)[1] is None) == (key is None):
             expected = "TOPIC@OFFSET, TOPIC:PARTITION@OFFSET or PATH@OFFSET, or a place without an offset with --key"
-            raise UsageError(f"{place!r}: expected {expected}")
-    found = trace_places(places, session_of(bootstrap_server, data_dir), key)
+            raise UsageError(f"{text!r}: expected {expected}")
+    found = trace_places(places, place.session(), key)
     if output is OutputFormat.json:
         print(json.dumps([trace_figures(trace) for trace in found.traces], indent=2))
     else:

@@ -7,51 +7,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.data_location import typed_place
-from cli.open_session import session_of
-from cli.options import BootstrapServerOption, DataDirOption, DryRunOption, LockTimeoutOption, say
+from cli.data_location import Place, ReadPlace, WritePlace, typed_place
+from cli.options import DryRunOption, say
 from cli.output import OutputFormat, OutputOption, write_rows
+from cli.plog_command import command, new_app
 from cli.table import Row
+from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:
     from core.client.write.transaction_admin import OpenTransaction, TransactionAdmin
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List and describe transactions, find those that hang, and abort them.\n\n"
-    "\b\nExample:\n  plog transaction find-hanging --all",
+app = new_app(
+    "List and describe transactions, find those that hang, and abort them.", "plog transaction find-hanging --all"
 )
 
-TopicsOption = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be repeated.")
-]
+TopicsOption = Annotated[list[str] | None, Option("Only this topic; may be repeated.", "--topic", metavar="TOPIC")]
 
 
-@app.command("list")
+@command(app, "list")
 def list_(
     states: Annotated[
-        list[str] | None, typer.Option("--state", metavar="STATE", help="Only what is in this state; may be repeated.")
+        list[str] | None, Option("Only what is in this state; may be repeated.", "--state", metavar="STATE")
     ] = None,
     producer_ids: Annotated[
-        list[int] | None, typer.Option("--producer-id", metavar="N", help="Only this producer's; may be repeated.")
+        list[int] | None, Option("Only this producer's; may be repeated.", "--producer-id", metavar="N")
     ] = None,
     longer_than: Annotated[
-        float | None,
-        typer.Option(
-            "--longer-than", metavar="SECONDS", help="Only transactions that began longer ago than this.", min=0
-        ),
+        float | None, Option("Only transactions that began longer ago than this.", metavar="SECONDS", min=0)
     ] = None,
     pattern: Annotated[
-        str | None,
-        typer.Option(
-            "--pattern", metavar="REGEX", help="Only transactional ids that match this regular expression as a whole."
-        ),
+        str | None, Option("Only transactional ids that match this regular expression as a whole.", metavar="REGEX")
     ] = None,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """List the transactional ids, and the state of each.
 
@@ -61,7 +49,7 @@ def list_(
     """
     from core.client.write.transaction_admin import TransactionAdmin
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_transactions) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_transactions) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
             producer_ids=producer_ids or (),
@@ -98,12 +86,11 @@ def _state(text: str) -> str:
     return next((state.text for state in TransactionState if state.text.lower() == plain), text)
 
 
-@app.command()
+@command(app)
 def describe(
-    transactional_ids: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...", help="Which ids.")],
+    transactional_ids: Annotated[list[str], Argument("Which ids.", metavar="TRANSACTIONAL_ID...")],
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Show who writes under a transactional id, since when, and to which partitions.
 
@@ -118,7 +105,7 @@ def describe(
         "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
         "partitions", "coordinator",
     ]  # fmt: skip
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=_are_transactions) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_transactions) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
             is_open = found.state == "Ongoing"
@@ -139,15 +126,12 @@ def describe(
         write_rows(rows, columns, output, drops=drops)
 
 
-@app.command("find-hanging")
+@command(app, "find-hanging")
 def find_hanging(
     topics: TopicsOption = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="List all open transactions, also those that their coordinator will end.")
-    ] = False,
+    all_: Annotated[bool, Option("List all open transactions, also those that their coordinator will end.")] = False,
     output: OutputOption = OutputFormat.table,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
+    place: ReadPlace = Place(),
 ) -> None:
     """Find hanging transactions: they are open on a partition, but no coordinator knows them.
 
@@ -163,7 +147,7 @@ def find_hanging(
     def is_looked_at(topic: str) -> bool:
         return not topics or topic in topics or _are_transactions(topic)
 
-    with session_of(bootstrap_server, data_dir).open_client(is_read_only=True, rests_on=is_looked_at) as client:
+    with place.session().open_client(is_read_only=True, rests_on=is_looked_at) as client:
         found = TransactionAdmin(client).open_transactions(topics or ())
         hanging = [transaction for transaction in found if transaction.is_hanging]
         shown = found if all_ else hanging
@@ -236,29 +220,20 @@ def _open_row(transaction: OpenTransaction) -> Row:
     }
 
 
-@app.command()
+@command(app)
 def abort(
     transactional_id: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TRANSACTIONAL_ID]", help="Abort the open transaction of this id, and fence its producer."
-        ),
+        Argument("Abort the open transaction of this id, and fence its producer.", metavar="[TRANSACTIONAL_ID]"),
     ] = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic of a transaction that hangs.")
-    ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", metavar="N", help="Its partition.")] = None,
-    start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="OFFSET", help="The offset of its first record.")
-    ] = None,
+    topic: Annotated[str | None, Option("The topic of a transaction that hangs.", metavar="TOPIC")] = None,
+    partition: Annotated[int | None, Option("Its partition.", metavar="N")] = None,
+    start_offset: Annotated[int | None, Option("The offset of its first record.", metavar="OFFSET")] = None,
     producer_id: Annotated[
-        int | None,
-        typer.Option("--producer-id", metavar="N", help="The id of its producer, instead of --start-offset."),
+        int | None, Option("The id of its producer, instead of --start-offset.", metavar="N")
     ] = None,
     dry_run: DryRunOption = False,
-    bootstrap_server: BootstrapServerOption = None,
-    data_dir: DataDirOption = None,
-    lock_timeout: LockTimeoutOption = 10.0,
+    place: WritePlace = Place(),
 ) -> None:
     """Abort the transaction of a transactional id on all its partitions, or one that hangs on one partition.
 
@@ -275,7 +250,7 @@ def abort(
         raise UsageError("--partition, --start-offset and --producer-id go with --topic")
     if topic is not None and (partition is None or (start_offset is None) == (producer_id is None)):
         raise UsageError("--topic goes with --partition and one of --start-offset and --producer-id")
-    with session_of(bootstrap_server, data_dir, lock_timeout).open_client(is_read_only=dry_run) as client:
+    with place.session().open_client(is_read_only=dry_run) as client:
         admin = TransactionAdmin(client)
         if transactional_id is not None:
             known = admin.describe(transactional_id)  # or it would be made

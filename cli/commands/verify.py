@@ -11,27 +11,24 @@ import typer
 
 from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.plog_command import command, new_app
+from core.common.command_option import Argument, Option
 from core.common.errors import AccessError
 from core.common.skip_unreadable import skip_unreadable
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = new_app()
 
 
-@app.command()
+@command(app)
 def verify(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Files, partition folders or data directories.")
-    ],
+    paths: Annotated[list[Path], Argument("Files, partition folders or data directories.", metavar="PATH...")],
     deep: Annotated[
-        bool,
-        typer.Option("--deep", help="Decode every batch, and check counts, offsets and timestamps of its records."),
+        bool, Option("Decode every batch, and check counts, offsets and timestamps of its records.")
     ] = False,
-    paranoid: Annotated[
-        bool, typer.Option("--paranoid", help="Compute every checksum a second time, with another library.")
-    ] = False,
+    paranoid: Annotated[bool, Option("Compute every checksum a second time, with another library.")] = False,
     output: OutputOption = OutputFormat.table,
 ) -> None:
     """Check files, partitions or data directories for damage.

@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from cli.data_location import level_of
 from cli.options import parse_settings, say
+from cli.plog_command import command, new_app
+from cli.security_options import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
 _OF_OPTIONS = {"dataDir": "--data-dir", "clientPort": "--listen", "clientPortAddress": "--listen"}
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run Apache ZooKeeper, for clusters of Kafka brokers that need one.\n\n"
-    "\b\nExample:\n  plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper",
+app = new_app(
+    "Run Apache ZooKeeper, for clusters of Kafka brokers that need one.",
+    "plog zookeeper start --listen 127.0.0.1:2181 --data-dir ./zookeeper",
 )
 
 
@@ -46,23 +43,15 @@ def _refuse_brokers(context: Any, parameter: Any, value: Any) -> Any:
     return value
 
 
-@app.command()
+@command(app)
 def start(
     data_dir: Annotated[
-        Path,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            help="The folder for ZooKeeper's own data, and for its log.",
-            callback=_refuse_brokers,
-        ),
+        Path, Option("The folder for ZooKeeper's own data, and for its log.", metavar="DIR", callback=_refuse_brokers)
     ],
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-    ] = "127.0.0.1:2181",
+    listen: Annotated[str, Option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")] = "127.0.0.1:2181",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of ZooKeeper's, such as tickTime=500; repeatable."),
+        Option("A setting of ZooKeeper's, such as tickTime=500; repeatable.", "--set", metavar="KEY=VALUE"),
     ] = None,
 ) -> None:
     """Run one ZooKeeper server until it is stopped.

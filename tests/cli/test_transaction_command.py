@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.open_session import session_of
+from cli.data_location import Place
 from core.client.write.producer import RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer
 from core.common.errors import ConnectionFailedError
@@ -43,7 +43,9 @@ def rows(*command: str, where: list[str]) -> list[dict[str, Any]]:
 def open_one(where: list[str], name: str = "opener") -> None:
     """A transaction of one record on `tx` whose producer is gone."""
     address = where[1] if where[0] == "--bootstrap-server" else None
-    with session_of(address, None if address else Path(where[1])).open_client() as client:
+    with (
+        Place(bootstrap_server=address, data_dir=None if address else Path(where[1])).session().open_client() as client
+    ):
         producer = TransactionalProducer(client.another, name)
         values = ByteStrings.of_list([b"open"])
         producer.send("tx", RecordsToSend(0, np.array([1_700_000_000_000]), None, values, None, np.array([0])))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.open_session import session_of
+from cli.data_location import Place
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.spark_replay_request import ReplayRequest, commit_to_group, find_target, make_plan
@@ -36,7 +36,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ends(request: ReplayRequest, data_dir: Path) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
-    for range_ in make_plan(request, session_of(None, data_dir), 1 << 30).ranges:
+    for range_ in make_plan(request, Place(data_dir=data_dir).session(), 1 << 30).ranges:
         start, _ = found.get(str(range_.topic_partition), (range_.start_offset, 0))
         found[str(range_.topic_partition)] = start, range_.end_offset
     return found
@@ -58,28 +58,28 @@ def test_where_from_and_where_to(data_dir: Path, from_: str, until: str, expecte
 def test_from_where_a_group_has_read_up_to(data_dir: Path) -> None:
     with pytest.raises(PlogError, match="group etl has committed nothing of these topics"):
         ends(replace(NOTHING, from_group="etl"), data_dir)
-    commit_to_group("etl", session_of(None, data_dir), {TopicPartition("t", 0): 400})
+    commit_to_group("etl", Place(data_dir=data_dir).session(), {TopicPartition("t", 0): 400})
     found = ends(replace(NOTHING, from_group="etl", from_="900"), data_dir)
     assert found == {"t-0": (400, 1000), "t-1": (900, 1000)}  # what the group has nothing of: as --from says
 
 
 def test_the_last_of_each_key_is_a_range_a_partition(data_dir: Path) -> None:
-    plan = make_plan(replace(NOTHING, latest_per_key=True), session_of(None, data_dir), 1)
+    plan = make_plan(replace(NOTHING, latest_per_key=True), Place(data_dir=data_dir).session(), 1)
     assert [(r.start_offset, r.end_offset, r.latest_per_key) for r in plan.ranges] == [(0, 1000, True)] * 2
 
 
 def test_bad_timestamps_are_an_error_unless_a_plan_says_null(data_dir: Path) -> None:
     """A request that does not name them is the same as those that were frozen before there was the option."""
-    plan = make_plan(NOTHING, session_of(None, data_dir), 1 << 30)
+    plan = make_plan(NOTHING, Place(data_dir=data_dir).session(), 1 << 30)
     assert "bad_timestamps" not in plan.request
     assert not any(range_.nulls_bad_timestamps for range_ in plan.ranges)
-    plan = make_plan(replace(NOTHING, bad_timestamps="null"), session_of(None, data_dir), 1 << 30)
+    plan = make_plan(replace(NOTHING, bad_timestamps="null"), Place(data_dir=data_dir).session(), 1 << 30)
     assert plan.request["bad_timestamps"] == "null"
     assert all(range_.nulls_bad_timestamps for range_ in plan.ranges)
 
 
 def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
-    plan = make_plan(NOTHING, session_of(None, data_dir), 1 << 30)
+    plan = make_plan(NOTHING, Place(data_dir=data_dir).session(), 1 << 30)
     text = (data_dir / "t-0" / "partition.metadata").read_text()
     assert plan.topic_ids == {"t": text.split("topic_id: ")[1].strip()}
 
@@ -104,20 +104,20 @@ def test_the_topic_is_known_by_its_id(data_dir: Path) -> None:
 )
 def test_what_does_not_fit_together(data_dir: Path, fields: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        make_plan(replace(NOTHING, **fields), session_of(None, data_dir), 1 << 30)  # type: ignore[arg-type]
+        make_plan(replace(NOTHING, **fields), Place(data_dir=data_dir).session(), 1 << 30)  # type: ignore[arg-type]
     assert said in str(caught.value)
 
 
 def test_which_server_a_topic_is_on(data_dir: Path) -> None:
     request = replace(NOTHING, to="topic:u@127.0.0.1:9")
-    assert find_target(request, session_of(None, data_dir)) == "127.0.0.1:9"
+    assert find_target(request, Place(data_dir=data_dir).session()) == "127.0.0.1:9"
     request = replace(NOTHING, to="topic:u")
-    assert find_target(request, session_of("127.0.0.1:8", data_dir)) == "127.0.0.1:8"
+    assert find_target(request, Place(bootstrap_server="127.0.0.1:8", data_dir=data_dir).session()) == "127.0.0.1:8"
     with pytest.raises(UsageError, match="which server"):
-        find_target(request, session_of(None, data_dir))
+        find_target(request, Place(data_dir=data_dir).session())
 
 
 @pytest.mark.longer
 def test_a_topic_is_on_the_server_that_has_the_directory(data_dir: Path) -> None:
     with Server(data_dir) as server:
-        assert find_target(replace(NOTHING, to="topic:u"), session_of(None, data_dir)) == server.address
+        assert find_target(replace(NOTHING, to="topic:u"), Place(data_dir=data_dir).session()) == server.address
