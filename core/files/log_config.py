@@ -64,7 +64,7 @@ class LogConfig:
     cleanup_policy: frozenset[str] = _key(
         _T.LIST,
         frozenset({"delete"}),
-        "What happens to old segments: delete, compact, or both; if it is empty they are kept as they are.",
+        "What happens to old segments: delete, compact, or both; an empty value keeps them as they are.",
         each_of("compact", "delete"),
     )
     compression_gzip_level: int = _key(
@@ -92,18 +92,22 @@ class LogConfig:
     follower_replication_throttled_replicas: frozenset[str] = _key(
         _T.LIST,
         frozenset(),
-        "Replicas that follow no faster than follower.replication.throttled.rate of their brokers says: "
-        "partition:broker, ... or * for all.",
+        "Replicas that fetch no faster than their broker's follower.replication.throttled.rate: partition:broker, ... "
+        "or * for all.",
         throttled_replicas,
     )
-    flush_messages: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after this many records.", at_least(1))
-    flush_ms: int = _key(_T.LONG, LONG_MAX, "Sync to the disk after a record waited this long, ms.", at_least(0))
+    flush_messages: int = _key(
+        _T.LONG, LONG_MAX, "The most records that are appended before the log is synced to the disk.", at_least(1)
+    )
+    flush_ms: int = _key(
+        _T.LONG, LONG_MAX, "The longest a record waits until the log is synced to the disk, ms.", at_least(0)
+    )
     index_interval_bytes: int = _key(_T.INT, 4096, "Bytes of log between two entries of the offset index.", at_least(0))
     leader_replication_throttled_replicas: frozenset[str] = _key(
         _T.LIST,
         frozenset(),
-        "Replicas that, when they lead, give no faster to others than leader.replication.throttled.rate of their "
-        "brokers says: partition:broker, ... or * for all.",
+        "Replicas that, as leaders, send no faster to followers than their broker's "
+        "leader.replication.throttled.rate: partition:broker, ... or * for all.",
         throttled_replicas,
     )
     max_compaction_lag_ms: int = _key(
@@ -113,7 +117,7 @@ class LogConfig:
     max_decompressed_message_bytes: int = _key(
         _T.INT,
         MOST_DECOMPRESSED_BYTES,
-        "The largest record of a compressed batch, bytes.",
+        "The largest record in a compressed batch, by its size once decompressed, bytes.",
         between(1, MOST_DECOMPRESSED_BYTES),
     )
     message_timestamp_after_max_ms: int = _key(
@@ -143,8 +147,8 @@ class LogConfig:
     plog_visible_after_flush: bool = _key(
         _T.BOOLEAN,
         False,
-        "Whether consumers see a record only once it is on the disk. Without flush.messages or flush.ms, records "
-        "are then flushed as soon as they come.",
+        "Whether consumers see a record only once it is on the disk. If true, and neither flush.messages nor flush.ms "
+        "is set, the log is synced after each append.",
     )
     retention_bytes: int = _key(_T.LONG, -1, "Bytes of log kept per partition; -1 is no limit.", at_least(-2))
     retention_ms: int = _key(_T.LONG, 7 * _DAY_MS, "How long records are kept, ms; -1 is for ever.", at_least(-1))
@@ -153,12 +157,14 @@ class LogConfig:
     segment_jitter_ms: int = _key(
         _T.LONG,
         0,
-        "The most that is taken off segment.ms at random, ms, so that segments don't roll all at once.",
+        "The most that is taken off segment.ms at random, so that segments don't all roll at once, ms.",
         at_least(0),
     )
-    segment_ms: int = _key(_T.LONG, 7 * _DAY_MS, "The longest a segment takes appends, ms.", at_least(1))
+    segment_ms: int = _key(
+        _T.LONG, 7 * _DAY_MS, "How long a segment takes appends before a new one begins, ms.", at_least(1)
+    )
     unclean_leader_election_enable: bool = _key(
-        _T.BOOLEAN, False, "Whether a replica that is not in sync may become leader, if no other one is left."
+        _T.BOOLEAN, False, "Whether a replica that is not in sync may become leader if no replica in sync is alive."
     )
 
     @classmethod
@@ -243,7 +249,7 @@ _KEPT_ONLY = [
         "local.retention.bytes",
         _T.LONG,
         -2,
-        "With tiered storage, bytes kept locally; -2 is retention.bytes.",
+        "With tiered storage, bytes of log kept on local disks; -2 is retention.bytes.",
         at_least(-2),
         is_kept_only=True,
     ),
@@ -251,7 +257,7 @@ _KEPT_ONLY = [
         "local.retention.ms",
         _T.LONG,
         -2,
-        "With tiered storage, how long is kept locally, ms; -2 is retention.ms.",
+        "With tiered storage, how long records are kept on local disks, ms; -2 is retention.ms.",
         at_least(-2),
         is_kept_only=True,
     ),
@@ -262,7 +268,7 @@ _KEPT_ONLY = [
         "remote.copy.lag.bytes",
         _T.LONG,
         -1,
-        "With tiered storage, how many bytes of the newest segments are not copied yet.",
+        "With tiered storage, how many bytes of the newest segments are left out of copying.",
         at_least(-1),
         is_kept_only=True,
     ),
@@ -270,7 +276,7 @@ _KEPT_ONLY = [
         "remote.copy.lag.ms",
         _T.LONG,
         0,
-        "With tiered storage, how long the newest segments are not copied, ms.",
+        "With tiered storage, how long a new segment waits before it is copied, ms.",
         at_least(-1),
         is_kept_only=True,
     ),
@@ -297,7 +303,9 @@ TOPIC_CONFIG = ConfigDef(
     "topic",
     [
         *sorted([*_ACTED_ON, *_KEPT_ONLY], key=lambda key: key.name),
-        ConfigKey("internal.segment.bytes", _T.INT, None, "segment.bytes without its floor; for tests.", at_least(14)),
+        ConfigKey(
+            "internal.segment.bytes", _T.INT, None, "segment.bytes without its minimum; for tests.", at_least(14)
+        ),
     ],
 )
 

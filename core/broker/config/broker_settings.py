@@ -114,59 +114,69 @@ class BrokerSettings:
     broker_id = Setting(_T.INT, -1, "Older name of node.id.")
     broker_rack = Setting[str | None](_T.STRING, None, "The rack that this broker is in.")
     log_dirs = Setting[list[str] | None](_T.LIST, None, "The data directory.")
-    log_dir = Setting[list[str] | None](_T.LIST, None, "The data directory, where log.dirs is not set.")
-    listeners = Setting[list[str] | None](_T.LIST, None, "Where the broker listens: NAME://HOST:PORT,...")
+    log_dir = Setting[list[str] | None](_T.LIST, None, "The data directory, if log.dirs is not set.")
+    listeners = Setting[list[str] | None](
+        _T.LIST, None, "The addresses that the broker listens on: NAME://HOST:PORT,..."
+    )
     advertised_listeners = Setting[list[str] | None](_T.LIST, None, "The addresses that clients connect to.")
     listener_security_protocol_map = Setting(
-        _T.STRING, DEFAULT_PROTOCOL_MAP, "What is spoken at each listener, by its name; only PLAINTEXT is served."
+        _T.STRING,
+        DEFAULT_PROTOCOL_MAP,
+        "The security protocol of each listener: NAME:PROTOCOL,...; plog serves PLAINTEXT only.",
     )
     inter_broker_listener_name = Setting[str | None](
         _T.STRING, None, "The listener at which the brokers of a cluster connect to each other."
     )
     controller_listener_names = Setting[list[str] | None](
-        _T.LIST, None, "Listeners that are not for clients; they are not opened."
+        _T.LIST, None, "The listeners of Kafka's controllers; plog does not open them."
     )
     auto_create_topics_enable = Setting(
-        _T.BOOLEAN, True, "Whether a topic is made when a client asks for its metadata."
+        _T.BOOLEAN, True, "Whether the broker creates a topic when a client asks for its metadata."
     )
     delete_topic_enable = Setting(_T.BOOLEAN, True, "Whether topics may be deleted.")
-    num_partitions = Setting(_T.INT, 1, "Partitions of a topic that does not say.", at_least(1))
-    default_replication_factor = Setting(_T.INT, 1, "Replicas of a topic that does not say.", at_least(1))
+    num_partitions = Setting(_T.INT, 1, "Partitions of a topic that is created without a number of them.", at_least(1))
+    default_replication_factor = Setting(
+        _T.INT, 1, "Replicas of a topic that is created without a number of them.", at_least(1)
+    )
     socket_request_max_bytes = Setting(_T.INT, 104857600, "The largest request, bytes.", at_least(1))
     queued_max_request_bytes = Setting(
         _T.LONG,
         268435456,
-        "The most memory that connections may hold together, for requests that came in part and answers that are "
-        "not sent, bytes; -1 is no limit.",
+        "The most memory that all connections together may hold for requests that have arrived in part and "
+        "responses that are not sent yet, bytes; -1 is no limit.",
     )
     socket_send_buffer_bytes = Setting(_T.INT, 102400, "SO_SNDBUF of connections; -1 is the system's.", at_least(-1))
     socket_receive_buffer_bytes = Setting(_T.INT, 102400, "SO_RCVBUF of connections; -1 is the system's.", at_least(-1))
     socket_listen_backlog_size = Setting(_T.INT, 50, "Connections that may wait to be accepted.", at_least(1))
-    connections_max_idle_ms = Setting(_T.LONG, 600000, "After how long an idle connection is closed, ms; -1 is never.")
+    connections_max_idle_ms = Setting(
+        _T.LONG, 600000, "The broker closes a connection that was idle for so long, ms; -1 is never."
+    )
     max_connections = Setting(
-        _T.INT, INT_MAX, "Connections that may be open at once; more of them wait.", at_least(0), is_dynamic=True
+        _T.INT, INT_MAX, "The most connections open at once; further clients wait.", at_least(0), is_dynamic=True
     )
     max_connections_per_ip = Setting(
         _T.INT,
         INT_MAX,
-        "Connections that may be open at once from one address; more of them are closed.",
+        "The most connections open at once from one address; the broker closes any more.",
         at_least(0),
         is_dynamic=True,
     )
-    fetch_max_bytes = Setting(
-        _T.INT, 57671680, "The most bytes of records that a fetch is answered with.", at_least(1024)
-    )
+    fetch_max_bytes = Setting(_T.INT, 57671680, "The most bytes of records in the response to a fetch.", at_least(1024))
     max_incremental_fetch_session_cache_slots = Setting(
-        _T.INT, 1000, "Fetch sessions (KIP-227) that are kept at most.", at_least(0)
+        _T.INT, 1000, "The most fetch sessions (KIP-227) that the broker keeps.", at_least(0)
     )
     producer_id_expiration_ms = Setting(
-        _T.INT, 86400000, "After how long an idle producer's sequences are forgotten, ms.", at_least(1), is_dynamic=True
+        _T.INT,
+        86400000,
+        "How long the broker remembers the sequence numbers of an idle producer, ms.",
+        at_least(1),
+        is_dynamic=True,
     )
     log_flush_offset_checkpoint_interval_ms = Setting(
-        _T.INT, 60000, "How often recovery points are written down, ms.", at_least(0)
+        _T.INT, 60000, "How often recovery points are written to their checkpoint, ms.", at_least(0)
     )
     log_flush_start_offset_checkpoint_interval_ms = Setting(
-        _T.INT, 60000, "How often log start offsets are written down, ms.", at_least(0)
+        _T.INT, 60000, "How often log start offsets are written to their checkpoint, ms.", at_least(0)
     )
     log_cleaner_enable = Setting(_T.BOOLEAN, True, "Whether compacted topics are cleaned while the broker runs.")
     log_cleaner_threads = Setting(
@@ -175,12 +185,12 @@ class BrokerSettings:
     log_cleaner_dedupe_buffer_size = Setting(
         _T.LONG,
         128 * 1024 * 1024,
-        "Memory for the keys of logs that are being cleaned, all of them together, bytes.",
+        "Memory for the keys of all logs that are being cleaned, bytes.",
         at_least(1),
         is_dynamic=True,
     )
     log_cleaner_io_buffer_load_factor = Setting(
-        _T.DOUBLE, 0.9, "How full the table of keys may get, as a share of it.", between(0, 1), is_dynamic=True
+        _T.DOUBLE, 0.9, "How full the cleaner's table of keys may get, 0 to 1.", between(0, 1), is_dynamic=True
     )
     log_cleaner_io_max_bytes_per_second = Setting(
         _T.DOUBLE,
@@ -190,88 +200,104 @@ class BrokerSettings:
         is_dynamic=True,
     )
     log_cleaner_backoff_ms = Setting(
-        _T.LONG, 15000, "How long to wait when no log needs cleaning, ms.", at_least(0), is_dynamic=True
+        _T.LONG, 15000, "How long the cleaner waits when no log needs cleaning, ms.", at_least(0), is_dynamic=True
     )
     group_min_session_timeout_ms = Setting(_T.INT, 6000, "The shortest session timeout that a member may ask for, ms.")
-    group_max_session_timeout_ms = Setting(_T.INT, 1800000, "The longest one, ms.")
+    group_max_session_timeout_ms = Setting(
+        _T.INT, 1800000, "The longest session timeout that a member may ask for, ms."
+    )
     group_initial_rebalance_delay_ms = Setting(
-        _T.INT, 3000, "How long an empty group waits for members; as long again while some come, ms.", at_least(0)
+        _T.INT,
+        3000,
+        "How long an empty group waits for more members after one joins, ms; again if one joined meanwhile.",
+        at_least(0),
     )
     group_consumer_session_timeout_ms = Setting(
-        _T.INT, 45000, "How long a member of a consumer group (KIP-848) may be silent, ms.", at_least(1)
+        _T.INT, 45000, "How long a member of a consumer group (KIP-848) may send no heartbeat, ms.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms = Setting(
-        _T.INT, 5000, "How often such members send heartbeats, ms.", at_least(1)
+        _T.INT, 5000, "How often members of consumer groups (KIP-848) send heartbeats, ms.", at_least(1)
     )
     group_consumer_min_session_timeout_ms = Setting(
         _T.INT, 45000, "The shortest consumer.session.timeout.ms that a group may be given, ms.", at_least(1)
     )
-    group_consumer_max_session_timeout_ms = Setting(_T.INT, 60000, "The longest one, ms.", at_least(1))
+    group_consumer_max_session_timeout_ms = Setting(
+        _T.INT, 60000, "The longest consumer.session.timeout.ms that a group may be given, ms.", at_least(1)
+    )
     group_consumer_min_heartbeat_interval_ms = Setting(
         _T.INT, 5000, "The shortest consumer.heartbeat.interval.ms that a group may be given, ms.", at_least(1)
     )
-    group_consumer_max_heartbeat_interval_ms = Setting(_T.INT, 15000, "The longest one, ms.", at_least(1))
+    group_consumer_max_heartbeat_interval_ms = Setting(
+        _T.INT, 15000, "The longest consumer.heartbeat.interval.ms that a group may be given, ms.", at_least(1)
+    )
     group_consumer_migration_policy = Setting(
         _T.STRING,
         "bidirectional",
-        "Whether groups with members change their protocol: upgrade to the consumer protocol when the first of its "
-        "members joins, downgrade to the classic one when the last of them leaves.",
+        "Whether groups with members change their protocol: upgrade to the consumer protocol when the first consumer "
+        "that uses it joins, downgrade to the classic protocol when the last one leaves.",
         lambda value: one_of("bidirectional", "upgrade", "downgrade", "disabled")(str(value).lower()),
     )
-    group_consumer_max_size = Setting(_T.INT, INT_MAX, "The most members of such a group.", at_least(1))
-    group_max_size = Setting(_T.INT, INT_MAX, "The most members that a group may have.", at_least(1))
+    group_consumer_max_size = Setting(
+        _T.INT, INT_MAX, "The most members that a consumer group (KIP-848) may have.", at_least(1)
+    )
+    group_max_size = Setting(_T.INT, INT_MAX, "The most members that a classic group may have.", at_least(1))
     offset_metadata_max_bytes = Setting(_T.INT, 4096, "The longest metadata that may be committed with an offset.")
     offsets_retention_minutes = Setting(
-        _T.INT, 10080, "How long offsets are kept that no member of their group needs.", at_least(1)
+        _T.INT, 10080, "How long a group's committed offsets are kept while no member uses them, minutes.", at_least(1)
     )
     offsets_retention_check_interval_ms = Setting(
-        _T.LONG, 600000, "How often such offsets are looked for, ms.", at_least(1)
+        _T.LONG, 600000, "How often the coordinator looks for committed offsets to delete, ms.", at_least(1)
     )
     offsets_commit_timeout_ms = Setting(
         _T.INT, 5000, "How long the commit of offsets may wait for the disk, ms.", at_least(1)
     )
     offsets_topic_num_partitions = Setting(_T.INT, 50, "Partitions of __consumer_offsets.", at_least(1))
     offsets_topic_replication_factor = Setting(
-        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
+        _T.SHORT, 3, "Replicas of __consumer_offsets in a cluster; a lone broker's has one.", at_least(1)
     )
-    offsets_topic_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    offsets_topic_segment_bytes = Setting(_T.INT, 104857600, "The segment.bytes of __consumer_offsets.", at_least(1))
     transaction_max_timeout_ms = Setting(
         _T.INT, 900000, "The longest timeout that a transactional producer may ask for, ms.", at_least(1)
     )
     transactional_id_expiration_ms = Setting(
-        _T.INT, 604800000, "After how long a transactional id that is not used is forgotten, ms.", at_least(1)
+        _T.INT, 604800000, "How long the coordinator remembers a transactional id that is not used, ms.", at_least(1)
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = Setting(
         _T.INT,
         10000,
-        "How often transactions that are open for too long are looked for, to be aborted, ms.",
+        "How often the coordinator looks for transactions that are past their timeout, to abort them, ms.",
         at_least(1),
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = Setting(
-        _T.INT, 3600000, "How often transactional ids that expired are looked for, ms.", at_least(1)
+        _T.INT, 3600000, "How often the coordinator looks for expired transactional ids, ms.", at_least(1)
     )
     transaction_partition_verification_enable = Setting(
         _T.BOOLEAN,
         True,
-        "Whether a transaction's records are taken only for partitions that were added to it.",
+        "Whether the broker refuses transactional records for a partition that was not added to the transaction.",
         is_dynamic=True,
     )
     transaction_state_log_num_partitions = Setting(_T.INT, 50, "Partitions of __transaction_state.", at_least(1))
     transaction_state_log_replication_factor = Setting(
-        _T.SHORT, 3, "Its replicas in a cluster; a lone broker's has one.", at_least(1)
+        _T.SHORT, 3, "Replicas of __transaction_state in a cluster; a lone broker's has one.", at_least(1)
     )
     transaction_state_log_min_isr = Setting(
-        _T.INT, 2, "Its min.insync.replicas in a cluster; a lone broker's is one.", at_least(1)
+        _T.INT, 2, "The min.insync.replicas of __transaction_state in a cluster; 1 on a lone broker.", at_least(1)
     )
-    transaction_state_log_segment_bytes = Setting(_T.INT, 104857600, "Its segment.bytes.", at_least(1))
+    transaction_state_log_segment_bytes = Setting(
+        _T.INT, 104857600, "The segment.bytes of __transaction_state.", at_least(1)
+    )
     log_retention_check_interval_ms = Setting(
-        _T.LONG, 300000, "How often segments that are too old or too much are looked for, ms.", at_least(1)
+        _T.LONG,
+        300000,
+        "How often the broker looks for segments past retention.ms or retention.bytes, ms.",
+        at_least(1),
     )
     replica_high_watermark_checkpoint_interval_ms = Setting(
-        _T.LONG, 5000, "How often high watermarks are written down, ms."
+        _T.LONG, 5000, "How often high watermarks are written to their checkpoint, ms."
     )
     zookeeper_session_timeout_ms = Setting(
-        _T.INT, 18000, "How long a broker that ZooKeeper does not hear from stays in its cluster, ms.", at_least(1)
+        _T.INT, 18000, "How long ZooKeeper keeps a broker in the cluster without hearing from it, ms.", at_least(1)
     )
     zookeeper_connection_timeout_ms = Setting[int | None](
         _T.INT,
@@ -280,14 +306,14 @@ class BrokerSettings:
         is_kept_only=True,
     )
     zookeeper_set_acl = Setting(
-        _T.BOOLEAN, False, "Whether only who logged in as this broker may change what it makes in ZooKeeper."
+        _T.BOOLEAN, False, "Whether a znode that this broker creates can be changed only by a client with its login."
     )
-    zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether ZooKeeper is reached by TLS.")
+    zookeeper_ssl_client_enable = Setting(_T.BOOLEAN, False, "Whether the broker connects to ZooKeeper by TLS.")
     zookeeper_ssl_truststore_location = Setting[str | None](
-        _T.STRING, None, "A PEM file with the certificates that ZooKeeper's must be signed by."
+        _T.STRING, None, "A PEM file with the certificates of authorities that may sign ZooKeeper's."
     )
     zookeeper_ssl_keystore_location = Setting[str | None](
-        _T.STRING, None, "A PEM file with this broker's certificate and key, if ZooKeeper asks for them."
+        _T.STRING, None, "A PEM file with this broker's certificate and key, if ZooKeeper asks for a certificate."
     )
     zookeeper_ssl_endpoint_identification_algorithm = Setting(
         _T.STRING, "HTTPS", "Whether ZooKeeper's certificate must name its host: HTTPS, or empty."
@@ -295,14 +321,18 @@ class BrokerSettings:
     plog_zookeeper_login = Setting(
         _T.STRING, "none", "How this broker logs in to ZooKeeper.", one_of("none", "sasl", "digest")
     )
-    plog_zookeeper_user = Setting[str | None](_T.STRING, None, "The name that it logs in with.")
-    plog_zookeeper_password_file = Setting[str | None](_T.STRING, None, "The file that holds its password.")
+    plog_zookeeper_user = Setting[str | None](
+        _T.STRING, None, "The user name that this broker logs in to ZooKeeper with."
+    )
+    plog_zookeeper_password_file = Setting[str | None](
+        _T.STRING, None, "The file with the password that this broker logs in to ZooKeeper with."
+    )
     plog_leader_recovery_wait_ms = Setting[int | None](
         _T.LONG,
         None,
-        "How long the controller waits for the replicas of a partition that may have committed records which those "
-        "that are back have lost in a crash, ms; -1 for ever. Without a value, for ever where min.insync.replicas is 2 "
-        "or more, and five minutes where it is 1.",
+        "After a crash: how long a partition without a leader waits for an absent replica that may hold committed "
+        "records which the present replicas have lost, ms; -1 is for ever. Unset, it is for ever if "
+        "min.insync.replicas is 2 or more, and five minutes if it is 1.",
         at_least(-1),
         is_dynamic=True,
     )
@@ -312,14 +342,14 @@ class BrokerSettings:
     replica_selector_class = Setting[str | None](
         _T.STRING,
         None,
-        "Which replica consumers are told to read from: RackAwareReplicaSelector names one in sync in a consumer's own "
-        "rack (client.rack, broker.rack); otherwise they read from the leader.",
+        "The replica that a leader sends consumers to: with RackAwareReplicaSelector, one in sync in the consumer's "
+        "rack (its client.rack, the broker's broker.rack); without, the leader itself.",
         one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR),
     )
     leader_replication_throttled_rate = Setting(
         _T.LONG,
         LONG_MAX,
-        "How much this broker gives, as a leader, to replicas that are not in sync, of partitions that "
+        "The most that this broker, as a leader, sends to replicas that are not in sync, for partitions that "
         "leader.replication.throttled.replicas names, bytes per second.",
         at_least(0),
         is_dynamic=True,
@@ -327,41 +357,46 @@ class BrokerSettings:
     follower_replication_throttled_rate = Setting(
         _T.LONG,
         LONG_MAX,
-        "How much this broker fetches, as a follower that is not in sync, of partitions that "
+        "The most that this broker fetches, as a follower that is not in sync, for partitions that "
         "follower.replication.throttled.replicas names, bytes per second.",
         at_least(0),
         is_dynamic=True,
     )
     replication_quota_window_num = Setting(
-        _T.INT, 11, "Over how many samples those rates are measured, the present one too.", at_least(1)
+        _T.INT, 11, "The number of samples that replication rates are measured over, with the present one.", at_least(1)
     )
-    replication_quota_window_size_seconds = Setting(_T.INT, 1, "How long such a sample is, s.", at_least(1))
+    replication_quota_window_size_seconds = Setting(
+        _T.INT, 1, "How long each sample of a replication rate is, s.", at_least(1)
+    )
     socket_connection_setup_timeout_ms = Setting(
-        _T.LONG, 10000, "How long a connection to another broker may take to be made, ms.", at_least(1)
+        _T.LONG, 10000, "How long connecting to another broker may take, ms.", at_least(1)
     )
     controller_socket_timeout_ms = Setting(
-        _T.INT, 30000, "How long the controller of the cluster may take to answer, ms.", at_least(1)
+        _T.INT, 30000, "How long this broker waits for the controller, and as controller for a broker, ms.", at_least(1)
     )
     plog_controller_enable = Setting(
-        _T.BOOLEAN, True, "Whether this broker may become the controller of its cluster, which decides who leads."
+        _T.BOOLEAN, True, "Whether this broker may become the controller of its cluster, which elects leaders."
     )
     auto_leader_rebalance_enable = Setting(
-        _T.BOOLEAN, True, "Whether the controller gives leadership back to preferred leaders by itself."
+        _T.BOOLEAN, True, "Whether the controller moves leadership back to preferred leaders by itself."
     )
     leader_imbalance_check_interval_seconds = Setting(
-        _T.LONG, 300, "How often it looks whether a broker leads too little, s.", at_least(1)
+        _T.LONG, 300, "How often the controller compares leaders with preferred leaders, s.", at_least(1)
     )
     leader_imbalance_per_broker_percentage = Setting(
-        _T.INT, 10, "The share of a broker's partitions that others may lead before it does, percent.", at_least(0)
+        _T.INT,
+        10,
+        "Percentage of the partitions that prefer a broker; if others lead more, the controller moves them back.",
+        at_least(0),
     )
     controlled_shutdown_enable = Setting(
-        _T.BOOLEAN, True, "Whether a broker that stops has its partitions led by others first."
+        _T.BOOLEAN, True, "Whether a broker that stops first has the controller move its leaderships to other brokers."
     )
     controlled_shutdown_max_retries = Setting(
-        _T.INT, 3, "How often a broker that stops asks the controller for that.", at_least(1)
+        _T.INT, 3, "How many times a stopping broker asks the controller to move its leaderships.", at_least(1)
     )
     controlled_shutdown_retry_backoff_ms = Setting(
-        _T.LONG, 5000, "How long it waits before it asks again, ms.", at_least(1)
+        _T.LONG, 5000, "How long a stopping broker waits before it asks the controller again, ms.", at_least(1)
     )
     replica_fetch_wait_max_ms = Setting(
         _T.INT, 500, "How long a leader may wait for records before it answers this broker's fetch, ms.", at_least(0)
@@ -372,22 +407,25 @@ class BrokerSettings:
     replica_fetch_max_bytes = Setting(
         _T.INT,
         1048576,
-        "Most bytes of one partition in an answer to this broker's fetch; a batch is whole.",
+        "The most bytes of one partition in the response to this broker's fetch, or one whole batch if that is larger.",
         at_least(0),
     )
     replica_fetch_response_max_bytes = Setting(
-        _T.INT, 10485760, "Most bytes of an answer to this broker's fetch; a batch is whole.", at_least(0)
+        _T.INT,
+        10485760,
+        "The most bytes in the response to this broker's fetch, or one whole batch if that is larger.",
+        at_least(0),
     )
     replica_fetch_backoff_ms = Setting(
-        _T.INT, 1000, "How long this broker waits before it fetches again what it could not fetch, ms.", at_least(0)
+        _T.INT, 1000, "How long this broker waits before it repeats a failed fetch from a leader, ms.", at_least(0)
     )
     replica_socket_timeout_ms = Setting(
-        _T.INT, 30000, "How long this broker waits for another one's answer, ms.", at_least(0)
+        _T.INT, 30000, "How long this broker waits for a leader's response to its fetch, ms.", at_least(0)
     )
     num_replica_fetchers = Setting(
         _T.INT,
         1,
-        "How many connections fetch from each other broker; it is one.",
+        "How many connections fetch from each other broker; plog uses one.",
         at_least(0),
         is_dynamic=True,
         is_kept_only=True,

@@ -35,38 +35,54 @@ def _kept(name: str, type_: ConfigType, default: Value, doc: str, validator: Val
 
 
 def _kept_int(name: str, default: int, lowest: int, highest: int) -> ConfigKey:
-    return _kept(name, _T.INT, default, f"{lowest} to {highest}.", between(lowest, highest))
+    return _kept(name, _T.INT, default, f"A number from {lowest} to {highest}.", between(lowest, highest))
 
 
 GROUP_CONFIG = ConfigDef(
     "group",
     [
-        ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may be silent, ms.", at_least(1)),
+        ConfigKey(SESSION_TIMEOUT, _T.INT, 45_000, "How long a member may send no heartbeat, ms.", at_least(1)),
         ConfigKey(HEARTBEAT_INTERVAL, _T.INT, 5000, "How often members send heartbeats, ms.", at_least(1)),
         _kept_int("consumer.assignment.interval.ms", 1000, 0, 15_000),
-        _kept("errors.deadletterqueue.copy.record.enable", _T.BOOLEAN, False, "Whether rejected records are copied."),
-        _kept("errors.deadletterqueue.topic.name", _T.STRING, "", "Where records go that a share group rejects."),
+        _kept(
+            "errors.deadletterqueue.copy.record.enable",
+            _T.BOOLEAN,
+            False,
+            "Whether records that a share group rejects are copied to its dead-letter queue.",
+        ),
+        _kept(
+            "errors.deadletterqueue.topic.name",
+            _T.STRING,
+            "",
+            "The topic that gets the records that a share group rejects.",
+        ),
         _kept_int("share.assignment.interval.ms", 1000, 0, 15_000),
-        _kept("share.auto.offset.reset", _T.STRING, "latest", "Where a group begins.", _offset_reset),
+        _kept(
+            "share.auto.offset.reset",
+            _T.STRING,
+            "latest",
+            "The offset at which a share group starts: latest, earliest or by_duration:DURATION.",
+            _offset_reset,
+        ),
         _kept_int("share.delivery.count.limit", 5, 2, 10),
         _kept_int("share.heartbeat.interval.ms", 5000, 5000, 15_000),
         _kept(
             "share.isolation.level",
             _T.STRING,
             "read_uncommitted",
-            "Which records a group gets.",
+            "Whether a share group gets records of open and aborted transactions.",
             one_of("read_uncommitted", "read_committed"),
         ),
         _kept_int("share.partition.max.record.locks", 2000, 100, 4000),
         _kept_int("share.record.lock.duration.ms", 30_000, 15_000, 60_000),
-        _kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether locks are renewed."),
+        _kept("share.renew.acknowledge.enable", _T.BOOLEAN, True, "Whether a consumer may renew the lock of a record."),
         _kept_int("share.session.timeout.ms", 45_000, 45_000, 60_000),
         _kept_int("streams.assignment.interval.ms", 1000, 0, 15_000),
-        _kept("streams.assignor.name", _T.STRING, "sticky", "Which assignor a group has."),
+        _kept("streams.assignor.name", _T.STRING, "sticky", "The assignor of a streams group."),
         _kept_int("streams.heartbeat.interval.ms", 5000, 5000, 15_000),
         _kept_int("streams.initial.rebalance.delay.ms", 3000, 0, (1 << 31) - 1),
         _kept_int("streams.num.standby.replicas", 0, 0, 2),
-        _kept("streams.rack.aware.assignment.tags", _T.LIST, [], "The tags of clients that tell racks apart."),
+        _kept("streams.rack.aware.assignment.tags", _T.LIST, [], "The client tags that tell racks apart."),
         _kept_int("streams.session.timeout.ms", 45_000, 45_000, 60_000),
     ],
 )
