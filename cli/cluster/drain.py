@@ -67,7 +67,7 @@ def _plan(client: KafkaClient, broker: int, wanted: list[int] | None) -> list[Pl
     known = {one.broker_id for one in describe_cluster(client).brokers}
     if not held and broker not in known:
         raise UsageError(
-            f"broker {broker} is not there; those that are: {', '.join(map(str, sorted(known)))}",
+            f"broker {broker} is not in the cluster; its brokers are {', '.join(map(str, sorted(known)))}",
             hint=f"plog cluster brokers{typed_place()}",
         )
     racks = {one: rack for one, rack in find_racks(client, wanted).items() if one != broker}

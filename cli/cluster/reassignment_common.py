@@ -129,7 +129,7 @@ def find_racks(client: KafkaClient, wanted: Sequence[int] | None) -> dict[int, s
             "is not there" if broker is None else "is fenced: it is stopped" if broker.is_fenced else "can't be reached"
         )
         raise UsageError(
-            f"broker {broker_id} {why}; those that live are {', '.join(map(str, sorted(living)))}",
+            f"broker {broker_id} {why}; the live brokers are {', '.join(map(str, sorted(living)))}",
             hint=f"plog cluster brokers{typed_place()}",
         )
     return {broker_id: rack for broker_id, rack in living.items() if wanted is None or broker_id in wanted}

@@ -55,7 +55,7 @@ class BrokerAwayError(UsageError):
 
     def __init__(self, broker_id: int, living: Collection[int]) -> None:
         super().__init__(
-            f"broker {broker_id} is not there; those that live are {', '.join(map(str, sorted(living)))}",
+            f"broker {broker_id} is not in the cluster; the live brokers are {', '.join(map(str, sorted(living)))}",
             hint="plog cluster brokers",
         )
         self.broker_id = broker_id

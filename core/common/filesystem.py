@@ -253,10 +253,10 @@ def ensure_regular_mode(mode: int, path: Path | str) -> None:
 _HINTS = {
     errno.ENOSPC: "the disk is full: free some space there, or use another disk",
     errno.EDQUOT: "the user's share of the disk is used up: free some space there, or use another disk",
-    errno.EFBIG: "a file may not be as large there: see ulimit -f, and what the file system allows",
+    errno.EFBIG: "a file may not get that large there: see ulimit -f, and the limit of the file system",
     errno.EROFS: "the file system is mounted read-only: use a place on another one",
-    errno.EACCES: "see who may use it, and its folders: namei -l PATH",
-    errno.EPERM: "see who may use it, and whether the file system allows it: lsattr PATH",
+    errno.EACCES: "see the rights to it, and to the folders above it: namei -l PATH",
+    errno.EPERM: "see the rights to it, and whether an attribute of the file forbids it: lsattr PATH",
     errno.EMFILE: "this process may not open more files: raise the limit with ulimit -n",
     errno.ENFILE: "all processes together have too many files open: see sysctl fs.file-max",
     errno.EEXIST: "something else has that name: see ls -ld PATH",

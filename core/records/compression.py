@@ -129,8 +129,8 @@ def _pieces(
 def _ensure_within(size: int, limit: int) -> None:
     if size > limit:
         raise CorruptRecordError(
-            f"compressed data expands to more than {limit} bytes, which is the limit; raise it for a log that is to be "
-            f"trusted: plog --max-expansion or {PLOG_MAX_EXPANSION}, in Spark the option maxExpansion"
+            f"compressed data expands to more than {limit} bytes, which is the limit; raise the limit for a log that "
+            f"you trust: plog --max-expansion or {PLOG_MAX_EXPANSION}, in Spark the option maxExpansion"
         )
 
 

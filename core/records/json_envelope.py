@@ -76,7 +76,7 @@ def _decode_bytes(value: Any, name: str) -> bytes | None:  # whatever JSON may h
             return value.encode("utf-8")
         except UnicodeEncodeError as error:
             half = value[error.start]
-            raise ValueError(f'{name}: {half!r} is half a character, no text; {{"base64": "..."}} holds any') from error
+            raise ValueError(f'{name}: {half!r} is a lone surrogate, no text; use {{"base64": "..."}}') from error
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)

@@ -365,7 +365,7 @@ class _Parser:
         while position < len(self._text.rstrip()):
             match = _TOKEN.match(self._text, position)
             if match is None or match.lastgroup is None:
-                raise self._wrong("nothing that an expression is made of", position)
+                raise self._wrong("no part of an expression begins like that", position)
             yield _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
             position = match.end()
         yield _Token("end", "", len(self._text))

@@ -250,7 +250,7 @@ def _registry_settings(settings: Mapping[str, str]) -> RegistrySettings:
     known = _TLS - _NOT_OF_REGISTRY
     for name in sorted(about_tls.keys() - known - _OF_NO_EFFECT):
         hint = did_you_mean(_REGISTRY + name, {_REGISTRY + one for one in known})
-        raise UsageError(f"{_REGISTRY}{name}: plog does not know how to do that", hint=hint)
+        raise UsageError(f"{_REGISTRY}{name}: plog does not support this setting", hint=hint)
     if about_tls.get("ssl.certificate.location") and not (about_tls.keys() & {"ssl.key.location", "ssl.key.pem"}):
         about_tls["ssl.keystore.location"] = about_tls.pop("ssl.certificate.location")  # the key is in the same file
     user = own.get("basic.auth.user.info") or settings.get("basic.auth.user.info")
@@ -293,7 +293,7 @@ def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
         if value.lower() not in ("", *_REFUSED[name]):
             expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
             shown = f"{name}={value}" if name != "sasl.oauthbearer.config" else name  # which may hold secrets
-            raise UsageError(f"{where}{shown}: plog does not know how to do that{expected}")
+            raise UsageError(f"{where}{shown}: plog does not support this{expected}")
 
 
 def _unknown(name: str, ours: set[str], where: str) -> UsageError:
@@ -311,12 +311,12 @@ _NAME = re.compile(r"[\w-]{1,32}([. ][\w-]{1,32}){0,9}")
 
 _OTHERS_MECHANISMS = {
     "AWS_MSK_IAM": (
-        "MSK takes SCRAM-SHA-512 on port 9096, and a client's certificate (security.protocol=SSL) on 9094, "
-        "where that is switched on"
+        "MSK takes SCRAM-SHA-512 on port 9096, and a client's certificate (security.protocol=SSL) on 9094, where "
+        "that is switched on"
     ),
     "GSSAPI": (
-        "plog has no Kerberos: has the cluster a listener with one of these, or for a client's certificate "
-        "(security.protocol=SSL)?"
+        "plog does not speak Kerberos: does the cluster have a listener with one of these, or one for a client's "
+        "certificate (security.protocol=SSL)?"
     ),
 }
 _OTHERS_CLASSES = {"software.amazon.msk.": "AWS_MSK_IAM", "com.sun.security.auth.module.Krb5": "GSSAPI"}
@@ -350,9 +350,9 @@ def _unused(settings: Mapping[str, str], security: ClientSecurity) -> list[str]:
 def _unsafe(security: ClientSecurity) -> list[str]:
     tls, login = security.tls, security.login
     if tls is not None and not tls.checks_certificates:
-        return ["the server's certificate is not checked: anybody can stand between you and the cluster"]
+        return ["the server's certificate is not checked: anybody on the way can pretend to be the cluster"]
     if tls is not None and not tls.checks_host_names:
-        return ["the server's name is not checked: whoever has any certificate of that CA can be the server"]
+        return ["the server's name is not checked: anybody with a certificate of that CA can pretend to be the server"]
     if tls is None and login is not None and login.mechanism in IN_CLEAR:
         what = "password" if isinstance(login, PasswordLogin) else "token"
         return [f"{login.mechanism} without TLS: the {what} goes over the network in clear"]
@@ -462,7 +462,9 @@ class _Settings:
         certificate = store.certificate_location or store.certificate_chain
         key = store.key_location or store.key
         if store.location and (certificate or key):
-            raise UsageError("ssl.keystore.location is set, and a certificate or key beside it, expected one of them")
+            raise UsageError(
+                "ssl.keystore.location and a certificate or key of another setting are both set, expected one of them"
+            )
         if bool(certificate) != bool(key):
             missing = (
                 "key (ssl.key.location, ssl.keystore.key)"
@@ -521,7 +523,7 @@ class _Settings:
         value = self.take(name)
         if value is not None and value not in known:
             raise UsageError(
-                f"{name}={value}: plog does not know how to do that, expected {known[0]}",
+                f"{name}={value}: plog does not support this, expected {known[0]}",
                 hint=_OTHERS_MECHANISMS.get(_mechanism_of_class(value) or ""),
             )
 

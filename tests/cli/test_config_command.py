@@ -135,7 +135,9 @@ def test_a_broker_that_is_not_there(where: list[str], verb: str, kind: str) -> N
     name, *options = verb.split()
     done = call_plog("config", name, kind, "99", *options, *where)
     assert done.returncode == 2
-    assert done.stderr == b"error: broker 99 is not there; those that live are 1\nhint: plog cluster brokers\n"
+    assert (
+        done.stderr == b"error: broker 99 is not in the cluster; the live brokers are 1\nhint: plog cluster brokers\n"
+    )
 
 
 def test_looking_does_not_write(tmp_path: Path) -> None:

@@ -317,6 +317,6 @@ def test_settings_of_a_registry_that_would_do_nothing(name: str, hint: str | Non
     secured.write_text(f"{config.read_text()}schema.registry.{name}=x\n")
     secured.chmod(0o600)
     _, told = plog("topic", "list", "--command-config", secured, code=2)
-    assert f"schema.registry.{name}: plog does not know how to do that" in told
+    assert f"schema.registry.{name}: plog does not support this setting" in told
     if hint is not None:
         assert hint in told

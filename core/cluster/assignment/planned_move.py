@@ -126,6 +126,7 @@ def _ensure_known(
     unknown = sorted(set(replicas) - set(brokers))
     if unknown:
         raise UsageError(
-            f"{where}: broker {unknown[0]} is not there, expected some of {', '.join(map(str, sorted(brokers)))}",
+            f"{where}: broker {unknown[0]} is not in the cluster, expected some of "
+            f"{', '.join(map(str, sorted(brokers)))}",
             hint="plog cluster brokers",
         )

@@ -33,7 +33,7 @@ def test_what_a_written_record_has_is_passed_over() -> None:
     "line, problem",
     [
         ("[1]", "expected a JSON object, found a list"),
-        (r'{"value": "\ud800"}', "value: '\\ud800' is half a character"),
+        (r'{"value": "\ud800"}', "value: '\\ud800' is a lone surrogate"),
         ('{"timestamp": 1.5}', "timestamp: expected a whole number, found a fraction"),
         ('{"vlaue": "x"}', "unknown field 'vlaue', expected headers, key, partition, timestamp, value"),
         ('{"key": 5}', 'key: expected a string, null or {"base64": "..."}, found a number'),

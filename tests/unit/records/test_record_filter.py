@@ -148,7 +148,7 @@ def test_grep() -> None:
         ("(offset > 1", "expected )"),
         ("offset > 1 offset", "at 'offset': expected and, or"),
         ("header == 1", "expected header.NAME"),
-        ("offset > 1 and #", "at '#': nothing that an expression is made of"),
+        ("offset > 1 and #", "at '#': no part of an expression begins like that"),
         ("key is nothing", "expected null"),
     ],
 )

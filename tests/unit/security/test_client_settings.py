@@ -30,8 +30,8 @@ IAM = (
     "switched on"
 )
 GSSAPI = (
-    "plog has no Kerberos: has the cluster a listener with one of these, or for a client's certificate "
-    "(security.protocol=SSL)?"
+    "plog does not speak Kerberos: does the cluster have a listener with one of these, or one for a client's "
+    "certificate (security.protocol=SSL)?"
 )
 
 
@@ -161,9 +161,9 @@ UNSPOKEN = "plog does not speak it, expected one of PLAIN, SCRAM-SHA-256"
     [
         ({"sasl.mechanim": "PLAIN"}, "'sasl.mechanim' is no setting", "did you mean sasl.mechanism?"),
         ({"security.protocol": "SASL-SSL"}, "expected one of PLAINTEXT, SSL", "did you mean SASL_SSL?"),
-        ({"ssl.crl.location": "/x"}, "does not know how", None),
+        ({"ssl.crl.location": "/x"}, "plog does not support this", None),
         ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "client_credentials", None),
-        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "does not know how", None),
+        ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "plog does not support this", None),
         # mechanisms
         (over_sasl("GSSAPI"), "does not speak it, .* SCRAM-SHA-512", GSSAPI),
         (over_sasl("PLAIN,SCRAM-SHA-256"), "one of", "one of them, not several"),
@@ -174,7 +174,7 @@ UNSPOKEN = "plog does not speak it, expected one of PLAIN, SCRAM-SHA-256"
         ),
         (
             over_sasl("OAUTHBEARER", sasl_login_callback_handler_class=f"{MSK}.IAMOAuthBearerLoginCallbackHandler"),
-            "does not know how",
+            "plog does not support this",
             IAM,
         ),
         (over_sasl("AWS_MSK_IAM"), "does not speak it, .* SCRAM-SHA-512", IAM),

@@ -50,7 +50,7 @@ def entry(**changes: object) -> str:
         (entry(replicas=[]), r"replicas is \[\], expected a list of broker ids"),
         (entry(replicas=["1"]), "expected a list of broker ids"),
         (entry(replicas=[1, 1]), "which names a broker twice"),
-        (entry(replicas=[1, 4]), "broker 4 is not there, expected some of 1, 2, 3"),
+        (entry(replicas=[1, 4]), "broker 4 is not in the cluster, expected some of 1, 2, 3"),
         (entry(log_dirs=["any"]), "as many directories as there are replicas"),
         (entry(log_dirs=["any", "/disk2"]), 'expected "any" for each replica'),
     ],
