@@ -153,8 +153,8 @@ def test_a_group_in_use(tmp_path: Path) -> None:
 @for_each(
     "options, message",
     [
-        (["--to-latest"], b"which topics is said by --topic or --all-topics"),
-        (["--topic", "t"], b"where to is said by one option, none is given"),
+        (["--to-latest"], b"expected either --topic or --all-topics"),
+        (["--topic", "t"], b"expected one option that says where to, found none"),
         (["--topic", "t", "--to-latest", "--to-earliest"], b"--to-earliest and --to-latest"),
         (["--topic", "t:9", "--to-latest"], b"topic t has no partition '9', only 0 to 1"),
         (["--topic", "t:x", "--to-latest"], b"topic t has no partition 'x', only 0 to 1"),

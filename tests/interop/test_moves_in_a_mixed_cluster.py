@@ -96,7 +96,7 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     wait_until(lambda: ask(cluster, "cluster", "reassign", "--status", "--dry-run"), "it has begun")
     cluster.plogs[6].kill()
     assert watching.stderr is not None
-    wait_until(lambda: b"broker 6 is away, to which waits-0 moves" in watching.stderr.readline(), "it is missed")
+    wait_until(lambda: b"broker 6, to which waits-0 moves, is away" in watching.stderr.readline(), "it is missed")
     rows = ask(cluster, "cluster", "reassign", "--cancel")
     assert [(row["partition"], row["from"], row["to"]) for row in rows] == [("waits-0", [1], [6, 1])]
     assert wait_for_exit(watching, seconds=PROMPT_SECONDS) == 1

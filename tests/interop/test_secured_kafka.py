@@ -139,13 +139,13 @@ def test_no_certificate_that_the_broker_takes(who: str, kafka: SecuredKafka) -> 
     if "lost the connection" in told:  # the alert came after we had sent more, and was lost
         assert "wants the client's certificate" in told
     else:
-        assert ("and we have none to show" if who == "nobody" else "refuses our certificate") in told
+        assert ("and plog has none to show" if who == "nobody" else "refuses our certificate") in told
 
 
 @pytest.mark.parametrize(
     ("listener", "protocol", "words"),
     [
-        ("SASLP", "PLAINTEXT", ["lost the connection to", "with SASL closes like this"]),
+        ("SASLP", "PLAINTEXT", ["lost the connection to", "with SASL closes connections like this"]),
         ("TLS", "PLAINTEXT", ["TLS"]),
         ("SASLS", "SASL_PLAINTEXT", ["TLS"]),
         ("SASLP", "SSL", ["it speaks Kafka's protocol without TLS", "security.protocol=PLAINTEXT or SASL_PLAINTEXT"]),

@@ -85,8 +85,8 @@ _ERRORS_OF_NO_ACCESS = (
 )
 
 _UNEXPECTED_HINT = (
-    "the log of the controller says why. One of Kafka's with ZooKeeper answers so, for example, if some brokers have a "
-    "rack and others none: plog cluster brokers"
+    "the controller's log says why. A Kafka controller with ZooKeeper answers so, for example, if some brokers have "
+    "a rack and others have none: plog cluster brokers lists them"
 )
 
 
@@ -356,7 +356,7 @@ class Admin:
                 for found in topic.partitions:
                     partition = TopicPartition(topic.name, found.partition_index)
                     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_there(partition):
-                        text = f"broker {leader} has not heard yet of {partition}, which it is to lead"
+                        text = f"broker {leader} has not heard yet that it leads {partition}"
                         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
                     ensure_success(found.error_code, str(partition))
                     offsets[partition] = found.offset

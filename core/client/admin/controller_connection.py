@@ -23,7 +23,9 @@ _NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAIL
 
 _LOOK_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 1.0
-_NO_ZOOKEEPER_HINT = "is ZooKeeper running? What is led goes on; plog cluster status says when it is back"
+_NO_ZOOKEEPER_HINT = (
+    "is ZooKeeper running? Partitions that have a leader go on; plog cluster status says when ZooKeeper is back"
+)
 
 Result = TypeVar("Result")
 
@@ -62,6 +64,7 @@ def _ensure_zookeeper_is_there(client: KafkaClient, refusal: KafkaError) -> None
     if found.is_cut_off:
         raise KafkaError(
             refusal.code,
-            f"{cut_off_text(found.cut_off)}: until it is back there is no controller, and nothing can be changed",
+            f"{cut_off_text(found.cut_off)}: until ZooKeeper is back there is no controller, and nothing can be "
+            "changed",
             hint=_NO_ZOOKEEPER_HINT,
         )

@@ -287,7 +287,7 @@ def _unstable(group_id: str, partition: TopicPartition) -> KafkaError:
     return KafkaError(
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         f"a transaction that moves group {group_id} on {partition} has not ended",
-        hint="plog transaction find-hanging --topic __consumer_offsets tells whether anybody will end it",
+        hint="plog transaction find-hanging --topic __consumer_offsets tells whether its coordinator will end it",
     )
 
 

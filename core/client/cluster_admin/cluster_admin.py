@@ -47,7 +47,7 @@ _RIGHTS = {
     LIST_PARTITION_REASSIGNMENTS.key: "Describe",
     UPDATE_FEATURES.key: "Alter",
 }
-_TOO_OLD = {UPDATE_FEATURES.key: "Apache Kafka 2.7 and later can do it, and a dry run since 3.3"}
+_TOO_OLD = {UPDATE_FEATURES.key: "Apache Kafka 2.7 and later can do it, 3.3 and later also a dry run"}
 
 
 class ElectionType(IntEnum):
@@ -115,7 +115,10 @@ class ClusterAdmin:
             return at_controller_itself(self._client, find)
         except KafkaError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                error.hint = "a controller of Kafka's does not tell; in ZooKeeper they are below /admin/delete_topics"
+                error.hint = (
+                    "Kafka's controllers don't list topics that are being deleted; in ZooKeeper they are below "
+                    "/admin/delete_topics"
+                )
             raise
 
     # --- elections
@@ -246,7 +249,8 @@ class ClusterAdmin:
         except KafkaError as error:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
                 error.hint = _TOO_OLD.get(
-                    api.key, "Apache Kafka 2.4 and later can do it; a plog serve alone has nobody to move anything to"
+                    api.key,
+                    "Apache Kafka 2.4 and later can do it; a lone plog serve has no other broker to move anything to",
                 )
             elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 error.hint = f"{api.name} needs the right {_RIGHTS[api.key]} on the cluster (kafka-acls.sh --cluster)"

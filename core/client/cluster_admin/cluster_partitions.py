@@ -256,7 +256,7 @@ def _why_out_of_sync(
     if not placed.has_leader:
         return "there is no leader that it could follow"
     if lag is None:
-        return "how far it has come is not known"
+        return "how far it has copied is not known"
     if lag and replica in placed.adding:
         return f"it is being added, and has {lag:,} records to copy"
-    return f"it lags by {lag:,} records" if lag else "it has caught up, and the leader has not taken it back yet"
+    return f"it lags by {lag:,} records" if lag else "it has caught up, and the leader has not added it to the ISR yet"

@@ -105,7 +105,7 @@ class Reassigner:
             brokers = [broker for broker, rate in replaced.items() if rate == before]
             self._say(
                 f"note: broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))} copied at most "
-                f"{before:,} bytes/s, and may copy {bytes_per_second:,} now, of what is moved there already as well"
+                f"{before:,} bytes/s, and may copy {bytes_per_second:,} now, also for moves that are under way"
             )
 
     def cancel(self, moves: Iterable[PlannedMove]) -> Refusals:

@@ -128,7 +128,8 @@ class ReassignmentWatch:
                 elif broker not in self._noted:
                     self._noted.add(broker)
                     self._note(
-                        f"warning: broker {broker} is away, to which {partition} moves; that goes on when it is back"
+                        f"warning: broker {broker}, to which {partition} moves, is away; the move goes on when "
+                        "it is back"
                     )
 
     def _note_stall(self, state: MovedSoFar) -> None:
@@ -139,9 +140,9 @@ class ReassignmentWatch:
         elif now_s - self._progress_s > STALL_SECONDS:
             self._progress_s = now_s
             why = (
-                "with a throttle below what is produced to these partitions it never ends: --status --throttle RATE "
-                "sets another"
+                "a move never ends if its throttle is below what is produced to the partitions: --status --throttle "
+                "RATE sets another"
                 if self._is_throttled
                 else "plog cluster describe says how far each replica is"
             )
-            self._note(f"warning: there is not less left than {STALL_SECONDS:.0f} s ago; {why}")
+            self._note(f"warning: as much is left to copy as {STALL_SECONDS:.0f} s ago; {why}")

@@ -285,7 +285,7 @@ class ReplicaCheck:
             if reader.high_watermark >= reading.found.end:
                 reader.seek(reading.found.end)  # it says that it has all, and has no batch there
                 continue
-            text = f"its high watermark went back to {reader.high_watermark}, and it gives nothing after that"
+            text = f"its high watermark went back to {reader.high_watermark}, and it sends nothing after that"
             reading.drop(reader, KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, text))
         return any(reader.entries for reader in reading.readers)
 

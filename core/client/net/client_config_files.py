@@ -49,7 +49,7 @@ def read_settings_file(path: Path) -> tuple[dict[str, str], list[str]]:
     secrets = {name: value for name, value in settings.items() if name in SECRET_SETTINGS}
     holds_secrets = not all(map(is_reference, secrets.values()))
     warnings = [_readable_by_others(path)] if holds_secrets else []
-    warnings += [] if settings else [f"{path} says nothing: there is no setting in it"]
+    warnings += [] if settings else [f"{path} holds no setting"]
     warnings += [_odd_secret(f"{path}: {name}", value) for name, value in secrets.items() if not is_reference(value)]
     warnings += reference_warnings(settings, str(path))
     return replace_references(settings, str(path)), [warning for warning in warnings if warning]
@@ -89,9 +89,9 @@ def _odd_secret(where: str, value: str) -> str:
             f"{where} looks like a reference, and is taken as it stands: expected ${{env:NAME}} or ${{file:PATH:KEY}}"
         )
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return f"{where} stands in quotation marks, which are a part of it"
+        return f"{where} stands in quotation marks, which are taken as a part of the value"
     if " #" in value:
-        return f"{where} has a # in it, and so what follows is a part of it: a comment is a line of its own"
+        return f"{where} has a # in it, which does not begin a comment there: a comment needs a line of its own"
     return ""
 
 
@@ -154,7 +154,7 @@ def _ensure_own_providers(name: str, value: str, where: str) -> None:
     if declared is not None and declared[1] in _PROVIDERS and value.strip() != _PROVIDERS[declared[1]]:
         raise UsageError(
             f"{where}: {name}: plog has no such config provider",
-            hint=f"${{{declared[1]}:..}} is read as {_PROVIDERS[declared[1]]} does it",
+            hint=f"${{{declared[1]}:..}} is read as by {_PROVIDERS[declared[1]]}",
         )
     for found in _ANY_REFERENCE.finditer(value) if is_heeded(name) else ():
         if found[1] not in _PROVIDERS:
@@ -185,8 +185,8 @@ def reference_warnings(settings: Mapping[str, str], where: str) -> list[str]:
         if found[1] != "env"
     ]
     return [warning for path in dict.fromkeys(files) if (warning := _readable_by_others(path))] + [
-        f"{where}: {name}: what stands for {match[0]} has a quotation mark or a backslash, which needs a backslash "
-        "before it there, as in Kafka; sasl.username and sasl.password take it as it is"
+        f"{where}: {name}: the value of {match[0]} has a quotation mark or a backslash, which needs a backslash "
+        "before it there, as in Kafka; sasl.username and sasl.password take the value as it is"
         for match in REFERENCE.finditer(settings.get(name, ""))
         if re.search(r"[\"\\]", replace_references({name: match[0]}, where)[name])
     ]

@@ -42,8 +42,10 @@ _PIECE_BYTES = 256 * 1024
 _FIRST_API_VERSIONS_WITH_FEATURES = 3  # KIP-584
 _LAST_API_VERSIONS_OF_ANY_BROKER = 4  # from version 5 on a client names the broker that it means (KIP-1242)
 _CLOSED = "it was closed"
-_TLS_HINT = "a listener that wants the client's certificate, or none of TLS, may close like this"
-_SECURITY_HINT = "a listener with TLS or SASL closes like this: --command-config FILE with its security.protocol"
+_TLS_HINT = "a listener that wants the client's certificate, or has no TLS, may close connections like this"
+_SECURITY_HINT = (
+    "a listener with TLS or SASL closes connections like this: --command-config FILE with its security.protocol"
+)
 _WAIT_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
 """Requests whose answer waits for all members of a group."""
 
@@ -52,13 +54,13 @@ _CHANGES = ("AddP", "AddO", "Alter", "Create", "Delete", "Elect", "EndTxn", "Inc
 """Prefixes of the names of requests that change something."""
 
 _MAY_BE_DONE_HINT = (
-    "it may still be done, even minutes later: look before you try it again. The broker's log says what it waits for, "
-    "such as a ZooKeeper that is away"
+    "the broker may still carry out the request, even minutes later: look before you try it again. The broker's log "
+    "says what it waits for, such as a ZooKeeper that is away"
 )
 _UNANSWERED_HINT = "is the broker well? plog cluster status says which brokers answer"
 _AFTER_ONE_ANSWER_HINT = (
-    "a listener with SASL closes like this: --command-config FILE with its security.protocol; or a broker that joins a "
-    "cluster, until its controller has spoken to it: the broker's log says so"
+    "a listener with SASL closes connections like this: --command-config FILE with its security.protocol; so does a "
+    "broker that joins a cluster, until the controller has spoken to it: the broker's log says so"
 )
 
 

@@ -114,7 +114,7 @@ _RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 3.0
 
-_NOT_MADE_HINT = "the controller makes topics: its log says what it waits for, such as a ZooKeeper that is away"
+_NOT_MADE_HINT = "the controller creates topics: its log says what it waits for, such as a ZooKeeper that is away"
 
 RETRIABLE = frozenset(
     {
@@ -228,7 +228,7 @@ class KafkaClient:
         return self._any
 
     def _open_any(self) -> ClientConnection:
-        failure = ConnectionFailedError("no broker is known to be there", where="a broker")
+        failure = ConnectionFailedError("no live broker is known", where="a broker")
         addresses = self._addresses()
         silent: list[Address] = []
         for number, address in enumerate(addresses, 1):
@@ -284,7 +284,7 @@ class KafkaClient:
         if connection is None:
             address = self._brokers.get(node_id)
             if address is None:
-                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"nothing is known of broker {node_id}")
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"the cluster's metadata do not name broker {node_id}")
             try:
                 connection = self._connections[node_id] = self._open(address)
             except ConnectionFailedError as error:
@@ -309,8 +309,8 @@ class KafkaClient:
         return UnreachableAddressError(
             f"{error.message}; the server {self.place} answers, and names that address for its clients",
             where=error.where,
-            hint="advertised.listeners has to name an address that is reached from here: plog serve --advertise "
-            "HOST:PORT; plog cluster status shows what is named",
+            hint="advertised.listeners has to name an address that can be reached from here: plog serve --advertise "
+            "HOST:PORT; plog cluster status shows the advertised addresses",
         )
 
     def _answers(self, addresses: Iterable[Address]) -> bool:
@@ -439,7 +439,9 @@ class KafkaClient:
         """
         if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or name in self._once_known:
             return error
-        return KafkaError(error.code, f"topic {name!r} is not there, and could not be made yet", hint=_NOT_MADE_HINT)
+        return KafkaError(
+            error.code, f"topic {name!r} does not exist, and could not be created yet", hint=_NOT_MADE_HINT
+        )
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Returns the leader, and waits a while for one. Raises KafkaError without one, or without such a partition."""

@@ -49,7 +49,7 @@ class KnownLeaders:
     def _report_new(self, missing: list[TopicPartition]) -> None:
         for partition in missing:
             if partition not in self._leaderless:
-                self._report(f"partition {partition} has no leader; the others do not wait for it")
+                self._report(f"partition {partition} has no leader; the other partitions do not wait for it")
         self._leaderless = set(missing)
 
     def _look_again(self, missing: list[TopicPartition]) -> None:

@@ -236,14 +236,14 @@ def alert_failure(error: OSError, peer: TlsPeer) -> AccessError | None:
     alert = reason.split("ALERT_")[-1].lower().replace("_", " ")
     if reason.endswith("PROTOCOL_VERSION"):
         return AuthenticationError(
-            f"{peer.where} speaks no version of TLS that we do",
+            f"{peer.where} speaks no version of TLS that plog speaks",
             where=peer.where,
             hint="ssl.enabled.protocols leaves out what it speaks, or it speaks TLS 1.1 at most",
         )
     about_certificates = any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED"))
     if not peer.shows_certificate and (about_certificates or reason.endswith("HANDSHAKE_FAILURE")):
         return AuthenticationError(
-            f"{peer.where} wants a certificate of the client's, and we have none to show (alert: {alert})",
+            f"{peer.where} wants a certificate of the client's, and plog has none to show (alert: {alert})",
             where=peer.where,
             hint="ssl.keystore.location, or ssl.certificate.location and ssl.key.location",
         )

@@ -81,9 +81,10 @@ READ_COMMITTED = 1
 _RETRY_SECONDS = 0.2
 _WRONG_ENDS = {
     WRONG_TAIL: (
-        "bytes that are not the log's, or can't be read, lie after its end, says the broker, whose own log names them"
+        "the broker says that after the log's end lie bytes that are not the log's, or can't be read; the "
+        "broker's own log names them"
     ),
-    WRONG_START: "where it begins by log-start-offset-checkpoint can't be, says the broker, which does not believe it",
+    WRONG_START: "the broker ignores log-start-offset-checkpoint, which names a start that can't be the log's",
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
@@ -322,7 +323,7 @@ class Consumer:
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
         """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
         if self._options.seconds and self._client.is_replaced(leader, partitions):
-            text = f"broker {leader} does not answer, and others lead what it was asked for"
+            text = f"broker {leader} does not answer, and other brokers lead the partitions that were asked for"
             raise UnansweredError(text, where=f"broker {leader}")
 
     def _request(self, topics: dict[str, list[FetchPartition]]) -> FetchRequest:

@@ -121,7 +121,7 @@ class DirectorySource:
         for reader in dict.fromkeys(self._readers[partition] for partition in starts):
             why = reader.why_no_log_starts()
             if why is not None:
-                self._options.note(f"{why}; what DeleteRecords took is given where it is still there")
+                self._options.note(f"{why}; records that DeleteRecords deleted are read if they are still there")
 
     def _note_held_back(self, partition: TopicPartition, log: PartitionReader, end: int) -> None:
         """Calls `ReadOptions.note` for a partition that was read up to there, if that is its end for this isolation."""
@@ -131,7 +131,7 @@ class DirectorySource:
             self._note(partition, waiting_text(self._end(log), log.end_offset))
         if log.end_offset < log.reading.end_offset:
             held = offsets_from(log.end_offset, log.reading.end_offset, "lie")
-            why = "above the high watermark that the broker wrote down last"
+            why = "above the last high watermark in the broker's checkpoint"
             self._note(partition, f"{held} {why}; --bootstrap-server reads what is committed by now")
 
     def follow(

@@ -139,5 +139,7 @@ class GroupConsumer:
         self._consumer.report_damaged(self._positions)
         self.commit()
         if self._done:
-            self._options.tell(f"not committed: what was read in the last {_COMMIT_SECONDS:g} s; it is read again")
+            self._options.tell(
+                f"offsets read in the last {_COMMIT_SECONDS:g} s were not committed; the group will read them again"
+            )
         self._membership.leave()

@@ -49,8 +49,8 @@ class Reset:
         asked = [name for name, value in modes.items() if value is not None]
         if len(asked) != 1:
             options = ", ".join("--" + field.name.replace("_", "-") for field in fields(cls))
-            given = " and ".join("--" + name.replace("_", "-") for name in asked) or "none is given"
-            raise UsageError(f"where to is said by one option, {given}", hint=f"one of {options}")
+            given = " and ".join("--" + name.replace("_", "-") for name in asked) or "none"
+            raise UsageError(f"expected one option that says where to, found {given}", hint=f"one of {options}")
         return cls(**modes)
 
 
@@ -220,7 +220,7 @@ def find_partitions(
     if reset.from_file is not None and not topics and not all_topics:
         return list(reset.from_file)
     if bool(topics) == all_topics:
-        raise UsageError("which topics is said by --topic or --all-topics", hint="for example --topic flights")
+        raise UsageError("expected either --topic or --all-topics", hint="for example --topic flights")
     if topics:
         return parse_topics(client, topics)
     return [p for name in sorted({p.topic for p in committed}) for p in parse_topics(client, [name])]

@@ -303,7 +303,7 @@ class DirectoryRows(LogRows):
             found.append(f"after the last record: {reading.lone_tail}")
         if self.end_offset < reading.end_offset:
             found.append(
-                f"offsets from {self.end_offset} on lie above the high watermark that the broker wrote down last"
+                f"offsets from {self.end_offset} on lie above the last high watermark in the broker's checkpoint"
             )
         return found
 

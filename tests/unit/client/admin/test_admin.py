@@ -318,7 +318,7 @@ def test_an_error_without_words_gets_a_hint(change: str) -> None:
     """So does Kafka answer, for example, if only some of its brokers have a rack."""
     with pytest.raises(KafkaError) as refused:
         CHANGES[change](admin_of(OneBroker(ErrorCode.UNKNOWN_SERVER_ERROR)))
-    assert ("the log of the controller says why" in str(refused.value.hint)) is (change == "CreateTopics")
+    assert ("the controller's log says why" in str(refused.value.hint)) is (change == "CreateTopics")
 
 
 def test_a_topic_that_could_not_be_made_yet(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +330,9 @@ def test_a_topic_that_could_not_be_made_yet(broker: SteeredNode, monkeypatch: py
         lambda _host, _port: EmbeddedTransport(broker.dispatcher),
         find_metadata=lambda names: MetadataResponse(topics=[MetadataResponseTopic(code, name) for name in names]),
     )
-    with pytest.raises(KafkaError, match="topic 'new' is not there, and could not be made yet") as raised:
+    with pytest.raises(KafkaError, match="topic 'new' does not exist, and could not be created yet") as raised:
         client.topic("new", may_create=True)
     assert raised.value.code is code
-    assert "the controller makes topics" in (raised.value.hint or "")
+    assert "the controller creates topics" in (raised.value.hint or "")
     with pytest.raises(KafkaError, match="topic 'new': "):
         client.topic("new")

@@ -177,7 +177,7 @@ def test_features_are_not_changed_where_they_can_not_be_checked_only() -> None:
     client.version = 0
     with pytest.raises(KafkaError, match="too old to check features only") as refusal:
         admin(client).update_features(UPDATES, validate_only=True)
-    assert refusal.value.hint == "Apache Kafka 2.7 and later can do it, and a dry run since 3.3"
+    assert refusal.value.hint == "Apache Kafka 2.7 and later can do it, 3.3 and later also a dry run"
     assert client.asked == []
     client.version = 1
     admin(client).update_features(UPDATES, validate_only=True)

@@ -114,4 +114,4 @@ def test_another_rate_for_what_is_under_way_is_said(
     assert Reassigner(client, taking, said.append).start([MOVE], 4 << 20) == {}
     assert len(said) == len(expected)
     assert all(text.startswith(start) for text, start in zip(said, expected, strict=True)), said
-    assert all("may copy 4,194,304 now, of what is moved there already as well" in text for text in said)
+    assert all("may copy 4,194,304 now, also for moves that are under way" in text for text in said)

@@ -122,7 +122,7 @@ def test_a_move_that_does_not_get_on_is_said_once_in_a_while(monkeypatch: pytest
         cluster.sizes[T0][1] += 10  # so much is produced, and as much is copied
         cluster.sizes[T0][2] = cluster.sizes[T0].get(2, 0) + 10
     assert len(said) == 2
-    assert "there is not less left than 30 s ago; with a throttle below what is produced" in said[0]
+    assert "as much is left to copy as 30 s ago; a move never ends if its throttle is below" in said[0]
     assert "--status --throttle RATE" in said[0]
 
 
@@ -141,4 +141,4 @@ def test_a_broker_that_is_awaited_is_named_each_time_that_it_goes(monkeypatch: p
     for brokers in ([1, 2, 3], [1, 3], [1, 3], [1, 2, 3], [1, 3]):
         cluster.node_ids = brokers
         next(states)
-    assert said == ["warning: broker 2 is away, to which t-0 moves; that goes on when it is back"] * 2
+    assert said == ["warning: broker 2, to which t-0 moves, is away; the move goes on when it is back"] * 2

@@ -240,7 +240,7 @@ def test_a_file_in_latin_1_is_read_as_java_reads_it(tmp_path: Path) -> None:
 @for_each("text", ["", "# nothing\n\n"])
 def test_a_file_that_says_nothing_is_told_of(tmp_path: Path, text: str) -> None:
     path = write(tmp_path / "client.properties", text)
-    assert read_settings_file(path) == ({}, [f"{path} says nothing: there is no setting in it"])
+    assert read_settings_file(path) == ({}, [f"{path} holds no setting"])
 
 
 @for_each("character", ["\u00a0", "\u2028", "\x85", "\x0c", "\x1d"])
@@ -306,7 +306,7 @@ def test_a_reference_in_a_login_module_that_it_would_change(
         ("$PASSWORD", "looks like a reference"),
         ("${env:PASSWORD", "looks like a reference"),
         ("'marked'", "stands in quotation marks"),
-        ("marked # of alice", "a comment is a line of its own"),
+        ("marked # of alice", "a comment needs a line of its own"),
         ("$1marked$", ""),
         ("mar#ked", ""),
         ("marked'", ""),

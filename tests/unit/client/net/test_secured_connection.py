@@ -301,7 +301,7 @@ def test_plaintext_at_a_port_with_sasl() -> None:
         with pytest.raises(ConnectionFailedError) as raised:
             client.refresh()
     assert raised.value.hint is not None
-    assert raised.value.hint.startswith("a listener with SASL closes like this: --command-config FILE")
+    assert raised.value.hint.startswith("a listener with SASL closes connections like this: --command-config FILE")
     assert "a broker that joins a cluster" in raised.value.hint
 
 
@@ -344,7 +344,10 @@ def test_no_certificate_where_one_is_wanted(version: str, shows: str, authority:
     with secured_door(context=authority.server(wants_client=True)) as door:
         error = failure(door.port, settings)
     if isinstance(error, ConnectionFailedError):  # its alert was lost, because we had sent more
-        assert error.hint == "a listener that wants the client's certificate, or none of TLS, may close like this"
+        assert (
+            error.hint
+            == "a listener that wants the client's certificate, or has no TLS, may close connections like this"
+        )
     else:
         what = "wants a certificate of the client's" if shows == "nothing" else "refuses our certificate"
         assert what in error.message
@@ -412,7 +415,7 @@ TLS = {"security.protocol": "SSL"}
         (old_http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (http, {}, "it speaks HTTP", "is that the port of a broker?"),
         (closing, TLS, "it closed the connection when TLS began", "it may speak plaintext"),
-        (closing, {}, "it was closed", "a listener with TLS or SASL closes like this"),
+        (closing, {}, "it was closed", "a listener with TLS or SASL closes connections like this"),
         (ssh, TLS, "it does not speak TLS", "it may speak plaintext"),
         (ssh, {}, "it does not speak Kafka's protocol", "is that the port of a broker?"),
         (claiming, {}, "it does not speak Kafka's protocol", "is that the port of a broker?"),

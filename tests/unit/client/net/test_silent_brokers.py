@@ -242,7 +242,11 @@ def test_a_small_answer_after_a_large_one_is_noticed_with_tls(tls: Protocol, cap
 @pytest.mark.parametrize(
     ("call", "name", "hint"),
     [
-        (lambda c: c.call(DELETE_TOPICS, DeleteTopicsRequest()), "DeleteTopics", "it may still be done"),
+        (
+            lambda c: c.call(DELETE_TOPICS, DeleteTopicsRequest()),
+            "DeleteTopics",
+            "the broker may still carry out the request",
+        ),
         (lambda c: c.call(LIST_GROUPS, ListGroupsRequest()), "ListGroups", "is the broker well?"),
     ],
 )

@@ -387,7 +387,7 @@ def test_what_lies_after_an_end_fails_who_passes_over_no_damage(broker: SteeredN
     found = consumer(broker).read({A: 0}, {A: 1})
     assert [r.value for r in next(found)[1][0].records()] == [b"a"]
     assert next(found) == (A, [])  # its end
-    with pytest.raises(CorruptRecordError, match="t-0: bytes that are not the log's, or can't be read, lie after"):
+    with pytest.raises(CorruptRecordError, match="t-0: the broker says that after the log's end lie bytes"):
         next(found)
 
 

@@ -80,7 +80,7 @@ def test_at_the_end_it_says_what_could_not_be_committed(consumer: GroupConsumer,
     consumer.done(FIRST, 7)
     group.answer = ErrorCode.REBALANCE_IN_PROGRESS
     consumer.close()
-    assert said == ["not committed: what was read in the last 5 s; it is read again"]
+    assert said == ["offsets read in the last 5 s were not committed; the group will read them again"]
 
 
 def test_who_was_fenced_has_nothing_to_commit(consumer: GroupConsumer, group: Group, said: list[str]) -> None:

@@ -311,7 +311,7 @@ def test_others_are_read_while_nobody_leads_one(
     assert sorted(order) == [0] * 50 + [1] * 50
     assert order[:3] == [1, 1, 1]
     assert 0 in order[3:20]
-    assert told == ["partition t-0 has no leader; the others do not wait for it"]
+    assert told == ["partition t-0 has no leader; the other partitions do not wait for it"]
 
 
 def send_to_both(producer: Producer) -> None:
@@ -336,7 +336,7 @@ def test_others_are_written_while_nobody_leads_one(
     send_to_both(producer)
     assert stored(broker, 0) == stored(broker, 1) == list(range(30))
     assert set(order[:5]) == {1}
-    assert told == ["partition t-0 has no leader; the others do not wait for it"]
+    assert told == ["partition t-0 has no leader; the other partitions do not wait for it"]
 
 
 @pytest.mark.parametrize(("most_bytes", "is_waited_for"), [(1 << 30, False), (500, True)])
