@@ -258,7 +258,7 @@ class BrokerServer:
                     "plog serve --read-only does without it"
                 )
                 raise
-            _log.warning("%s; what is there is read without it", error)
+            _log.warning("%s; the directory is served without it", error)
             return None
 
     def _find_node_id(self, config: BrokerConfig) -> int:

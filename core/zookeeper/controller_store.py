@@ -122,7 +122,7 @@ class ControllerStore:
             try:
                 ids.append(parse_node_id(name, BROKER_IDS))
             except MalformedMessageError as error:
-                self._complain("a broker that can't be understood is passed over: %s", error)
+                self._complain("a broker whose registration can't be read is ignored: %s", error)
         nodes = await self._session.read_many([broker_path(broker_id) for broker_id in ids])
         found: dict[int, LiveBroker] = {}
         for broker_id, node in zip(ids, nodes, strict=True):
@@ -142,7 +142,7 @@ class ControllerStore:
                     is_plog=broker.previous_epoch is not None,
                 )
             except MalformedMessageError as error:
-                self._complain("a broker that can't be understood is passed over: %s", error)
+                self._complain("a broker whose registration can't be read is ignored: %s", error)
         return found
 
     def _complain(self, text: str, *of: object) -> None:

@@ -356,9 +356,19 @@ CLIENT_METRICS_CONFIG = ConfigDef(
         ConfigKey(
             "interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics, ms.", is_kept_only=True
         ),
-        ConfigKey("match", ConfigType.LIST, [], "Which clients: attribute=regular expression.", is_kept_only=True),
         ConfigKey(
-            "metrics", ConfigType.LIST, [], "Prefixes of the names of the metrics that are wanted.", is_kept_only=True
+            "match",
+            ConfigType.LIST,
+            [],
+            "The clients that push them: attribute=regular expression, ...",
+            is_kept_only=True,
+        ),
+        ConfigKey(
+            "metrics",
+            ConfigType.LIST,
+            [],
+            "The metrics that clients push, by the beginnings of their names.",
+            is_kept_only=True,
         ),
     ],
 )

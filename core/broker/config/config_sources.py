@@ -73,10 +73,10 @@ class DescribedConfig:
 
 _DOCS_OF_DAMAGE = {
     DAMAGED_OFFSETS: "Offsets that can't be read, as the disk holds damaged bytes in their place.",
-    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, and nothing proves that the cleaner took them.",
-    UNDECIDED_OFFSETS: "Offsets of records of which it is not known whether they were aborted: the marker is lost.",
+    UNEXPLAINED_OFFSETS: "Offsets that no batch holds, without proof that the cleaner removed their records.",
+    UNDECIDED_OFFSETS: "Offsets of transactional records whose marker is lost: they may be committed or aborted.",
     WRONG_TAIL: "The log's end, after which the disk holds bytes that are not the log's.",
-    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is not believed.",
+    WRONG_START: "The end of a log whose line in log-start-offset-checkpoint is wrong, and ignored.",
 }
 
 

@@ -136,5 +136,5 @@ def ensure_asks_for_none(config: BrokerConfig) -> None:
         keys = ", ".join(f"{name} ({why})" for name, why in asked.items())
         raise UsageError(
             f"the configuration asks for security, and plog has none yet: {keys}",
-            hint="--insecure-ignore-security serves it without any: who reaches the broker may do everything",
+            hint="--insecure-ignore-security serves it without any: anybody who reaches the broker may do everything",
         )

@@ -110,7 +110,7 @@ class ActiveController:
                 event = await self._events.get()
                 await event()
         except (OutOfOfficeError, ZooKeeperError, MalformedMessageError) as error:
-            _log.warning("this broker is the controller no more: %s", error)
+            _log.warning("this broker is no longer the controller: %s", error)
             self._end()
             self._on_over()
         except Exception:  # noqa: BLE001 - a mistake of ours: another broker may do better

@@ -118,7 +118,7 @@ class ControllerElector:
 
     def _on_lost(self) -> None:
         if self._term is not None:
-            _log.info("this broker is the controller no more")
+            _log.info("this broker is no longer the controller")
             self._term.close()
             self._term = None
 
@@ -175,7 +175,7 @@ class ControllerElector:
         pending = Pending[KafkaError | None]()
 
         async def ask() -> None:
-            error: KafkaError | None = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be asked")
+            error: KafkaError | None = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the brokers could not be asked")
             try:
                 await question
                 error = None

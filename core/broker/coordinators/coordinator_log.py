@@ -133,9 +133,14 @@ class CoordinatorLog(ABC):
         """As `ensure_topic`, in steps; concurrent callers work on the same creation."""
         if self._lacks_topic and self._services.topics.is_member:
             if not self._services.controller.is_informed:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller may yet tell of {self._topic}")
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"the controller has not told this broker yet whether {self._topic} exists",
+                )
             self._services.topics.ask_for(self._new_topic(), "this broker")
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the controller is asked to make {self._topic}")
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"this broker has asked the controller to create {self._topic}"
+            )
         while self._creation is not None or self._lacks_topic:
             if self._creation is None:
                 self._creation = self._create()

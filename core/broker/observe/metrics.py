@@ -133,12 +133,15 @@ def _partition_metrics(services: Services) -> Iterator[Metric]:
         ("size", "Bytes of the log's segments.", [(values, log.size_bytes) for values, log in logs]),
         ("numlogsegments", "Segments of the log.", [(values, len(log.segments)) for values, log in logs]),
         ("logstartoffset", "The log's first offset.", [(values, log.log_start_offset) for values, log in logs]),
-        ("logendoffset", "The offset that comes next.", [(values, log.log_end_offset) for values, log in logs]),
+        ("logendoffset", "The offset of the next record.", [(values, log.log_end_offset) for values, log in logs]),
     ):
         yield gauges(f"kafka_log_log_{name}", doc, labels, samples)
     lags = [(values, log.log_end_offset - log.last_stable_offset) for values, log in logs]
     yield gauges(
-        "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
+        "kafka_cluster_partition_laststableoffsetlag",
+        "Records that read_committed readers wait for.",
+        labels,
+        lags,
     )
 
 
@@ -156,11 +159,11 @@ def _cleaner_metrics(cleaner: LogCleaner, clock: Clock) -> Iterator[Metric]:
     prefix = "kafka_log_logcleanermanager"
     uncleanable = len(cleaner.uncleanable)
     yield gauge(f"{prefix}_uncleanable_partitions_count", "Partitions that can't be cleaned.", uncleanable)
-    yield gauge(f"{prefix}_uncleanable_bytes", "Bytes of their logs.", cleaner.uncleanable_bytes)
+    yield gauge(f"{prefix}_uncleanable_bytes", "Bytes of the logs that can't be cleaned.", cleaner.uncleanable_bytes)
     dirty = round(100 * cleaner.max_dirty_ratio)
-    yield gauge(f"{prefix}_max_dirty_percent", "Of the compacted log that is dirtiest, the dirty part.", dirty)
+    yield gauge(f"{prefix}_max_dirty_percent", "The largest percentage of uncleaned bytes in a compacted log.", dirty)
     idle_ms = clock.monotonic_ms() - cleaner.last_run_ms
-    yield gauge(f"{prefix}_time_since_last_run_ms", "Since the cleaner looked at the logs, ms.", idle_ms)
+    yield gauge(f"{prefix}_time_since_last_run_ms", "Time since the cleaner last looked at the logs, ms.", idle_ms)
 
 
 def _group_metrics(services: Services) -> Iterator[Metric]:
@@ -183,7 +186,7 @@ def _group_metrics(services: Services) -> Iterator[Metric]:
 
 def _transaction_metrics(services: Services) -> Iterator[Metric]:
     producers = sum(len(partition.log.producers.producers) for partition in services.replicas.partitions.values())
-    yield gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions know.", producers)
+    yield gauge("kafka_server_replicamanager_produceridcount", "Producers that partitions remember.", producers)
     states = Counter((known.state.text,) for known in services.transactions.all())
     yield gauges(
         "plog_transaction_coordinator_transactionalids", "Transactional ids by state.", ("state",), states.items()
@@ -193,13 +196,13 @@ def _transaction_metrics(services: Services) -> Iterator[Metric]:
 def _session_metrics(services: Services) -> Iterator[Metric]:
     sessions = services.fetch_sessions
     prefix = "kafka_server_fetchsessioncache"
-    yield gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that are kept.", len(sessions))
+    yield gauge(f"{prefix}_numincrementalfetchsessions", "Fetch sessions that the broker keeps.", len(sessions))
     yield gauge(
-        f"{prefix}_numincrementalfetchpartitionscached", "Partitions that they hold.", sessions.cached_partitions
+        f"{prefix}_numincrementalfetchpartitionscached", "Partitions in fetch sessions.", sessions.cached_partitions
     )
     yield counters(
         f"{prefix}_incrementalfetchsessionevictions",
-        "Sessions that had to make room for others.",
+        "Fetch sessions that were evicted to make room for others.",
         (),
         [((), sessions.evictions)],
     )
@@ -214,16 +217,16 @@ def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
     prefix = "kafka_server_sessionexpirelistener"
     yield gauges(
         f"{prefix}_sessionstate",
-        "1 for the state of the session with ZooKeeper.",
+        "1 for the present state of the session with ZooKeeper, 0 for the others.",
         ("state",),
         [((one.name,), int(one is state)) for one in SessionState],
     )
     yield gauge("plog_zookeeper_silence_ms", "How long ZooKeeper has been away, ms; 0 while it is there.", silence_ms)
     for name, doc, counted in (
         ("zookeepersyncconnects", "Connections to ZooKeeper.", SessionState.CONNECTED),
-        ("zookeeperdisconnects", "Connections to it that were lost.", SessionState.SUSPENDED),
-        ("zookeeperexpires", "Sessions with it that have expired.", SessionState.EXPIRED),
-        ("zookeeperauthfailures", "Logins that it refused.", SessionState.FAILED),
+        ("zookeeperdisconnects", "Connections to ZooKeeper that were lost.", SessionState.SUSPENDED),
+        ("zookeeperexpires", "Sessions with ZooKeeper that have expired.", SessionState.EXPIRED),
+        ("zookeeperauthfailures", "Logins that ZooKeeper refused.", SessionState.FAILED),
     ):
         yield counter(f"{prefix}_{name}", doc, counts.get(counted, 0))
 
@@ -238,7 +241,7 @@ def _request_metrics(metrics: RequestMetrics) -> Iterator[Metric]:
     )
     yield counters(
         f"{prefix}_errors",
-        "Error codes that they were answered with, NONE too.",
+        "Error codes in answers to requests, NONE too.",
         ("request", "error"),
         [((api, code.name), count) for (api, code), count in metrics.errors.items()],
     )
@@ -309,12 +312,12 @@ def _replica_metrics(services: Services) -> Iterator[Metric]:
     unloaded = len(services.log_manager.unloaded)
     served, offline = len(services.replicas.partitions) + unloaded, len(services.log_manager.offline)
     prefix = "kafka_server_replicamanager"
-    yield gauge(f"{prefix}_partitioncount", "Partitions of this broker.", served + offline)
+    yield gauge(f"{prefix}_partitioncount", "Partitions that this broker has a replica of.", served + offline)
     led = sum(partition.is_leading for partition in services.replicas.partitions.values())
     led += sum(services.replicas.leads(name) for name in services.log_manager.unloaded)
-    yield gauge(f"{prefix}_leadercount", "Partitions that it leads.", led)
-    yield gauge("plog_unloaded_partitions", "Those of them that are yet to be read after the start.", unloaded)
-    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that the disk refuses.", offline)
+    yield gauge(f"{prefix}_leadercount", "Partitions that this broker leads.", led)
+    yield gauge("plog_unloaded_partitions", "Partitions that have not been read yet since the start.", unloaded)
+    yield gauge(f"{prefix}_offlinereplicacount", "Partitions that are offline because the disk failed.", offline)
 
 
 def _in_sync_metrics(services: Services) -> Iterator[Metric]:
@@ -322,7 +325,7 @@ def _in_sync_metrics(services: Services) -> Iterator[Metric]:
     partitions = services.replicas.partitions.values()
     yield gauge(
         f"{prefix}_underreplicatedpartitions",
-        "Partitions led here with fewer replicas in sync than they have; those that are being added do not count.",
+        "Partitions led here that have replicas out of sync, not counting replicas that are being added.",
         sum(partition.is_under_replicated for partition in partitions),
     )
     yield gauge(
@@ -341,9 +344,9 @@ def _in_sync_metrics(services: Services) -> Iterator[Metric]:
         sum(partition.is_reassigning for partition in partitions),
     )
     counts = services.replicas.counts
-    yield counter(f"{prefix}_isrshrinks", "Times that replicas left those in sync.", counts.isr_shrinks)
-    yield counter(f"{prefix}_isrexpands", "Times that a replica joined those in sync.", counts.isr_expands)
-    yield counter(f"{prefix}_failedisrupdates", "Times that the controller refused either.", counts.failed_isr_updates)
+    yield counter(f"{prefix}_isrshrinks", "Times that replicas left an ISR.", counts.isr_shrinks)
+    yield counter(f"{prefix}_isrexpands", "Times that a replica joined an ISR.", counts.isr_expands)
+    yield counter(f"{prefix}_failedisrupdates", "Times that the controller refused an ISR.", counts.failed_isr_updates)
 
 
 def _traffic_metrics(services: Services) -> Iterator[Metric]:
@@ -351,17 +354,17 @@ def _traffic_metrics(services: Services) -> Iterator[Metric]:
     for name, doc, value in (
         ("replicationbytesin", "Bytes of record batches that came from leaders.", counts.bytes_in),
         ("replicationbytesout", "Bytes of record batches that went to followers.", counts.bytes_out),
-        ("reassignmentbytesin", "Those that came for replicas being added here.", counts.reassignment_bytes_in),
-        ("reassignmentbytesout", "Those that went to replicas being added.", counts.reassignment_bytes_out),
+        ("reassignmentbytesin", "Bytes that came for replicas being added here.", counts.reassignment_bytes_in),
+        ("reassignmentbytesout", "Bytes that went to replicas being added.", counts.reassignment_bytes_out),
     ):
         yield counter(f"{prefix}_{name}", doc, value)
     for role, quota in services.quotas._asdict().items():
-        doc = f"Bytes per second of throttled partitions, of late, as a {role}; counted while a rate is set."
+        doc = f"Bytes per second of throttled partitions, lately, as a {role}; counted while a rate is set."
         yield gauge(f"kafka_server_{role}replication_byte_rate", doc, quota.byte_rate)
     lag = 0 if services.membership is None else services.membership.max_lag
     yield gauges(
         "kafka_server_replicafetchermanager_maxlag",
-        "Committed records that the replica lacks that lacks most of those that follow here.",
+        "The most committed records that a replica of this broker lacks.",
         ("clientid",),
         [(("Replica",), lag)],
     )
@@ -393,14 +396,14 @@ def _counts_alone(services: Services) -> ControllerMetrics:
 
 def _metrics(counts: ControllerMetrics, term: ActiveController | None, *, is_active: bool) -> Iterator[Metric]:
     prefix = f"{_PREFIX}_kafkacontroller"
-    yield gauge(f"{prefix}_activecontrollercount", "1 where this broker is the controller.", int(is_active))
+    yield gauge(f"{prefix}_activecontrollercount", "1 if this broker is the controller, else 0.", int(is_active))
     for name, doc, value in (
         ("globaltopiccount", "Topics of the cluster.", counts.topics),
-        ("globalpartitioncount", "Its partitions.", counts.partitions),
-        ("offlinepartitionscount", "Those without a leader.", counts.offline_partitions),
-        ("preferredreplicaimbalancecount", "Those not led by their first replica.", counts.not_led_by_preferred),
+        ("globalpartitioncount", "Partitions of the cluster.", counts.partitions),
+        ("offlinepartitionscount", "Partitions of the cluster without a leader.", counts.offline_partitions),
+        ("preferredreplicaimbalancecount", "Partitions not led by their first replica.", counts.not_led_by_preferred),
         ("topicstodeletecount", "Topics that are being deleted.", counts.topics_to_delete),
-        ("replicastodeletecount", "Replicas of them that are still there.", counts.replicas_to_delete),
+        ("replicastodeletecount", "Replicas still there of topics being deleted.", counts.replicas_to_delete),
     ):
         yield gauge(f"{prefix}_{name}", doc, value)
     stats = ControllerStats() if term is None else term.context.stats
@@ -415,5 +418,5 @@ def _metrics(counts: ControllerMetrics, term: ActiveController | None, *, is_act
     events, requests = (0, 0) if term is None else (term.waiting_events, term.unsent)
     yield gauge(f"{_PREFIX}_controllereventmanager_eventqueuesize", "Events that the controller must process.", events)
     yield gauge(
-        f"{_PREFIX}_controllerchannelmanager_totalqueuesize", "Its requests that brokers have not answered.", requests
+        f"{_PREFIX}_controllerchannelmanager_totalqueuesize", "Controller's requests without an answer.", requests
     )

@@ -145,7 +145,7 @@ class LazyLogs:
             is_not_asked, bytes_to_read, partition = heappop(self._queue)
             self._asked.discard(partition)
             if partition in unloaded:
-                why = "" if is_not_asked else ", as it was asked for"
+                why = "" if is_not_asked else ", because a client asks for it"
                 _log.info("%s is read%s: about %d bytes", partition, why, bytes_to_read)
                 return partition
         return None

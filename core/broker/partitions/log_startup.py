@@ -115,7 +115,8 @@ class LogStartup:
         for topic, partitions in found.items() if not self._services.node.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partition%s; its configuration is not known, so retention and "
-                "compaction are off until they are set, as by: plog topic alter %s --set retention.ms=604800000",
+                "compaction are off until they are set, for example: plog topic alter %s --set "
+                "retention.ms=604800000",
                 topic.name,
                 len(partitions),
                 "s" * (len(partitions) != 1),

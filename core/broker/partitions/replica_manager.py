@@ -360,7 +360,7 @@ class ReplicaManager:
         if partition is not None:
             return partition
         if name in self._log_manager.unloaded:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is being read; it can be asked for then")
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the log of {name} is still being read; try again")
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
@@ -549,7 +549,7 @@ class ReplicaManager:
         if partition.log.unflushed_messages:
             self._flusher.flush(partition.log)
         if partition.log.unflushed_messages:
-            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "what the log holds is being brought to the disk")
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "the log is being flushed to the disk")
 
     def flush_to_close_files(self) -> None:
         """Requests flushes of logs whose files can be closed afterwards, when too many files are open."""

@@ -47,7 +47,9 @@ class Topics:
         """
         if self.is_member:
             self.ask_for(topic, sender)
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller is asked to make {topic.name}")
+            raise KafkaError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"this broker has asked the controller to create {topic.name}"
+            )
         made = finish(self.create_all([topic], validate_only=False))[topic.name]
         if isinstance(made, KafkaError):
             raise made

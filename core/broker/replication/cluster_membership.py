@@ -67,7 +67,11 @@ async def controlled_shutdown(
             reason = str(error)
         if reason is None:
             return True
-        ending = "it is asked again" if tries_left else "it stops all the same, and others lead when that is noticed"
+        ending = (
+            "this broker asks again"
+            if tries_left
+            else "this broker stops all the same, and the controller elects other leaders when it notices"
+        )
         _log.warning("the controller has not taken over all that broker %d leads: %s; %s", node_id, reason, ending)
         if tries_left:
             await channel.wait_for_change(config.controlled_shutdown_retry_backoff_ms)
@@ -80,7 +84,7 @@ def _remaining(answer: ControlledShutdownResponse) -> str | None:
     if not remaining:
         return None
     more = len(remaining) - _MOST_NAMED
-    return f"nobody else can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"no other broker can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _find_error(answer: ControlledShutdownResponse) -> int:

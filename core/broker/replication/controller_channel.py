@@ -220,7 +220,7 @@ class ControllerChannel:
         self._connected = None
 
     def _closed(self) -> ConnectionFailedError:
-        return ConnectionFailedError("nothing is asked of the controller any more", where=self._client_id)
+        return ConnectionFailedError("this broker asks the controller nothing more, as it stops", where=self._client_id)
 
     def close(self) -> None:
         """Ends waiting requests, which raise ConnectionFailedError."""

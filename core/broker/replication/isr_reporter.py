@@ -123,7 +123,7 @@ class IsrReporter:
         elif self._refusals.get(name) != (refusal := (proposal.isr, answer.error)):
             self._refusals[name] = refusal
             reason = answer.error.text
-            _log.info("%s: the controller refuses to have %s in sync: %s", name, _listed(proposal.isr), reason)
+            _log.info("%s: the controller refuses the replicas in sync %s: %s", name, _listed(proposal.isr), reason)
 
 
 def _listed(node_ids: Iterable[int]) -> str:

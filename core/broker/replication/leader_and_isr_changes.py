@@ -175,7 +175,8 @@ class LeaderAndIsrChanges:
             del self._services.log_manager.lost_ends[name]  # from now on that leader's records are the committed ones
             return None
         return PlogError(
-            f"it has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and others are in sync"
+            f"this broker has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and other replicas "
+            "are in sync"
         )
 
     def _records_of(self, taken: dict[TopicPartition, PartitionRecord]) -> Iterator[MetadataRecord]:

@@ -38,7 +38,7 @@ _MOST_RECEIVED_BYTES = 1024 * 1024
 """The most bytes received at once: more would delay other connections."""
 _MAX_INT32 = 0x7FFFFFFF
 _CLOSED = "it was closed"
-_UNASKED = "something came that nobody asked for"
+_UNASKED = "data came without a request"
 
 
 class _Expected(NamedTuple):
@@ -336,7 +336,7 @@ class PeerLink:
     def _ensure_open(self) -> None:
         if self._is_closed:
             self.leave()
-            raise ConnectionFailedError("nobody is asked any more", where=self._client_id)
+            raise ConnectionFailedError("this broker sends no more requests, as it stops", where=self._client_id)
 
     def leave(self) -> None:
         """Closes the connection, if there is one: its waiting requests get ConnectionFailedError."""

@@ -238,7 +238,7 @@ class ReplicaFetcher:
             try:
                 await self._go_round()
             except Exception:  # noqa: BLE001 - the door of this task: whatever happens, the partitions must be followed
-                _log.exception("following broker %d failed; everything is begun again", self.leader)
+                _log.exception("following broker %d failed; it begins again", self.leader)
                 self._begin_again()
                 await self._wait(self._clock.monotonic_ms() + self._backoff_ms)
 
@@ -253,7 +253,7 @@ class ReplicaFetcher:
         endpoint = self._find_endpoint()
         if endpoint is None:
             if self._followed:
-                self._complain("where it listens is not known yet")
+                self._complain("its address is not known yet")
             await self._wait(None)
             return
         quota = self._broker.quota
@@ -381,7 +381,7 @@ class ReplicaFetcher:
             for followed in moved:
                 self._delay(followed, error.message)
         except Exception as error:  # noqa: BLE001 - the door of this task: whatever happens, they must be followed
-            _log.exception("cutting what broker %d does not have failed", self.leader)
+            _log.exception("cutting off records that broker %d does not have failed", self.leader)
             for followed in moved:
                 self._delay(followed, f"{type(error).__name__}: {error}")
 
@@ -439,7 +439,7 @@ class ReplicaFetcher:
             if start is None or end is None or start.error_code or end.error_code:
                 codes = [answer.error_code for answer in (start, end) if answer is not None and answer.error_code]
                 text = ErrorCode.of(codes[0]).name if codes else "nothing"
-                self._delay(followed, f"asked where its log begins and ends, the leader answers {text}")
+                self._delay(followed, f"the leader answers {text} when it is asked where its log begins and ends")
                 continue
             if not 0 <= start.offset <= end.offset <= _HIGHEST_END:
                 self._delay(followed, f"the leader says that its log begins at {start.offset} and ends at {end.offset}")
@@ -459,7 +459,7 @@ class ReplicaFetcher:
         """Asks for the start and end offsets of the leader's logs. Raises ConnectionFailedError."""
         endpoint = self._broker.find_endpoint(self.leader)
         if endpoint is None:
-            raise ConnectionFailedError(f"where broker {self.leader} listens is not known any more")
+            raise ConnectionFailedError(f"the address of broker {self.leader} is no longer known")
         link = self._new_link()
         try:
             connection = await link.connect(endpoint)

@@ -92,8 +92,8 @@ def _login(config: BrokerConfig) -> ZooKeeperLogin | None:
     user, file = config.plog_zookeeper_user, config.plog_zookeeper_password_file
     if user is None or file is None:
         raise UsageError(
-            f"plog.zookeeper.login is {config.plog_zookeeper_login}, and it is not said as whom",
-            hint="set plog.zookeeper.user and plog.zookeeper.password.file, too",
+            f"plog.zookeeper.login is {config.plog_zookeeper_login}, and the user or the password file is missing",
+            hint="set both plog.zookeeper.user and plog.zookeeper.password.file",
         )
     try:
         password = Path(file).read_text().rstrip("\r\n")
@@ -163,8 +163,8 @@ def find_doubts(own: BrokerNode, others: Mapping[int, BrokerNode]) -> list[str]:
     near = [str(one) for one in own.endpoints if _is_loopback(one)]
     if near and any(not _is_loopback(one) for broker in others.values() for one in broker.endpoints):
         doubts.append(
-            f"the cluster is told that this broker is at {', '.join(near)}, which only this machine can reach: name "
-            "another address with --listen or --advertise"
+            f"this broker registers the address {', '.join(near)}, which only this machine can reach: name another "
+            "address with --listen or --advertise"
         )
     with_rack = [str(node_id) for node_id, broker in others.items() if broker.rack is not None]
     if own.rack is None and with_rack:
@@ -354,7 +354,7 @@ class ZooKeeperRegistration:
             try:
                 self._controller.note_count(topic, len(decode_topic(node.data, path).partitions))
             except MalformedMessageError as error:
-                _log.error("how many partitions %s has can't be read: %s", topic, error)
+                _log.error("the number of partitions of %s can't be read: %s", topic, error)
 
     async def _until_read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Reads, and retries as often as needed; logs each reason once."""
@@ -380,7 +380,7 @@ class ZooKeeperRegistration:
         """
         silence_ms = self.session_figures.silence_ms
         if silence_ms > MOMENT_MS:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper is away, for {silence_ms // 1000} s by now")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper has been away for {silence_ms // 1000} s")
         kind = next((kind for kind, number in _RESOURCES.items() if number == resource_type), None)
         if kind is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a cluster with ZooKeeper has settings of topics and brokers")
@@ -479,7 +479,7 @@ class ZooKeeperRegistration:
             try:
                 found[int(name)] = decode_broker(node.data, path)
             except MalformedMessageError as error:
-                _log.warning("a broker that can't be understood is passed over: %s", error)
+                _log.warning("a broker whose registration can't be read is ignored: %s", error)
         return found
 
     def make_election(
@@ -553,7 +553,7 @@ class ZooKeeperRegistration:
             await while_connected(self._session, work, grace_seconds)
         except TimeoutError:
             _log.warning(
-                "nothing is handed over to other brokers: ZooKeeper is away, and the controller does not answer"
+                "leadership is not handed over to other brokers: ZooKeeper is away, and the controller does not answer"
             )
 
     async def close(self) -> None:

@@ -124,8 +124,8 @@ class ConnectionsMemory:
                 self._close(holder)
         if self._closed:
             text = (
-                "%d connections were closed that sent only a part of a request, or did not read their answers: others "
-                "needed the memory; queued.max.request.bytes is %d"
+                "closed %d connections that had sent only a part of a request, or did not read their answers: other "
+                "connections needed the memory; queued.max.request.bytes is %d"
             )
             _log.warning(text, self._closed, self._limit)
             self._closed = 0

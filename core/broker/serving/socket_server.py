@@ -174,7 +174,7 @@ class SocketServer:
                 sock.close()
                 continue
             if not self._may_connect(host):
-                _log.warning("closing a connection of %s: it has max.connections.per.ip", host)
+                _log.warning("closing a connection of %s: it has max.connections.per.ip open already", host)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -201,7 +201,9 @@ class SocketServer:
     def _has_all_it_may(self) -> bool:
         """Returns whether it has as many connections as `max.connections`, or the process's descriptors, allow."""
         if len(self._connections) >= self._room:
-            self._warn("%d connections are open, as many as ulimit -n leaves room for; who comes now waits", self._room)
+            self._warn(
+                "%d connections are open, as many as ulimit -n leaves room for; further clients wait", self._room
+            )
             return True
         return len(self._connections) >= self._node.services.config.max_connections
 

@@ -103,7 +103,7 @@ def cut_off_text(brokers: Sequence[BrokerDescription]) -> str:
     """Says for which brokers ZooKeeper is away, and for how long at least."""
     ids = ", ".join(str(broker.broker_id) for broker in brokers)
     seconds = min(broker.zookeeper_silence_ms or 0 for broker in brokers) / 1000
-    return f"ZooKeeper is away, for {seconds:.0f} s by now, says broker {ids}"
+    return f"ZooKeeper has been away for {seconds:.0f} s, says broker {ids}"
 
 
 def is_gone(broker: BrokerDescription) -> bool:

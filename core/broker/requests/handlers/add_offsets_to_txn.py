@@ -32,7 +32,7 @@ def handle(
         knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
         return AddOffsetsToTxnResponse(error_code=code_for_client(error.code, knows_fenced=knows_fenced))
     except OSError as error:
-        _log.error("__consumer_offsets could not be made: %s", error)
+        _log.error("__consumer_offsets could not be created: %s", error)
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     answer = AddOffsetsToTxnResponse()
     return services.transaction_log.when_committed(request.transactional_id, answer, partial(_refuse, answer))

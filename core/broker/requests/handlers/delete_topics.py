@@ -129,7 +129,7 @@ def _find(services: Services, state: DeleteTopicState, version: int) -> TopicIma
         services.controller.ensure_informed(state.name)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if services.late_loads.is_loading(topic.name):
-        why = "is being read since the last start, and can't be deleted before that is done; try again"
+        why = "is still being read after the start, and can't be deleted before that is done; try again"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
     return topic
 

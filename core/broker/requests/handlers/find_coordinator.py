@@ -67,7 +67,9 @@ def _find(services: Services, known: MetadataBrokers, key: str, key_type: int) -
     if known.is_cluster:
         leader = known.find_leader(TopicPartition(topic, log.number_of(key)))
     if leader is None:
-        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that keeps it has no leader")
+        return _none(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that this id belongs to has no leader"
+        )
     return FindCoordinatorResponse(node_id=leader.node_id, host=leader.host, port=leader.port)
 
 
@@ -87,8 +89,8 @@ def _find_failure(services: Services, key_type: int, context: RequestContext) ->
     except (KafkaError, OSError) as error:
         if services.membership is not None:  # the controller has not created it yet
             return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-        _log.error("%s could not be made: %s", topic, error)
-        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be made")
+        _log.error("%s could not be created: %s", topic, error)
+        return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created")
     return None
 
 

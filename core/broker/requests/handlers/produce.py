@@ -515,7 +515,8 @@ def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError
         error.code is ErrorCode.CONCURRENT_TRANSACTIONS and client is not ClientCapability.IMPLICIT_ADDING
     ):
         return KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS, f"it can't be told yet whether the partition is in it: {error.message}"
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"it can't be told yet whether the partition was added to the transaction: {error.message}",
         )
     return error
 
@@ -525,7 +526,8 @@ def _ensure_in_transaction(
 ) -> None:
     if request.transactional_id is None:
         raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "records of a transaction, and no transactional id"
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "the records are transactional, and the request has no transactional id",
         )
     error = refused.get(partition.log.partition)
     if error is not None:

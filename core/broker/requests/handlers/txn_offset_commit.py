@@ -116,7 +116,7 @@ def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> 
     try:
         services.group_log.ensure_topic()
     except OSError as error:
-        _log.error("__consumer_offsets could not be made: %s", error)
+        _log.error("__consumer_offsets could not be created: %s", error)
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     kept = services.group_log.partition(request.group_id)

@@ -100,7 +100,7 @@ def test_more_clients_than_descriptors(server: Server) -> None:
         client.socket.close()
     late.socket.settimeout(ANSWER_SECONDS)
     assert late.receive()
-    assert server.log.read_text().count("as many as ulimit -n leaves room for; who comes now waits") == 1
+    assert server.log.read_text().count("as many as ulimit -n leaves room for; further clients wait") == 1
 
 
 @pytest.mark.longer

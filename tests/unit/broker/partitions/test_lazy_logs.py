@@ -143,7 +143,7 @@ def test_what_is_small_is_read_at_once(directory: Path, monkeypatch: pytest.Monk
 def test_who_asks_waits_until_it_is_read(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     served.ask_later(FETCH, fetch_of(1), PRODUCE_BY_NAME)
-    assert "t-1 is read, as it was asked for" in caplog.text
+    assert "t-1 is read, because a client asks for it" in caplog.text
     assert not served.answers
     served.thread.run()
     assert values_of(served.fetched()[1]) == VALUES[1]
@@ -457,7 +457,7 @@ def test_a_topic_is_not_deleted_under_the_one_who_reads_it(directory: Path) -> N
     request = DeleteTopicsRequest(topics=[DeleteTopicState("t")], timeout_ms=1000)
     (refused,) = ask(served.broker, DELETE_TOPICS, request).responses
     assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert "t is being read" in str(refused.error_message)
+    assert "t is still being read" in str(refused.error_message)
     served.thread.run_all()
     assert ask(served.broker, DELETE_TOPICS, request).responses[0].error_code == 0
 

@@ -368,7 +368,7 @@ def test_a_damaged_meta_properties_keeps_no_reader_from_the_records(
     assert all_values(broker) == [b"value %d" % number for number in range(7)]
     broker.close()
     assert fingerprint(directory) == before
-    assert f"in {directory / 'meta.properties'}; what is there is read without it" in caplog.text
+    assert f"in {directory / 'meta.properties'}; the directory is served without it" in caplog.text
 
 
 def test_a_broker_that_writes_says_what_to_do_with_a_damaged_meta_properties(directory: Path) -> None:

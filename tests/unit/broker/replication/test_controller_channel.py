@@ -174,9 +174,11 @@ async def test_a_closed_channel_ends_what_waits() -> None:
         unanswered.close()
         unknown.close()
         for one in asking:
-            with pytest.raises(ConnectionFailedError, match="nothing is asked of the controller any more"):
+            with pytest.raises(
+                ConnectionFailedError, match="this broker asks the controller nothing more, as it stops"
+            ):
                 await one
-        with pytest.raises(ConnectionFailedError, match="nothing is asked of the controller any more"):
+        with pytest.raises(ConnectionFailedError, match="this broker asks the controller nothing more, as it stops"):
             await ask(unanswered)
 
 

@@ -203,7 +203,7 @@ async def test_a_refusal_that_is_repeated_is_logged_once(cluster: Cluster, caplo
             await reporter.close()
     both = f"{cluster.node_id},{OTHER}"
     assert [message for message in caplog.messages if message.startswith("t-0")] == [
-        f"t-0: the controller refuses to have {both} in sync: {ErrorCode.INELIGIBLE_REPLICA.text}",
+        f"t-0: the controller refuses the replicas in sync {both}: {ErrorCode.INELIGIBLE_REPLICA.text}",
         f"t-0: the replicas in sync are {both} now",
     ]
 

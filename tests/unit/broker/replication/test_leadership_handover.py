@@ -68,7 +68,8 @@ def test_it_is_asked_again_while_partitions_remain_or_no_answer_comes(caplog: py
     assert [request.broker_epoch for request in controller.asked] == [70, 71, 72]
     first, second = messages(caplog)
     assert first == (
-        "the controller has not taken over all that broker 7 leads: nobody else can lead t-0, u-3; it is asked again"
+        "the controller has not taken over all that broker 7 leads: no other broker can lead t-0, u-3; "
+        "this broker asks again"
     )
     assert "lost the connection" in second
 
@@ -76,7 +77,7 @@ def test_it_is_asked_again_while_partitions_remain_or_no_answer_comes(caplog: py
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (REMAINING, "nobody else can lead t-0, u-3; "),
+        (REMAINING, "no other broker can lead t-0, u-3; "),
         (ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH), ErrorCode.STALE_BROKER_EPOCH.text),
         (ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER), ErrorCode.NOT_CONTROLLER.text),
         (None, "lost the connection"),
@@ -94,7 +95,7 @@ def test_in_the_end_it_stops_all_the_same(
     assert len(controller.asked) == 2
     last = messages(caplog)[-1]
     assert words in last
-    assert last.endswith("; it stops all the same, and others lead when that is noticed")
+    assert last.endswith("; this broker stops all the same, and the controller elects other leaders when it notices")
 
 
 def test_nobody_is_asked_if_that_is_configured() -> None:

@@ -73,7 +73,7 @@ def member(host: str, rack: str | None) -> BrokerNode:
         (
             member("localhost", None),
             [member("k1", None)],
-            ["is at PLAINTEXT://localhost:9092, which only this machine"],
+            ["registers the address PLAINTEXT://localhost:9092, which only this machine"],
         ),
         (member("k3", None), [member("k1", "a"), member("k2", None)], ["no --rack, and brokers 1 have one"]),
         (member("k3", "a"), [member("k1", "a"), member("k2", None)], ["has a rack, and brokers 2 have none"]),

@@ -136,4 +136,4 @@ def test_nothing_is_handed_over_while_zookeeper_is_away(
     monkeypatch.setattr(zookeeper_registration, "while_connected", broken_off)
     run(entry_with(Script()).hand_over(asyncio.sleep(0), is_controller=is_controller))
     assert graces == [grace_seconds]
-    assert "nothing is handed over to other brokers" in caplog.text
+    assert "leadership is not handed over to other brokers" in caplog.text

@@ -55,7 +55,11 @@ def test_tls(tmp_path: Path) -> None:
     "settings, error, words",
     [
         ({"zookeeper.set.acl": "true"}, UsageError, "needs a login"),
-        ({"plog.zookeeper.login": "sasl", "plog.zookeeper.user": "me"}, UsageError, "not said as whom"),
+        (
+            {"plog.zookeeper.login": "sasl", "plog.zookeeper.user": "me"},
+            UsageError,
+            "the user or the password file is missing",
+        ),
         (
             {
                 "plog.zookeeper.login": "digest",

@@ -158,7 +158,7 @@ def test_where_all_wait_for_each_other_the_last_one_goes(
     memory.step()
     assert [holder.is_closed for holder in holders] == [False] * 7 + [True]
     assert all(holder.held == LARGE_BYTES for holder in holders[:7])
-    assert caplog.text.count("1 connections were closed") == 1
+    assert caplog.text.count("closed 1 connections") == 1
 
 
 def test_unsent_answers_are_counted_though_they_can_not_wait(memory: ConnectionsMemory) -> None:
