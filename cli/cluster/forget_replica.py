@@ -59,7 +59,7 @@ def forget_replica(
             write_rows([_planned(one.without(broker)) for one in waiting], _COLUMNS, output)
             return
         if waiting and not yes:
-            ensure_meant(f"what only broker {broker} had is given up", "do it")
+            ensure_meant(f"records that only broker {broker} had are given up", "do it")
         ClusterAdmin(client).forget_broker(broker)
         rows = _rows(client, placed, [one.without(broker) for one in waiting])
     write_rows(rows, _COLUMNS, output)
@@ -91,9 +91,9 @@ def _cost(one: LeaderlessPartition, broker: int) -> str:
     after = one.without(broker)
     leader = after.next_leader
     if leader is None:
-        return f"{one.partition}: what only broker {broker} has is given up, and no other replica is there yet"
+        return f"{one.partition}: records that only broker {broker} has are given up, and no other replica is there yet"
     end = after.ends[leader].offset
-    return f"{one.partition}: what only broker {broker} may have from offset {end} on is given up"
+    return f"{one.partition}: records that only broker {broker} may have from offset {end} on are given up"
 
 
 def _planned(after: LeaderlessPartition) -> Row:

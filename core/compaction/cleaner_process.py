@@ -113,7 +113,7 @@ def _how_it_ended(status: int) -> str:
     if status >= 0:
         return ""
     name = signal.Signals(-status).name
-    return f", by {name}" + (", as of a machine that has no memory left" if name == "SIGKILL" else "")
+    return f", by {name}" + (", as the system does when no memory is left" if name == "SIGKILL" else "")
 
 
 def _start(inherited: Sequence[int]) -> subprocess.Popen[bytes]:

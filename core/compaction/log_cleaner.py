@@ -250,7 +250,7 @@ class LogCleaner:
         if self._checkpoints.clean_offsets.get(partition, 0) > offset:
             self._checkpoints.write_cleaned(partition, offset, self._run)
         if self.uncleanable.pop(partition, None) is not None:
-            _log.info("%s is tried to be cleaned again, as its log is cut at offset %d", partition, offset)
+            _log.info("%s will be cleaned again, as its log is cut at offset %d", partition, offset)
 
     @property
     def uncleanable_bytes(self) -> int:

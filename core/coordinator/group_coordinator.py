@@ -639,7 +639,7 @@ class GroupCoordinator:
                 try:
                     self._environment.write(group_id, _tombstones(group))
                 except KafkaError as error:
-                    _log.warning("group %s: %s", group_id, error)
+                    _log.warning("empty group %s could not be deleted: %s", group_id, error)
                 else:
                     self._forget(group_id)
 
@@ -658,7 +658,7 @@ class GroupCoordinator:
         try:
             self._remove_offsets(group_id, partitions)
         except KafkaError as error:
-            _log.warning("offsets of group %s stay: %s", group_id, error)
+            _log.warning("expired offsets of group %s could not be deleted: %s", group_id, error)
 
     def _check_invariants(self) -> None:
         assert self._offsets.keys() <= self.groups.keys(), "I1"

@@ -91,7 +91,9 @@ class TransactionCoordinator:
         for transactional_id in dict.fromkeys(transactional_ids):
             metadata = self._transactions.get(transactional_id)
             if metadata is not None and metadata.state.is_prepared:
-                _log.info("transaction of %s goes on to its end: %s", metadata.transactional_id, metadata.state.text)
+                _log.info(
+                    "the transaction of %s is brought to its end: %s", metadata.transactional_id, metadata.state.text
+                )
                 self._finish(metadata, metadata.partitions, lambda _outcome: None)
 
     def forget_all(self) -> None:
@@ -273,7 +275,9 @@ class TransactionCoordinator:
                 if not left:
                     self._keep(completed)
             except KafkaError as error:
-                _log.warning("that %s is over could not be written: %s", prepared.transactional_id, error)
+                _log.warning(
+                    "the end of the transaction of %s could not be written: %s", prepared.transactional_id, error
+                )
             if self._transactions[prepared.transactional_id] is prepared:
                 again = partial(self._finish, prepared, left, lambda _outcome: None)
                 self._environment.schedule(_RETRY_MS, again)

@@ -594,7 +594,9 @@ class _Loader:
         it: all that a snapshot or the recovery point knows of was flushed before.
         """
         offsets = offsets_text(end_offset, known_end)
-        _log.error("%s: the log ends at offset %d; %s were there and are lost", self._partition, end_offset, offsets)
+        _log.error(
+            "%s: the log ends at offset %d; %s were in it before and are lost", self._partition, end_offset, offsets
+        )
         if self._settings.keeps_cut_bytes:
             self._cutter.note_lost_end(end_offset, known_end)
 

@@ -326,7 +326,7 @@ def out_of_range(timestamp: int, now_ms: int, config: LogConfig) -> str:
 def invalid_records(code: ErrorCode, wrong: Sequence[tuple[int, str]]) -> InvalidRecordsError:
     """Makes the error of a batch that is refused for these records."""
     first = "; ".join(f"record {number}: {why}" for number, why in wrong[:3])
-    return InvalidRecordsError(code, f"records of the batch are refused, and so all of it is: {first}", wrong)
+    return InvalidRecordsError(code, f"the batch is refused because of some of its records: {first}", wrong)
 
 
 def ensure_size(size_bytes: int, config: LogConfig) -> None:

@@ -164,7 +164,7 @@ class ProducerState:
     def ensure_begins_at_zero(self, batch: RecordBatch) -> None:
         """Raises KafkaError if nothing is known of the producer, and its batch is not its first one."""
         if self.producer_epoch == NO_PRODUCER_EPOCH and batch.base_sequence > 0:
-            raise self._out_of_order(batch, "nothing is known of it here, so that it starts at 0")
+            raise self._out_of_order(batch, "the broker knows nothing of it, so it must start at 0")
 
     def ensure_may_end(self, batch: RecordBatch, marker: EndTransactionMarker) -> None:
         """Raises KafkaError if a marker is of an epoch, or of a coordinator, that is over."""

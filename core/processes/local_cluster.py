@@ -111,7 +111,8 @@ class ClusterDirectory:
             )
         except UsageError as error:
             raise UsageError(
-                f"{path}: {error.message}", hint="delete the file: the cluster gets other ports then, and is the same"
+                f"{path}: {error.message}",
+                hint="delete the file: the cluster then gets other ports, and keeps its records",
             ) from error
 
     def write(self, addresses: ClusterAddresses) -> None:
@@ -294,7 +295,8 @@ class LocalCluster:
         if len(listen) > 1 and len(listen) != count:
             raise UsageError(
                 f"there are {count} brokers, and --listen has {len(listen)} addresses",
-                hint="one for each broker, or one alone, from whose port on they listen",
+                hint="give one for each broker, or a single one: its port is the first broker's, the others take the "
+                "ports after it",
             )
         if len(listen) == 1 and listen[0].port and listen[0].port + count - 1 > _LAST_PORT:
             raise UsageError(

@@ -116,7 +116,7 @@ class ControllerElection:
             except ZooKeeperError as error:
                 if self._is_over:
                     return
-                self._complain(f"nobody is the controller until /controller is deleted: {error}")
+                self._complain(f"no broker can become the controller until /controller is deleted: {error}")
                 await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _free(self, session_id: int) -> bool:

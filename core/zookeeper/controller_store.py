@@ -229,7 +229,7 @@ class ControllerStore:
             try:
                 found[decode_log_dir_event(node.data, path)] = None
             except MalformedMessageError as error:
-                _log.error("news of a failed disk are passed over: %s", error)
+                _log.error("a notice of a failed disk is passed over: %s", error)
             await self._commit([[Delete(one)] for one in await self._find_tree(path)])
         return list(found)
 
@@ -359,7 +359,9 @@ class ControllerStore:
                 return (await self._session.commit([self._fence, *operations]))[1:]
             except ZooKeeperError as error:
                 if error.refusal is not Refusal.CONNECTION_LOST:
-                    raise OutOfOfficeError(f"what was decided can't be written down: {error}") from error
+                    raise OutOfOfficeError(
+                        f"the controller's decision can't be written to ZooKeeper: {error}"
+                    ) from error
                 if await self._is_done(operations):
                     return [_answer_of(operation) for operation in operations]
 
@@ -370,7 +372,9 @@ class ControllerStore:
         try:
             nodes = await self._session.read_many([operation.path for operation in operations])
         except ZooKeeperError as error:
-            raise OutOfOfficeError(f"it is not known what is written down: {error}") from error
+            raise OutOfOfficeError(
+                f"it is not known whether ZooKeeper has the controller's decision: {error}"
+            ) from error
         return all(_looks_done(operation, node) for operation, node in zip(operations, nodes, strict=True))
 
 
@@ -477,8 +481,8 @@ def _ensure_small(writes: Sequence[Write], parts: Sequence[Sequence[Sequence[Ope
             name = getattr(write, "topic", "") or getattr(write, "partition", "")
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"What is to be written down of topic '{name}' has {size} bytes, and ZooKeeper takes no more than "
-                f"{_MOST_BYTES_OF_ONE} at once. Are there many partitions, or long settings?",
+                f"What the controller has to write of topic '{name}' has {size} bytes, and ZooKeeper takes no more "
+                f"than {_MOST_BYTES_OF_ONE} at once. Does the topic have many partitions, or long settings?",
             )
 
 

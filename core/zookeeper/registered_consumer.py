@@ -255,7 +255,11 @@ class RegisteredConsumer:
         if node is None:
             return
         who = shown(node.data.decode("utf-8", "replace"))
-        why = "it has not let go of it" if node.stat.ephemeral_owner else "no session keeps that node: delete it"
+        why = (
+            "that consumer has not released the partition"
+            if node.stat.ephemeral_owner
+            else "no session keeps that node: delete it"
+        )
         _log.warning("%s still names %s as the owner, and %s; nothing is read until then", path, who, why)
 
     async def _release(self) -> None:
@@ -390,5 +394,5 @@ class RegistryMember:
     def _is_connected(self) -> bool:
         """Raises AccessError if the session has ended for good."""
         if self._thread.session.state is SessionState.FAILED:
-            raise AccessError("the session with ZooKeeper has ended", hint="what it said last is above")
+            raise AccessError("the session with ZooKeeper has ended", hint="its last message is above")
         return self._thread.session.state is SessionState.CONNECTED

@@ -336,7 +336,7 @@ class ZooKeeperSession:
             return
         parent = chroot.rpartition("/")[0]
         found = [name for name in await self._children_of(parent or "/") or () if name != "zookeeper"]
-        named = f"there are {', '.join(f'{parent}/{name}' for name in found[:10])}" if found else "nothing is beside it"
+        named = f"there are {', '.join(f'{parent}/{name}' for name in found[:10])}" if found else "no node is beside it"
         raise AccessError(
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
             where=str(self._config),

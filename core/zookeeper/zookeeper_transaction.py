@@ -78,11 +78,11 @@ class Refusal(Enum):
     SESSION_EXPIRED = "the session has expired, {path} was not changed"
     AUTH_FAILED = "the login was refused"
     CLOSED = "the session is closed"
-    OTHER = "{path}: an error that has no name here"
+    OTHER = "{path}: an error that plog has no name for"
 
 
 _HINTS = {
-    Refusal.NO_AUTH: "the node was made with zookeeper.set.acl: use the login of those who made it",
+    Refusal.NO_AUTH: "the node was made with zookeeper.set.acl: use the login of the broker that made it",
     Refusal.AUTH_FAILED: "check the user and the password for ZooKeeper",
 }
 

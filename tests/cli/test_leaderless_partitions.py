@@ -106,7 +106,7 @@ def said(*arguments: str, code: int) -> str:
 
 
 WAITS = "t-0 waits for broker 3: 1 ends at offset 10 in epoch 4, 2 ends at offset 7 in epoch 5; if broker 2 leads now, "
-WAITS += "what only broker 3 may have from offset 7 on is given up\n"
+WAITS += "records that only broker 3 may have from offset 7 on are given up\n"
 
 
 def test_status_says_what_a_partition_waits_for(where: tuple[str, str], cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ def test_with_a_controller_of_kafkas_those_in_sync_are_waited_for(where: tuple[s
 
 
 def test_a_broker_that_is_gone_for_good(where: tuple[str, str], cluster: Cluster) -> None:
-    cost = "warning: t-0: what only broker 3 may have from offset 7 on is given up\n"
+    cost = "warning: t-0: records that only broker 3 may have from offset 7 on are given up\n"
     told = said("cluster", "forget-replica", "3", "--dry-run", *where, code=0)
     assert cost in told
     assert "2 would lead" in told

@@ -110,7 +110,7 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     cluster.plogs[6].start()
     cluster.wait_for(LOST, leader=-1)
     wait_until(lambda: 6 in cluster.known_to(cluster.brokers[1]), "it is known that broker 6 is back")
-    lost = "if broker 6 leads now, what only broker 5 may have from offset 1000 on is given up"
+    lost = "if broker 6 leads now, records that only broker 5 may have from offset 1000 on are given up"
     refused = ("cluster", "elect", "--unclean", "lost-0")
     wait_until(lambda: lost in say(cluster, *refused, code=2)[1], "broker 6 has heard what it follows")
     _, said = say(cluster, *refused, code=2)

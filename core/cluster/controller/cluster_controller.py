@@ -262,7 +262,7 @@ class ClusterController:
             )
         held = self._context.held_by([broker_id])
         if not held:
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no replica is on a broker {broker_id}")
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no partition has a replica on broker {broker_id}")
         yield from self._office.forget(held, broker_id)
         yield from self._office.elect(held)
         yield from self._office.send_all()

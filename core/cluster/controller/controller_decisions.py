@@ -99,7 +99,9 @@ class ControllerDecisions:
             self.recovery.begin(partition)
             isr = tuple(one for one in state.isr if one in state.replicas)
             if state.isr and not isr:
-                _log.error("%s has no replica in sync any more: those that were are none of its replicas", partition)
+                _log.error(
+                    "%s has no replica in sync any more: the brokers in its ISR are none of its replicas", partition
+                )
             if (NO_LEADER, isr) != (state.leader, state.isr):
                 changes[partition] = next_epoch(state, leader=NO_LEADER, isr=isr)
         yield from self.lead(made, is_new=True)
@@ -120,7 +122,9 @@ class ControllerDecisions:
             return election
         furthest = self.recovery.furthest(partition)
         if furthest is not None:
-            _log.info("%s: broker %d leads, as it has most (%s)", partition, furthest, self._known_ends(partition))
+            _log.info(
+                "%s: broker %d leads, as it has the most records (%s)", partition, furthest, self._known_ends(partition)
+            )
             return Election(furthest, (furthest,))
         return elect_unclean(state.replicas, state.isr, online) if self.policy.may_be_unclean(partition.topic) else None
 
@@ -151,11 +155,11 @@ class ControllerDecisions:
         """Logs the election, and the replicas whose own records are given up with it."""
         known = self._known_ends(partition)
         named = ", ".join(map(str, missing)) or "nobody"
-        _log.warning("%s: %s; what only %s may have is given up (%s)", partition, what, named, known)
+        _log.warning("%s: %s; records that only %s may have are given up (%s)", partition, what, named, known)
 
     def _known_ends(self, partition: TopicPartition) -> str:
         ends = self.recovery.ends(partition)
-        return "; ".join(f"{one} {end}" for one, end in ends.items()) or "nobody has said where its log ends"
+        return "; ".join(f"{one} {end}" for one, end in ends.items()) or "no replica has said where its log ends"
 
     def shrink(self, partitions: Iterable[TopicPartition], leaving: Collection[int] = ()) -> Decision[None]:
         """Removes leaving brokers, and brokers that lack records, from the ISR, if a broker is left that can lead."""
@@ -196,7 +200,7 @@ class ControllerDecisions:
                     isr = tuple(one for one in state.isr if one != broker_id)
                     changes[partition] = replace(next_epoch(state, isr=isr), holders=holders)
                     if state.leader == NO_LEADER:
-                        what = f"broker {broker_id} is gone for good, as somebody has said"
+                        what = f"broker {broker_id} is gone for good, as an operator has said"
                         self._say_given_up(partition, what, [broker_id])
             yield from self.lead(changes)
 

@@ -49,24 +49,24 @@ class LeaderlessPartition:
         """Describes what an election now would give up."""
         leader = self.next_leader
         if leader is None:
-            return "no replica of it lives, so nobody could lead it now"
+            return "none of its replicas is alive, so no broker could lead it now"
         others = [one for one in (self.absent if self.needs_all else self.candidates) if one != leader]
         further = [one for one in others if one not in self.ends or self.ends[one].rank > self.ends[leader].rank]
         if not further:
             return f"nothing is given up if broker {leader} leads"
         return (
-            f"if broker {leader} leads now, what only {_brokers(further)} may have from offset "
-            f"{self.ends[leader].offset} on is given up"
+            f"if broker {leader} leads now, records that only {_brokers(further)} may have from offset "
+            f"{self.ends[leader].offset} on are given up"
         )
 
     def __str__(self) -> str:
         known = ", ".join(f"{one} {self.ends[one]}" for one in self.replicas if one in self.ends)
-        known = known or "nobody has said where its log ends"
+        known = known or "no replica has said where its log ends"
         return f"{self.partition} {self._waits_text()}: {known}; {self.cost_text()}"
 
     def _waits_text(self) -> str:
         if not self.candidates:
-            return "waits for nobody, as nobody was in sync"
+            return "waits for no broker, as no replica was in sync"
         if not self.absent:
             return "has all that it waited for"
         joined = "and" if self.needs_all else "or"

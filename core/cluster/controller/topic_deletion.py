@@ -83,7 +83,7 @@ class TopicDeletions:
                 left.discard((partition, broker_id))
             else:
                 _log.warning(
-                    "broker %d can't delete %s: %s; it is asked again when a broker comes",
+                    "broker %d can't delete %s: %s; the controller asks it again when a broker joins",
                     *(broker_id, partition, error.text),
                 )
 

@@ -209,7 +209,7 @@ class UncleanRecovery:
     def _told(self, brokers: Iterable[int]) -> str:
         alive = self._context.brokers
         told = (f"{one}, which {'has not said where its log ends' if one in alive else 'is away'}" for one in brokers)
-        return " and ".join(f"broker {one}" for one in told) or "somebody's word, as no replica is in sync"
+        return " and ".join(f"broker {one}" for one in told) or "an operator's decision, as no replica is in sync"
 
     # --- giving up
 

@@ -50,14 +50,14 @@ def parse_wanted(upgrades: Iterable[str], downgrades: Iterable[str], *, is_unsaf
     for text in downgrades:
         name, level = _parse(text, "--downgrade")
         if level is None:
-            raise UsageError(f"--downgrade {text}: expected FEATURE=LEVEL", hint="level 0 is that of no feature")
+            raise UsageError(f"--downgrade {text}: expected FEATURE=LEVEL", hint="level 0 gives the feature up")
         wanted.append(FeatureArg(name, level, down))
     names = [one.name for one in wanted]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{name} is named twice")
     if ALL in names and len(names) > 1:
-        raise UsageError(f"--upgrade {ALL} says it of all features, and goes alone")
+        raise UsageError(f"--upgrade {ALL} stands for all features, and is given alone")
     return wanted
 
 

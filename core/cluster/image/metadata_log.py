@@ -172,7 +172,7 @@ class MetadataLog:
     def _failed(self, error: OSError, *, has_begun: bool, is_cut: bool) -> KafkaError:
         reason = str(access_error(error, error.filename or self.directory, "write to"))
         if has_begun:
-            what = "metadata stay as they are until a restart"
+            what = "the metadata can't change until a restart"
             self._failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{reason}; {what}")
             reason += f"; {what}" if is_cut else f"; {what}, which may find this change made"
         failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR if is_cut else PERHAPS_KEPT, reason)

@@ -195,7 +195,7 @@ def test_a_log_that_ends_below_a_snapshot_is_told_of(directory: Path, caplog: py
     (directory / f"{25:020}.snapshot").write_bytes(b"")
     log = open_log(directory)
     assert log.log_end_offset == 20
-    assert "the log ends at offset 20; offsets 20 to 24 were there and are lost" in caplog.text
+    assert "the log ends at offset 20; offsets 20 to 24 were in it before and are lost" in caplog.text
 
 
 def test_what_is_wrong_beside_the_log_is_made_again_from_it(directory: Path) -> None:

@@ -17,19 +17,18 @@ def waiting(candidates: tuple[int, ...], ends: Ends, *, needs_all: bool = True) 
 
 
 CASES = {
-    "waits for broker 3: 1 ends at offset 10 in epoch 4, 2 ends at offset 7 in epoch 5; if broker 2 leads now, what "
-    "only broker 3 may have from offset 7 on is given up": waiting((1, 2, 3), {1: A, 2: B}),
-    "waits for brokers 2 and 3: 1 ends at offset 0 in epoch -1; if broker 1 leads now, what only brokers 2 and 3 may "
-    "have from offset 0 on is given up": waiting((1, 2, 3), {1: EMPTY}),
+    "waits for broker 3: 1 ends at offset 10 in epoch 4, 2 ends at offset 7 in epoch 5; if broker 2 leads now, "
+    "records that only broker 3 may have from offset 7 on are given up": waiting((1, 2, 3), {1: A, 2: B}),
+    "waits for brokers 2 and 3: 1 ends at offset 0 in epoch -1; if broker 1 leads now, records that only "
+    "brokers 2 and 3 may have from offset 0 on are given up": waiting((1, 2, 3), {1: EMPTY}),
     "has all that it waited for: 1 ends at offset 10 in epoch 4, 2 ends at offset 7 in epoch 5, 3 ends at offset 9; "
     "nothing is given up if broker 2 leads": waiting((1, 2), {1: A, 2: B, 3: OF_KAFKA}),
-    "waits for broker 1: nobody has said where its log ends; no replica of it lives, so nobody could lead it now": (
-        waiting((1,), {})
-    ),
-    "waits for broker 1: 2 ends at offset 10 in epoch 4; if broker 2 leads now, what only broker 1 may have from "
-    "offset 10 on is given up": waiting((1,), {2: A}),
-    "waits for brokers 1 or 2: 3 ends at offset 9; if broker 3 leads now, what only brokers 1 and 2 may have from "
-    "offset 9 on is given up": waiting((1, 2), {3: OF_KAFKA}, needs_all=False),
+    "waits for broker 1: no replica has said where its log ends; none of its replicas is alive, so no broker could "
+    "lead it now": waiting((1,), {}),
+    "waits for broker 1: 2 ends at offset 10 in epoch 4; if broker 2 leads now, records that only broker 1 may "
+    "have from offset 10 on are given up": waiting((1,), {2: A}),
+    "waits for brokers 1 or 2: 3 ends at offset 9; if broker 3 leads now, records that only brokers 1 and 2 "
+    "may have from offset 9 on are given up": waiting((1, 2), {3: OF_KAFKA}, needs_all=False),
 }
 
 

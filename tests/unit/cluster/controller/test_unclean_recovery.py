@@ -535,7 +535,7 @@ def test_an_operators_word_takes_who_has_most(caplog: pytest.LogCaptureFixture) 
     assert cluster.elect_unclean() is ErrorCode.NONE
     assert (cluster.leader, cluster.holders, cluster.written.leader_recovery_state) == (2, {2}, 1)
     assert "1 ends at offset 7 in epoch 4; 2 ends at offset 10 in epoch 4" in caplog.text
-    assert "what only 3 may have is given up" in caplog.text
+    assert "records that only 3 may have are given up" in caplog.text
 
 
 # --- gone for good
@@ -549,7 +549,9 @@ def test_who_is_gone_for_good_is_waited_for_no_more(caplog: pytest.LogCaptureFix
     cluster.forget(3)
     assert (cluster.leader, cluster.written.isr, cluster.holders) == (2, (2,), {1, 2})
     assert cluster.written.leader_epoch > epoch
-    assert "what only 3 may have is given up (1 ends at offset 7 in epoch 4; 2 ends at offset 10" in caplog.text
+    assert (
+        "records that only 3 may have are given up (1 ends at offset 7 in epoch 4; 2 ends at offset 10" in caplog.text
+    )
 
 
 def test_the_others_are_waited_for_still() -> None:
