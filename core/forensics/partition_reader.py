@@ -293,8 +293,9 @@ class PartitionReader:
             self._report(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
         elif contradicted is not None and on_note is not None and start_offset <= believed:
             on_note(
-                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} says "
-                f"offset {contradicted}, as a crash right after DeleteRecords leaves it: what lies before is not given"
+                f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} "
+                f"says offset {contradicted}, as a crash right after DeleteRecords leaves it: records before the "
+                "start are not read"
             )
 
     def _report_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:

@@ -348,16 +348,16 @@ def test_a_trace_says_that_the_settings_of_its_topic_cant_be_read(data_dir: Path
         return str(said)
 
     shutil.rmtree(metadata, ignore_errors=True)
-    assert fate() == "the directory has no metadata log: reckoned with Kafka's defaults"
+    assert fate() == "the directory has no metadata log: what follows assumes Kafka's defaults"
     os.mkfifo(metadata)
-    assert fate() == f"the metadata log can't be read: {metadata} is no folder: reckoned with Kafka's defaults"
+    assert fate() == f"the metadata log can't be read: {metadata} is no folder: what follows assumes Kafka's defaults"
     metadata.unlink()
     log = metadata / "00000000000000000000.log"
     log.mkdir(parents=True)
     assert fate().startswith("the metadata log can't be read: ")
     log.rmdir()
     log.write_bytes(b"no batch" * 20)
-    assert f"in {log} at position 0: reckoned with" in fate()
+    assert f"in {log} at position 0: what follows assumes" in fate()
 
 
 def test_paths_that_are_not_there_stop_no_others(data_dir: Path, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def _verify_folder(
 
 def nothing_there(path: Path) -> AccessError:
     return AccessError(
-        f"nothing of Kafka's or plog's is in {path}",
+        f"{path} holds no file of Kafka's or plog's",
         where=str(path),
         hint="name a data directory (an entry of log.dirs), a partition's folder, or a file of it",
     )

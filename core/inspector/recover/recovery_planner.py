@@ -190,7 +190,7 @@ class _TransactionPlanner:
     def left_open(self, fates: Sequence[TransactionFate]) -> Iterator[TransactionStep]:
         for fate in fates:
             if self._is_kept(fate) and fate.fate is not FateKind.OPEN and self._next_kept_marker(fate) is None:
-                why = f"the transaction of producer {fate.producer_id} stays open, as Kafka would have it"
+                why = f"the transaction of producer {fate.producer_id} stays open, as with Kafka's own recovery"
                 yield self._step(
                     TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}; plog transaction find-hanging"
                 )
@@ -506,7 +506,7 @@ class _Planner:
             log_end = log_map.end_offset
         end_offset = min((p.base_offset for p in after), default=first.offset if first.offset >= 0 else log_end)
         offset = min(end_offset, first.offset) if first.offset >= 0 else end_offset
-        why = f"{first.code}: {first.message}; the log ends here, as Kafka would have it"
+        why = f"{first.code}: {first.message}; the log ends here, as with Kafka's own recovery"
         lost = sum(f.records or 0 for f in damage)
         size = path.stat().st_size
         step = Step(
@@ -562,7 +562,7 @@ class _Planner:
             return Step(
                 action=Action.REBUILD,
                 path=path,
-                why=f"{why}; what knows of more is made to fit",
+                why=f"{why}; files that name later offsets are made to fit",
                 position=-1,
                 end_position=-1,
                 offset=finding.offset,
@@ -748,8 +748,8 @@ def _topic_id_of(directory: Path) -> bytes | None:
 
 
 _STARTS_ARE_LOST = (
-    "; where DeleteRecords let logs begin is in it: what was deleted so comes back where its segment is still there; "
-    "restore the file from a copy if there is one"
+    "; the file holds where logs begin after DeleteRecords: without it, deleted records come back if their segment "
+    "is still there; restore the file from a copy if there is one"
 )
 
 
@@ -769,8 +769,8 @@ def _plan_root(directory: Path, findings: list[Finding]) -> FolderPlan:
             action, right = Action.RESTORE, max(finding.offset, 0)
             topic, partition, _ = path.read_bytes()[finding.position : finding.end_position].decode().split()
             plan.right_lines[path.name, TopicPartition(topic, int(partition))] = right
-            is_out = "; the line is taken out: the log begins with its first segment"
-            why += f"; it is made to say {right}" if right else is_out
+            is_out = "; the line is removed: the log begins with its first segment"
+            why += f"; the line is set to {right}" if right else is_out
         elif finding.code is Code.UNREADABLE:
             why += _WHAT_TO_DO
         plan.steps.append(Step(action, path, why))

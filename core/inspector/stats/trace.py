@@ -233,7 +233,7 @@ class Tracer:
             stored_topic_values({} if image is None else image.topic_configs(trace.partition.topic))
         )
         if image is None:
-            yield f"{self._surroundings.why_no_image}: reckoned with Kafka's defaults"
+            yield f"{self._surroundings.why_no_image}: what follows assumes Kafka's defaults"
         is_active = segment is log.segments[-1]
         if is_active:
             yield "in the active segment: neither retention nor compaction takes it before that rolls"
@@ -245,14 +245,16 @@ class Tracer:
     def _fate_on_server(self, log: PartitionReader, trace: Trace, settings: Mapping[str, str]) -> Iterator[str]:
         config = LogConfig.from_values(stored_topic_values(settings))
         if not settings:
-            yield "the server does not tell the topic's settings: reckoned with Kafka's defaults"
+            yield "the server does not tell the topic's settings: what follows assumes Kafka's defaults"
         if "delete" in config.cleanup_policy and config.retention_ms >= 0:
             assert trace.batch is not None
             due = trace.batch.max_timestamp + config.retention_ms
             when = f"when the newest record in it is older, at {due} or later"
-            yield f"retention.ms {config.retention_ms}: its segment goes {when}"
+            yield f"retention.ms {config.retention_ms}: its segment is deleted {when}"
         if "delete" in config.cleanup_policy and config.retention_bytes >= 0:
-            yield f"retention.bytes {config.retention_bytes}: its segment goes when more than that follows it"
+            yield (
+                f"retention.bytes {config.retention_bytes}: its segment is deleted when more bytes than that follow it"
+            )
         if "delete" in config.cleanup_policy and config.retention_ms < 0 and config.retention_bytes < 0:
             yield "retention.ms and retention.bytes are unlimited: no deletion"
         if "compact" in config.cleanup_policy:
@@ -268,7 +270,7 @@ class Tracer:
             behind = sum(s.records.size_bytes for s in log.segments if s.base_offset > segment.base_offset)
             left = config.retention_bytes - behind
             yield (
-                f"retention.bytes {config.retention_bytes}: its segment goes when {left} bytes more are written"
+                f"retention.bytes {config.retention_bytes}: its segment is deleted when {left} bytes more are written"
                 if left > 0
                 else f"retention.bytes {config.retention_bytes}: its segment is due for deletion, {behind} bytes follow"
             )

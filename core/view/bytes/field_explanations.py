@@ -209,11 +209,9 @@ EXPLANATIONS: dict[Part, dict[str, str]] = {
         "line": "A property of the data directory: whose it is, by the ids of the cluster, the node and the directory. "
         "Lines that begin with # are comments."
     },
-    Part.CLEAN_SHUTDOWN: {
-        "line": "That the file is there says that the broker stopped cleanly; it may name the broker's epoch."
-    },
+    Part.CLEAN_SHUTDOWN: {"line": "The file is there if the broker stopped cleanly; it may name the broker's epoch."},
     Part.OTHER: {
-        "bytes": "This file is none that Kafka or plog gives a meaning to by its name, so the bytes have no names.",
+        "bytes": "Neither Kafka nor plog knows a file of this name, so its bytes have no names.",
     },
 }
 """By structure, then by the field's name; those of damage, and of incomplete entries, are below."""

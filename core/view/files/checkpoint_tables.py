@@ -156,11 +156,11 @@ class OffsetCheckpointTable(ListedTable):
         if (line := wrong.get(name)) is not None:
             return Fit.NO, f"; {line.why}: it is not believed"
         if offset == UNKNOWN_RECOVERY_POINT:
-            return Fit.UNKNOWN, "; the number says that nobody knows"
+            return Fit.UNKNOWN, "; the number means that the offset is not known"
         if offset <= bounds.end_offset:
             return Fit.YES, ""
         if name == CLEANER_CHECKPOINT:
-            return Fit.UNKNOWN, "; the cleaner makes this number good"
+            return Fit.UNKNOWN, "; the cleaner corrects this number"
         if bounds.is_live:
             return Fit.UNKNOWN, "; somebody writes to it just now"
         return Fit.NO, ""

@@ -95,7 +95,7 @@ def test_what_only_looks_like_kafkas_is_no_finding(tmp_path: Path) -> None:
     assert [Path(one.path).parent.name for one in errors] == ["backup-7"], "a checkpoint knows of what is gone"
     (tmp_path / "replication-offset-checkpoint").unlink()
     shutil.rmtree(tmp_path / "t-0")
-    with pytest.raises(AccessError, match="nothing of Kafka's or plog's is in"):
+    with pytest.raises(AccessError, match="holds no file of Kafka's or plog's"):
         list(verify(tmp_path))
 
 
