@@ -111,7 +111,7 @@ class _FileSink:
             raise
         kept = self._file.end(is_whole=is_whole)
         if kept is not None:
-            self._say(f"what came before is in {kept}")
+            self._say(f"the records so far are in {kept}")
 
 
 _MOST_NAMED = 10

@@ -141,7 +141,10 @@ def _leave_in_time(consumer: GroupConsumer, frontend: Frontend) -> None:
     except (KafkaError, AccessError) as error:
         problem = error
     if problem is not None:
-        frontend.say(f"warning: not committed: what was printed since the last commit, up to 5 s before: {problem}")
+        frontend.say(
+            "warning: the offsets of records printed since the last commit, up to 5 s ago, were not committed: "
+            f"{problem}"
+        )
 
 
 def _sole_member(client: KafkaClient, group: str, subscription: Subscription) -> SoleMember:
@@ -150,7 +153,7 @@ def _sole_member(client: KafkaClient, group: str, subscription: Subscription) ->
     if left_over:
         raise KafkaError(
             ErrorCode.NON_EMPTY_GROUP,
-            f"group {group} has members, as of when its server stopped",
+            f"group {group} had members when its server stopped",
             hint="a server on the directory forgets them after their session timeout: plog serve",
         )
     return SoleMember(frozenset(subscription.topic_partitions()))

@@ -329,7 +329,9 @@ def _strftime(piece: PatternPiece) -> _Token:
     try:
         pc.strftime(pa.array([0], pa.timestamp("s")), format=format_)
     except pa.ArrowInvalid as error:
-        raise UsageError(f"--format: strftime[{match[2]}] has a letter that is none", hint="strftime[%F %T]") from error
+        raise UsageError(
+            f"--format: strftime[{match[2]}] has a letter that means nothing there", hint="strftime[%F %T]"
+        ) from error
 
     def write(rows: _Rows) -> Any:
         seconds = rows.columns.timestamps // 1000

@@ -73,7 +73,10 @@ class InputOptions:
             (self.key_separator == "", "--key-separator is empty"),
             (
                 self.template is not None and (not is_lines or uses_fields or self.key_separator is not None),
-                "--template says how records stand in the input, by itself",
+                (
+                    "--template alone describes the input: not with --format, --key-separator, --key-field or "
+                    "--timestamp-field"
+                ),
             ),
             (self.template is not None and self.delimiter is not None, "--template ends with its own delimiter"),
             (self.delimiter == "", "--delimiter is empty"),
@@ -87,15 +90,15 @@ class InputOptions:
             ),
             (
                 self.value_schema is not None and self.formats.find("value") is not SideFormat.registry,
-                f"--value-schema is for values of the registry, and --value-format {self.formats.value} is none",
+                f"--value-schema goes with --value-format registry, not with --value-format {self.formats.value}",
             ),
             (
                 self.key_schema is not None and self.formats.find("key") is not SideFormat.registry,
-                f"--key-schema is for keys of the registry, and --key-format {self.formats.key} is none",
+                f"--key-schema goes with --key-format registry, not with --key-format {self.formats.key}",
             ),
             (
                 self.timestamp_unit is not None and self.timestamp_field is None,
-                "--timestamp-unit says in what --timestamp-field counts, and goes with it",
+                "--timestamp-unit is the unit of --timestamp-field, and goes with it",
             ),
             (
                 self.crlf and (self.format not in _BY_LINES or self.delimiter is not None),

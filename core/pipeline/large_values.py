@@ -123,12 +123,12 @@ class ClaimCheckRoom:
         try:
             value = path.read_bytes()
         except FileNotFoundError:
-            hint = f"--claim-check takes the DIR of who produced it; {MARKS_HINT}"
+            hint = f"--claim-check takes the DIR that the record was produced with; {MARKS_HINT}"
             raise _wrong(chunk, row, f"its value is not in {path}", hint) from None
         except OSError as error:
             raise access_error(error, path, "read") from error
         if hashlib.sha256(value).hexdigest() != digest:
-            raise _wrong(chunk, row, f"{path} is not what was left there: its SHA-256 is another")
+            raise _wrong(chunk, row, f"{path} is not the value that was stored there: its SHA-256 differs")
         return value
 
 
@@ -236,7 +236,7 @@ class Joiner:
         del waiting[chunk_id]
         value = b"".join(part for _, part in sorted(slices.parts.items()))
         if hashlib.sha256(value).hexdigest().encode() != match[4]:
-            raise _wrong(chunk, row, "the slices of its value do not make what was sliced: its SHA-256 is another")
+            raise _wrong(chunk, row, "the slices do not make the value that was sliced: its SHA-256 differs")
         return value
 
     def incomplete(self) -> list[tuple[TopicPartition, int]]:

@@ -137,7 +137,7 @@ class RowWriter:
         self._progress = session.frontend.show_progress("acknowledged", "records")
         self.report: dict[int, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
-        self._fate = "the transaction is aborted, nothing of it counts"
+        self._fate = "the transaction is aborted, and none of its records counts"
         self._is_cut = False  # a stop came in the middle of a request, so its outcome is unknown
         self._out = self._open(client)
 
@@ -268,7 +268,8 @@ class RowWriter:
             raise error
         except KeyboardInterrupt:
             self._progress.done()
-            doubt = "; what was under way just then may be, too" * (self._is_cut and self._transaction is None)
+            is_open = self._is_cut and self._transaction is None
+            doubt = "; records that were under way just then may be written, too" * is_open
             self._say(f"interrupted: {self._written_of_it()}{doubt}")
             raise
         self._say(self._written_of_it())
@@ -301,7 +302,7 @@ class RowWriter:
             return f"{self._written()}; none that follow are"
         if are_known:
             return f"{self._written()}; {ranges_text(missing)} and all that follow are not"
-        return f"{self._written()}; some of {ranges_text(missing)} may be, too, and none that follow"
+        return f"{self._written()}; some of {ranges_text(missing)} may be written, too, and none that follow"
 
     @contextmanager
     def _transacting(self) -> Iterator[None]:
@@ -323,7 +324,7 @@ class RowWriter:
             except ConnectionFailedError as error:
                 name = transaction.identity.transactional_id
                 raise AccessError(
-                    f"{error.message}, while the transaction was committed: it may be, or not",
+                    f"{error.message}, while the transaction was being committed: it may be committed or not",
                     where=error.where,
                     hint=f"plog transaction describe {name}{self._session.options}: CompleteCommit, or it is aborted "
                     "in time",
@@ -333,7 +334,7 @@ class RowWriter:
         """Commits; a stop comes too late for an abort, and waits for the end."""
         name = transaction.identity.transactional_id
         written = self._written()
-        self._fate = f"the transaction was to be committed: it may be, or not (plog transaction describe {name})"
+        self._fate = f"the transaction may be committed or not (plog transaction describe {name})"
         with self._session.frontend.undivided(_END_SECONDS):
             transaction.commit()
             self._fate = f"{written}, committed as one transaction"
@@ -348,7 +349,7 @@ class RowWriter:
         except (KafkaError, AccessError) as error:
             problem = error
         if problem is not None:
-            self._fate = "the transaction is not committed, nothing of it counts"
+            self._fate = "the transaction is not committed, and none of its records counts"
             self._say(f"warning: its broker will abort the transaction in time, it could not be told: {problem}")
 
     def _flush(self) -> None:

@@ -170,7 +170,7 @@ def life_lines(trace: Trace) -> list[tuple[str, Any]]:
             passed = f"read it by {time_text(group.passed_timestamp)}"
         note = outside_text(group.committed_offset, *trace.bounds)
         if note is not None and group.passed_offset is not None:
-            passed = "has read it or not can't be told"
+            passed = "whether it has read it can't be told"
         committed = f"committed offset {group.committed_offset}" + (f", {note}" if note is not None else "")
         lines.append((f"group {group.group}", f"{passed}; {committed}"))
     lines += [("groups", f"a commit may be missing: {text}") for text in trace.doubts]

@@ -244,8 +244,8 @@ def _end_others(client: KafkaClient, names: str, tasks: Sequence[Prepared], of_r
         found = admin.find(name)
         if found is None or found.state != _OPEN:
             raise PlogError(
-                f"transaction {name} has ended before the job: its time was over, or somebody else ended it; nothing "
-                "is committed",
+                f"transaction {name} has ended before the job: it timed out, or another client ended it; nothing is "
+                "committed",
                 hint="kafka.transaction.timeout.ms must be at least as long as the job takes",
             )
 

@@ -97,7 +97,7 @@ class Replay:
     @property
     def plan(self) -> ReplayPlan | None:
         """Reads the frozen one, if there is one."""
-        hint = "replay to a new folder: without the plan nobody knows what is in this one"
+        hint = "replay to a new folder: without the plan it is not known what is in this one"
         return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
@@ -183,8 +183,8 @@ class Replay:
                     raise access_error(error, self.directory / file.name, "read") from error
                 if size_bytes != file.size_bytes >= 0:
                     raise PlogError(
-                        f"{self.directory / file.name} has {size_bytes} bytes and was written with {file.size_bytes}: "
-                        "somebody changed it since",
+                        f"{self.directory / file.name} has {size_bytes} bytes and was written with "
+                        f"{file.size_bytes}: it was changed since",
                         hint="move it out of the folder, and the same command writes it again",
                     )
         return lost

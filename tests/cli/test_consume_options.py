@@ -174,7 +174,7 @@ def test_a_parquet_file_that_is_not_whole_has_another_name(tmp_path: Path) -> No
     assert done.returncode == 1
     assert not path.exists()
     assert pq.read_table(tmp_path / "out.parquet.partial").num_rows == 20
-    assert b"what came before is in" in done.stderr
+    assert b"the records so far are in" in done.stderr
 
 
 @pytest.mark.longer

@@ -48,7 +48,7 @@ def test_a_file_that_has_no_room_leaves_what_was_there(
     assert out.read_text() == "of before"
     partial = tmp_path / "out.partial"
     assert partial.exists() is (format_ != "parquet"), "a Parquet file without its end can't be read"
-    assert (f"what came before is in {partial}" in said) is partial.exists()
+    assert (f"the records so far are in {partial}" in said) is partial.exists()
     ok(*command)
     assert out.read_bytes() != b"of before"
     assert not partial.exists()

@@ -227,7 +227,7 @@ def test_claim_checks(where: list[str], tmp_path: Path) -> None:
     (room / digest[:2] / digest).write_bytes(b"another")
     changed = call_plog("consume", "t", "--claim-check", str(room), *where)
     assert changed.returncode == 1
-    assert b"is not what was left there: its SHA-256 is another" in changed.stderr
+    assert b"is not the value that was stored there: its SHA-256 differs" in changed.stderr
     (room / digest[:2] / digest).unlink()
     gone = call_plog("consume", "t", "--claim-check", str(room), *where)
     assert gone.returncode == 1
@@ -287,7 +287,7 @@ def envelope_of_a_slice(part: bytes, index: int) -> bytes:
 @for_each(
     "options, problem",
     [
-        (["--template", "%s", "--key-separator", "x"], "--template says how"),
+        (["--template", "%s", "--key-separator", "x"], "--template alone"),
         (["--template", "%s", "--delimiter", "x"], "ends with its own delimiter"),
         (["--format", "csv", "--delimiter", "x"], "--delimiter goes with"),
         (["--tee", "--report", "json"], "one of them"),

@@ -96,7 +96,7 @@ def test_a_transaction_is_aborted(where: list[str]) -> None:
     ok("topic", "create", "t", *where)
     with running("produce", "t", "--tee", "--transactional-id", "x", *where) as process:
         produce_some(process, 3)
-        assert "the transaction is aborted, nothing of it counts" in stop(process, signal.SIGHUP)
+        assert "the transaction is aborted, and none of its records counts" in stop(process, signal.SIGHUP)
     assert ok("consume", "t", *where) == b""
     (row,) = json.loads(ok("transaction", "describe", "x", "--output", "json", *where))
     assert row["state"] == "CompleteAbort"

@@ -78,7 +78,7 @@ def test_a_bad_line_aborts_it(topic: list[str]) -> None:
     done = call_plog("produce", "tx", "--transactional-id", "load", "--key-field", "k", *topic, stdin=lines)
     assert done.returncode == 1
     assert b"line 3" in done.stderr
-    assert b"the transaction is aborted, nothing of it counts" in done.stderr
+    assert b"the transaction is aborted, and none of its records counts" in done.stderr
     assert seen(topic) == []
     assert len(seen(topic, "read_uncommitted")) == 2
 
@@ -133,7 +133,7 @@ def test_ctrl_c_aborts_it(tmp_path: Path) -> None:
         producer.send_signal(signal.SIGINT)
         assert wait_for_exit(producer, seconds=PROMPT_SECONDS) == 130
         _, said = producer.communicate()
-        assert b"interrupted: the transaction is aborted, nothing of it counts" in said
+        assert b"interrupted: the transaction is aborted, and none of its records counts" in said
         assert seen(where) == []
         assert rows("describe", "load", where=where)[0]["state"] == "CompleteAbort"
 
@@ -267,7 +267,7 @@ def test_a_connection_lost_while_it_is_committed_leaves_it_in_doubt(
     monkeypatch.setattr(TransactionalProducer, "commit", lose)
     done = call_plog("produce", "tx", "--transactional-id", "doubt", *topic, stdin=b"a\n")
     assert done.returncode == 3
-    assert b"it may be, or not" in done.stderr
+    assert b"it may be committed or not" in done.stderr
     assert b"hint: plog transaction describe doubt" in done.stderr
     assert rows("describe", "doubt", where=topic)[0]["state"] == "Ongoing", "it is not aborted: it might be committed"
     ok("transaction", "abort", "doubt", *topic)
