@@ -465,13 +465,13 @@ async def _run_as_member(
             on_registered=on_registered,
             on_failed=fail,
         )
-        node.services.log_manager.on_offline = lambda: entry.report_disk_failure(node.services.node.node_id)
+        node.services.log_manager.on_offline.append(lambda: entry.report_disk_failure(node.services.node.node_id))
         server.before_close = lambda: entry.hand_over(membership.hand_over(), is_controller=membership.is_controller)
         if membership.control is not None:
             await membership.control.start()
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:
-        node.services.log_manager.on_offline = None
+        node.services.log_manager.on_offline.clear()
         await membership.close()
         await entry.close()
     if failures:

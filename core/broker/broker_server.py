@@ -297,9 +297,9 @@ class BrokerServer:
         storage = self._make_storage(node, controller, configs, peers)
         runtime, log_manager = storage.runtime, storage.log_manager
         doubts = SuspectedLoss(log_manager, storage.replicas, self.directory, runtime.run_in_background)
-        storage.replicas.on_damage = doubts.examine
+        storage.replicas.on_damage.append(doubts.examine)
         cleaning = CleanerSchedule(storage, doubts, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
-        storage.replicas.on_cut = cleaning.cleaner.break_off
+        log_manager.events.on_cut.append(cleaning.cleaner.break_off)
         late_checks = LazyIndexChecks(
             log_manager.logs.values,
             runtime.schedule,
@@ -396,7 +396,7 @@ class BrokerServer:
     def _open_logs(self, storage: StorageServices, opening: LogStartup, cleaning: CleanerSchedule) -> LogServices:
         """Opens the logs of the present topics, or leaves them for later, and starts to serve them."""
         late_loads = LazyLogs(storage, opening)
-        storage.replicas.on_unloaded = late_loads.ask
+        storage.replicas.on_unloaded.append(late_loads.ask)
         topics = Topics(storage, is_member=self._entry is not None)
         topics.subscribe(cleaning.on_topic_deleted)
         log_manager = storage.log_manager

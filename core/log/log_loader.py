@@ -66,7 +66,7 @@ from core.log.damaged_ranges import DamagedRanges, log_damage
 from core.log.lazy_index_check import LazyIndexCheck, SegmentHole, check_indexes, compacted_below, warn_of_holes
 from core.log.log_segment import ListedSegment, LogSegment, LogSegments
 from core.log.open_files import OpenFiles
-from core.log.partition_log import PartitionLog
+from core.log.partition_log import LogEvents, PartitionLog
 from core.log.producer_state_manager import ProducerStateManager
 from core.log.segment_recovery import SegmentRecovery, find_indexed_end
 from core.log.segment_swap import finish_swaps
@@ -376,6 +376,7 @@ class LogSettings:
     filesystem: FileSystem
     producer_id_expiration_ms: Callable[[], int] = lambda: 86_400_000
     open_files: OpenFiles = field(default_factory=OpenFiles)
+    events: LogEvents = field(default_factory=LogEvents)
     is_read_only: bool = False
     """Whether the logs lie in a shadow, to be served as the one reader reads them (core.forensics.shadow_layout)."""
     is_beside_writer: bool = False
@@ -564,6 +565,7 @@ class _Loader:
             clock=self._settings.clock,
             filesystem=self._filesystem,
             open_files=self._settings.open_files,
+            events=self._settings.events,
             late_check=self._late_check if self._settings.checks_late else None,
         )
 

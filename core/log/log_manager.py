@@ -228,8 +228,8 @@ class LogManager:
         self.directory = directory
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.offline: dict[TopicPartition, PlogError] = {}
-        self.on_offline: Callable[[], None] | None = None
-        """Called when another one can't be used until the next start."""
+        self.on_offline: list[Callable[[], None]] = []
+        """Called when another one can't be used until the next start; whoever wants to know appends itself."""
         self.with_wrong_tail: set[TopicPartition] = set()
         """See `LoadedLog.has_wrong_tail`."""
         self.with_wrong_start: set[TopicPartition] = set()
@@ -244,6 +244,7 @@ class LogManager:
         """Logs that are there, and are opened when somebody asks for them."""
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
         self._settings = settings
+        self.events = settings.events
         self._filesystem = settings.filesystem
         self.checkpoints = OffsetCheckpoints(
             directory,
@@ -513,8 +514,8 @@ class LogManager:
 
     def report_offline(self) -> None:
         """Calls `on_offline`: something can't be served here any more."""
-        if self.on_offline is not None:
-            self.on_offline()
+        for on_offline in self.on_offline:
+            on_offline()
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         """Returns the partition's log, and creates it if it does not exist; call `OffsetCheckpoints.forget` before.

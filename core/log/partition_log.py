@@ -75,6 +75,18 @@ class ReadResult(NamedTuple):
     aborted: Sequence[AbortedTransaction] = ()
 
 
+class LogEvents:
+    """Whom the logs of a directory call; whoever wants to know appends itself. Owned by the task of the logs."""
+
+    def __init__(self) -> None:
+        self.on_roll: list[Callable[[PartitionLog], None]] = []
+        """Called when a segment took its last append: the log up to its end should be flushed."""
+        self.on_cut: list[Callable[[PartitionLog, int], None]] = []
+        """Called before records from that offset on are cut from a log's end: other tasks must leave its files alone.
+        May raise the disk's OSError.
+        """
+
+
 class PartitionLog:
     """Owned by one task, which does all but `sync_segments`; that may run in any thread. Opened by `log_loader`.
 
@@ -99,6 +111,7 @@ class PartitionLog:
         clock: Clock,
         filesystem: FileSystem,
         open_files: OpenFiles,
+        events: LogEvents,
         late_check: LazyIndexCheck | None = None,
     ) -> None:
         self.directory = directory
@@ -115,14 +128,9 @@ class PartitionLog:
         self._clock = clock
         self._filesystem = filesystem
         self._open_files = open_files
+        self._events = events
         self.late_check = late_check
         """Checks the indexes of segments when they are used; None once all are checked."""
-        self.on_roll: Callable[[PartitionLog], None] | None = None
-        """Called when a segment took its last append: the log up to its end should be flushed."""
-        self.on_cut: Callable[[PartitionLog, int], None] | None = None
-        """Called before records from that offset on are cut from the log's end: other tasks must leave its files alone.
-        May raise the disk's OSError.
-        """
         self.judged: ServedTransactions | None = None
         """Decides what a read_committed consumer gets, if the log is read-only and its markers and indexes don't."""
         self.cuts = 0
@@ -376,8 +384,8 @@ class PartitionLog:
         segment = self._new_segment(self.log_end_offset)
         active.seal()
         self.segments.add(segment)
-        if self.on_roll is not None:
-            self.on_roll(self)
+        for on_roll in self._events.on_roll:
+            on_roll(self)
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
@@ -554,8 +562,8 @@ class PartitionLog:
             self._end_at(offset)
 
     def _announce_cut(self, offset: int) -> None:
-        if self.on_cut is not None:
-            self.on_cut(self, offset)
+        for on_cut in self._events.on_cut:
+            on_cut(self, offset)
 
     def _end_at(self, offset: int) -> None:
         self.cuts += 1

@@ -27,7 +27,7 @@ class ReplicatedTopic:
         self.node_id = broker.services.node.node_id
         self.replicas: ReplicaManager = broker.services.replicas
         self.proposals: list[IsrProposal] = []
-        self.replicas.on_proposal = lambda _, proposal: self.proposals.append(proposal)
+        self.replicas.on_proposal.append(lambda _, proposal: self.proposals.append(proposal))
         self.topic_id = add_topic(broker, **configs)
         self.decide([self.node_id, OTHER], isr=[self.node_id, OTHER], leader=self.node_id)
 

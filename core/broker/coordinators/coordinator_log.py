@@ -89,7 +89,8 @@ class CoordinatorLog(ABC):
         self._is_reading = False
         self._creation: Steps[None] | None = None
         services.topics.subscribe(self._on_topic_deleted)
-        services.replicas.subscribe(self._on_partition_stopped, self._on_role)
+        services.replicas.on_stopped.append(self._on_partition_stopped)
+        services.replicas.on_role.append(self._on_role)
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:

@@ -130,27 +130,22 @@ class ReplicaManager:
         self._clock = runtime.clock
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
-        self.on_damage: Callable[[PartitionLog, CorruptRecordError], None] | None = None
-        """Called with new damage that a reader met."""
-        self.on_unloaded: Callable[[TopicPartition], None] | None = None
-        """Called with a requested partition whose log is not open yet."""
-        self.on_proposal: Callable[[Partition, IsrProposal], None] | None = None
-        """Called with a proposal for the controller, whose answer comes to `on_isr_answer`."""
-        self.on_cut: Callable[[PartitionLog, int], None] | None = None
-        """The `PartitionLog.on_cut` of all logs that are served from now on."""
+        log_manager.events.on_roll.append(self._flusher.flush)
         self._waiting: dict[TopicPartition, dict[Watcher, None]] = {}
-        self._on_stopped: list[Callable[[TopicPartition], None]] = []
-        self._on_role: list[Callable[[Partition], None]] = []
 
-    def subscribe(
-        self, on_stopped: Callable[[TopicPartition], None], on_role: Callable[[Partition], None] | None = None
-    ) -> None:
-        """Calls `on_stopped` with each partition that is no longer served, and `on_role` with each that has applied a
-        decision of the controller: it may have another role, or the same role in another leader epoch.
+        # Whoever wants to know appends itself to these.
+        self.on_stopped: list[Callable[[TopicPartition], None]] = []
+        """Called with each partition that is no longer served."""
+        self.on_role: list[Callable[[Partition], None]] = []
+        """Called with each partition that has applied a decision of the controller: it may have another role, or the
+        same role in another leader epoch.
         """
-        self._on_stopped.append(on_stopped)
-        if on_role is not None:
-            self._on_role.append(on_role)
+        self.on_damage: list[Callable[[PartitionLog, CorruptRecordError], None]] = []
+        """Called with new damage that a reader met."""
+        self.on_unloaded: list[Callable[[TopicPartition], None]] = []
+        """Called with a requested partition whose log is not open yet."""
+        self.on_proposal: list[Callable[[Partition, IsrProposal], None]] = []
+        """Called with a proposal for the controller, whose answer comes to `on_isr_answer`."""
 
     # --- the partitions of this broker
 
@@ -208,7 +203,7 @@ class ReplicaManager:
             self.notify([partition.log.partition])
 
     def _tell_role(self, partition: Partition) -> None:
-        for on_role in self._on_role:
+        for on_role in self.on_role:
             on_role(partition)
 
     def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
@@ -253,8 +248,6 @@ class ReplicaManager:
             peers=self._peers,
         )
         self.generation += 1
-        log.on_roll = self._flusher.flush
-        log.on_cut = self.on_cut
         self._tell_role(partition)
 
     def serve_loaded(self, log: PartitionLog) -> None:
@@ -305,7 +298,7 @@ class ReplicaManager:
         partition.is_served = False
         del self.partitions[partition.log.partition]
         self._flusher.forget(partition.log)
-        for on_stopped in self._on_stopped:
+        for on_stopped in self.on_stopped:
             on_stopped(partition.log.partition)
 
     def take_offline(self, partition: Partition, reason: PlogError) -> None:
@@ -354,8 +347,9 @@ class ReplicaManager:
         """
         name = TopicPartition(topic, number)
         partition = self.partitions.get(name)
-        if partition is None and name in self._log_manager.unloaded and self.on_unloaded is not None:
-            self.on_unloaded(name)
+        if partition is None and name in self._log_manager.unloaded:
+            for on_unloaded in self.on_unloaded:
+                on_unloaded(name)
             partition = self.partitions.get(name)
         if partition is not None:
             return partition
@@ -441,8 +435,8 @@ class ReplicaManager:
             return _logged_error(reason)
         if any(gap.position == error.position for gap in log.gaps):
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
-        if self.on_damage is not None:
-            self.on_damage(log, error)
+        for on_damage in self.on_damage:
+            on_damage(log, error)
         return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
 
     def on_unreadable(self, path: Path, error: OSError) -> None:
@@ -501,8 +495,9 @@ class ReplicaManager:
         """Notifies readers if the high watermark has moved, and passes on a proposal for the controller."""
         if partition.log.high_watermark != high_watermark:
             self.notify([partition.log.partition])
-        if proposal is not None and self.on_proposal is not None:
-            self.on_proposal(partition, proposal)
+        if proposal is not None:
+            for on_proposal in self.on_proposal:
+                on_proposal(partition, proposal)
 
     def append_as_follower(
         self,

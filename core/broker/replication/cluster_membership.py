@@ -143,12 +143,13 @@ class Membership:
                 quota=services.quotas.follower,
             )
         )
-        services.replicas.on_proposal = self._isr_reporter.propose
+        services.replicas.on_proposal.append(self._isr_reporter.propose)
         services.topics.ask_for = self._topic_creation.begin
         controller.allocate = self.producer_ids.take
         controller.subscribe(self._on_metadata)
         verifier = self.transactions.verifier
-        services.replicas.subscribe(verifier.forget, lambda partition: verifier.forget(partition.log.partition))
+        services.replicas.on_stopped.append(verifier.forget)
+        services.replicas.on_role.append(lambda partition: verifier.forget(partition.log.partition))
 
     def _broker_epoch(self) -> int:
         return self.controller.broker_epoch

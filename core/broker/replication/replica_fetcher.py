@@ -615,7 +615,8 @@ class ReplicaFetcherManager:
         self._leaders: dict[TopicPartition, int] = {}
         self._closing = LoopTasks()
         self._is_closed = False
-        broker.replicas.subscribe(self.stop, self.follow)
+        broker.replicas.on_stopped.append(self.stop)
+        broker.replicas.on_role.append(self.follow)
         for partition in broker.replicas.partitions.values():
             self.follow(partition)
 

@@ -451,7 +451,7 @@ def test_a_partition_that_stops_while_it_is_read_and_comes_back_is_read_again(
     assert number is not None
     name = TopicPartition("__consumer_offsets", number)
     partition = again.services.replicas.partitions.pop(name)
-    for on_stopped in again.services.replicas._on_stopped:
+    for on_stopped in again.services.replicas.on_stopped:
         on_stopped(name)
     timers.fire(within_ms=0)
     assert committed(again)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -35,7 +35,7 @@ async def test_a_leader_whose_disk_refuses_leaves_office_if_another_is_in_sync(
     """
     async with playing(tmp_path) as member:
         told: list[None] = []
-        member.node.services.log_manager.on_offline = lambda: told.append(None)
+        member.node.services.log_manager.on_offline.append(lambda: told.append(None))
         request = member.assignment()
         request.topic_states[0].partition_states[0].isr = list(isr)
         assert member.assign_all(request) is ErrorCode.NONE

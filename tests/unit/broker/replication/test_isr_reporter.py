@@ -80,7 +80,7 @@ class Cluster:
             broker_epoch=lambda: self.broker_epoch,
             on_answer=self.replicas.on_isr_answer,
         )
-        self.replicas.on_proposal = reporter.propose
+        self.replicas.on_proposal.append(reporter.propose)
         return reporter
 
     def answer(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
