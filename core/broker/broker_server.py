@@ -297,7 +297,6 @@ class BrokerServer:
         storage = self._make_storage(node, controller, configs, peers)
         runtime, log_manager = storage.runtime, storage.log_manager
         doubts = SuspectedLoss(log_manager, storage.replicas, self.directory, runtime.run_in_background)
-        storage.replicas.on_damage.append(doubts.examine)
         cleaning = CleanerSchedule(storage, doubts, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
         log_manager.events.on_cut.append(cleaning.cleaner.break_off)
         late_checks = LazyIndexChecks(
@@ -328,6 +327,7 @@ class BrokerServer:
             transaction_log=TransactionStateTopic(logs, producer_ids, group_log, others),
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
+            losses=doubts,
             find_served_apis=served_apis,
             membership=membership,
         )

@@ -78,8 +78,8 @@ class EmbeddedBrokerLog(logging.Handler):
 
     def note_damage(self, node: BrokerServer) -> None:
         """Adds the topics with damage, though their logs are open."""
-        replicas, logs = node.services.replicas, node.services.log_manager
-        for partitions in (logs.offline, logs.with_wrong_tail, replicas.unexplained, replicas.undecided):
+        losses, logs = node.services.losses, node.services.log_manager
+        for partitions in (logs.offline, logs.with_wrong_tail, losses.unexplained, losses.undecided):
             self.damaged.update(partition.topic for partition in partitions)
 
     def say_of(self, rests_on: Callable[[str], bool]) -> None:

@@ -181,9 +181,9 @@ class TopicConfigs(_StoredConfigs):
         topic = self._services.image.topics.get(self._name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        replicas = self._services.replicas
+        losses = self._services.losses
         return describe_topic_configs(
-            self._services.config, self._stored, replicas.gaps_of(topic), replicas.doubts_of(topic)
+            self._services.config, self._stored, losses.gaps_of(topic), losses.doubts_of(topic)
         )
 
     def elements(self, key: str, operation: str) -> list[str]:

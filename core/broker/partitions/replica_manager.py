@@ -33,8 +33,6 @@ from core.common.steps import Steps
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 from core.files.log_config import LogConfig
-from core.forensics.damage import DamagedRange
-from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
 from core.log.log_manager import LogManager
 from core.log.partition_log import AppendResult, PartitionLog
 from core.protocol.schema.metadata_records import PartitionRecord
@@ -117,10 +115,6 @@ class ReplicaManager:
         self.appends = 0
         """How many batches this broker appended as a leader."""
         self.counts = ReplicationCounts()
-        self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Offsets [start, end) found missing for no known reason, by partition."""
-        self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Offsets [start, end) of batches that may have been aborted: the marker is lost."""
         self._node_id = node.node_id
         self._configs = configs
         self._image = MetadataImage()
@@ -136,6 +130,8 @@ class ReplicaManager:
         # Whoever wants to know appends itself to these.
         self.on_stopped: list[Callable[[TopicPartition], None]] = []
         """Called with each partition that is no longer served."""
+        self.on_removed: list[Callable[[Sequence[TopicPartition]], None]] = []
+        """Called with the partitions of a topic that is gone: the next topic of that name has other logs."""
         self.on_role: list[Callable[[Partition], None]] = []
         """Called with each partition that has applied a decision of the controller: it may have another role, or the
         same role in another leader epoch.
@@ -276,6 +272,12 @@ class ReplicaManager:
             partition.log.configure(config)
             self.flush_as_configured(partition.log)
 
+    def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, Partition]]:
+        for number in topic.partitions:
+            name = TopicPartition(topic.name, number)
+            if name in self.partitions:
+                yield name, self.partitions[name]
+
     def _set_offline(self, partition: TopicPartition, error: OSError) -> None:
         reason = access_error(error, self._log_manager.directory / str(partition), "create")
         self._log_manager.set_offline(partition, reason)
@@ -286,9 +288,8 @@ class ReplicaManager:
         served = [self.partitions[name] for name in removed if name in self.partitions]
         for partition in served:
             self._stop_serving(partition)
-        for name in removed:  # the next topic of that name has other logs
-            self.unexplained.pop(name, None)
-            self.undecided.pop(name, None)
+        for on_removed in self.on_removed:
+            on_removed(removed)
         self.notify(removed)
         for partition in served:
             partition.notify_waiting()
@@ -571,35 +572,6 @@ class ReplicaManager:
             self._flusher.flush_within(log, _FLUSH_AGAIN_MS)
         else:
             self.take_offline(partition, access_error(error, log.directory, "sync"))
-
-    # --- damage
-
-    def gaps_of(self, topic: TopicImage) -> dict[int, list[DamagedRange]]:
-        """Returns the known damage, by partition."""
-        return {tp.partition: partition.log.gaps for tp, partition in self._served(topic) if partition.log.gaps}
-
-    def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
-        """Returns what a Fetch response cannot report, by key and partition: offsets [start, end)."""
-        names = [TopicPartition(topic.name, number) for number in topic.partitions]
-        holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
-        for tp, partition in self._served(topic):
-            lost_start = self._log_manager.lost_starts.get(tp)
-            if lost_start is not None and lost_start[1] == partition.log.log_start_offset:  # nothing was deleted since
-                holes[tp.partition] = [lost_start, *holes.get(tp.partition, [])]
-        undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}
-        ends = {tp: (p.log.log_end_offset, p.log.log_end_offset + 1) for tp, p in self._served(topic)}
-        tails = {tp.partition: [end] for tp, end in ends.items() if tp in self._log_manager.with_wrong_tail}
-        starts = {tp.partition: [end] for tp, end in ends.items() if tp in self._log_manager.with_wrong_start}
-        doubts = {
-            UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails, WRONG_START: starts
-        }  # fmt: skip
-        return {key: found for key, found in doubts.items() if found}
-
-    def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, Partition]]:
-        for number in topic.partitions:
-            name = TopicPartition(topic.name, number)
-            if name in self.partitions:
-                yield name, self.partitions[name]
 
     # --- waiting for records
 

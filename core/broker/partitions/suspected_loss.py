@@ -1,4 +1,4 @@
-"""Finds what a Fetch response cannot report: offsets that may be lost, and transactions whose marker is lost.
+"""Finds and keeps what a Fetch response cannot report: offsets that may be lost, and transactions whose marker is lost.
 
 A read-only broker looks for both when it opens a log, and reports them as keys of a topic's settings
 (`core.broker.config.config_sources`). A broker that owns its logs gets missing offsets between segments from the code
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from core.broker.partitions.replica_manager import ReplicaManager
+from core.cluster.image.metadata_image import TopicImage
 from core.common.background import RunInBackground
 from core.common.errors import CorruptRecordError, PlogError
+from core.common.topic_partition import TopicPartition
 from core.files.directory_lock import find_lock_holder
 from core.files.end_transaction_marker import FateKind
 from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
@@ -25,6 +27,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovery_journal import read_lost_offsets
 from core.forensics.served_transactions import ServedTransactions
 from core.forensics.unexplained_gaps import UnexplainedGaps
+from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
@@ -50,7 +53,49 @@ class SuspectedLoss:
         self._replicas = replicas
         self._origin = origin
         self._run_in_background = run_in_background
+        self.unexplained: dict[TopicPartition, list[tuple[int, int]]] = {}
+        """Offsets [start, end) found missing for no known reason, by partition."""
+        self.undecided: dict[TopicPartition, list[tuple[int, int]]] = {}
+        """Offsets [start, end) of batches that may have been aborted: the marker is lost."""
         self._examining: set[tuple[str, int]] = set()  # path and position
+        replicas.on_damage.append(self.examine)
+        replicas.on_removed.append(self._forget)
+
+    # --- what is known of a topic
+
+    def gaps_of(self, topic: TopicImage) -> dict[int, list[DamagedRange]]:
+        """Returns the known damage, by partition."""
+        return {tp.partition: log.gaps for tp, log in self._served(topic) if log.gaps}
+
+    def doubts_of(self, topic: TopicImage) -> dict[str, dict[int, list[tuple[int, int]]]]:
+        """Returns what a Fetch response cannot report, by key and partition: offsets [start, end)."""
+        names, logs = [TopicPartition(topic.name, number) for number in topic.partitions], self._log_manager
+        holes = {tp.partition: self.unexplained[tp] for tp in names if tp in self.unexplained}
+        for tp, log in self._served(topic):
+            lost_start = logs.lost_starts.get(tp)
+            if lost_start is not None and lost_start[1] == log.log_start_offset:  # nothing was deleted since
+                holes[tp.partition] = [lost_start, *holes.get(tp.partition, [])]
+        undecided = {tp.partition: self.undecided[tp] for tp in names if tp in self.undecided}
+        ends = {tp: (log.log_end_offset, log.log_end_offset + 1) for tp, log in self._served(topic)}
+        tails = {tp.partition: [end] for tp, end in ends.items() if tp in logs.with_wrong_tail}
+        starts = {tp.partition: [end] for tp, end in ends.items() if tp in logs.with_wrong_start}
+        doubts = {
+            UNEXPLAINED_OFFSETS: holes, UNDECIDED_OFFSETS: undecided, WRONG_TAIL: tails, WRONG_START: starts
+        }  # fmt: skip
+        return {key: found for key, found in doubts.items() if found}
+
+    def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        for number in topic.partitions:
+            partition = self._replicas.partitions.get(TopicPartition(topic.name, number))
+            if partition is not None:
+                yield partition.log.partition, partition.log
+
+    def _forget(self, removed: Iterable[TopicPartition]) -> None:
+        for name in removed:
+            self.unexplained.pop(name, None)
+            self.undecided.pop(name, None)
+
+    # --- finding it
 
     def find(self, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> Doubts:
         """Finds doubts in a log of a read-only broker; in any thread, because it may read the whole log. Afterwards
@@ -78,9 +123,9 @@ class SuspectedLoss:
         reported here alone.
         """
         if doubts.unexplained:
-            self._replicas.unexplained[log.partition] = doubts.unexplained
+            self.unexplained[log.partition] = doubts.unexplained
         if doubts.undecided:
-            self._replicas.undecided[log.partition] = doubts.undecided
+            self.undecided[log.partition] = doubts.undecided
         for path in unreadable:
             parsed, partition = parse_offset_file_name(path.name), locate_partition(path.parent)[0]
             is_after = parsed is not None and parsed[1] == LOG_SUFFIX and parsed[0] >= log.log_end_offset
@@ -92,9 +137,9 @@ class SuspectedLoss:
         if self._log_manager.logs.get(log.partition) is not log:
             return
         if holes:
-            self._replicas.unexplained[log.partition] = list(holes)
+            self.unexplained[log.partition] = list(holes)
         else:
-            self._replicas.unexplained.pop(log.partition, None)
+            self.unexplained.pop(log.partition, None)
 
     def examine(self, log: PartitionLog, error: CorruptRecordError) -> None:
         """Finds the extent of damage that a reader met, and notes it in the log."""

@@ -10,6 +10,7 @@ from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
 from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.log_services import LogServices
+from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.fetch_session import FetchSessionCache
 from core.cluster.image.feature_levels import Feature, is_finalized
@@ -26,6 +27,7 @@ class Services(LogServices):
     transaction_log: TransactionStateTopic
     fetch_sessions: FetchSessionCache
     late_checks: LazyIndexChecks
+    losses: SuspectedLoss
     find_served_apis: Callable[[Mapping[str, int] | None], Mapping[Api[Any, Any], VersionRange]]
     """Returns the APIs that ApiVersions advertises with those finalized features; None stands for a lone broker."""
     membership: Membership | None = None

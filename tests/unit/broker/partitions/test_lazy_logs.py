@@ -298,7 +298,7 @@ def test_a_writer_beside_it_is_read_as_of_when_it_was_asked_for(tmp_path: Path) 
     served.ask_later(FETCH, fetch_request(3), PRODUCE_BY_NAME)
     served.thread.run()
     assert values_of(served.fetched()[0]) == [b"d"]
-    assert served.broker.services.replicas.unexplained == {}
+    assert served.broker.services.losses.unexplained == {}
     assert first.exists()
 
 
