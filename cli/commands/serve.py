@@ -467,8 +467,7 @@ async def _run_as_member(
         )
         node.services.log_manager.on_offline.append(lambda: entry.report_disk_failure(node.services.node.node_id))
         server.before_close = lambda: entry.hand_over(membership.hand_over(), is_controller=membership.is_controller)
-        if membership.control is not None:
-            await membership.control.start()
+        await membership.control.start()
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:
         node.services.log_manager.on_offline.clear()

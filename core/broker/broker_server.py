@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.effective_configs import Configs
-from core.broker.controller.controller_elector import ControllerElector
 from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
+from core.broker.coordinators.coordinator_log import CoordinatingBroker
 from core.broker.coordinators.producer_ids import ProducerIds
 from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
 from core.broker.node_identity import NodeIdentity
@@ -33,15 +32,14 @@ from core.broker.partitions.file_deletion import FileDeletion
 from core.broker.partitions.housekeeping import Housekeeping
 from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.lazy_logs import LazyLogs
-from core.broker.partitions.log_services import LogServices
 from core.broker.partitions.log_startup import LogStartup
 from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.broker.partitions.storage_services import StorageServices
 from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.partitions.topics import Topics
 from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.cluster_peers import ClusterPeers
+from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.broker.requests.fetch_session import FetchSessionCache
@@ -50,8 +48,6 @@ from core.broker.requests.runtime import ImmediateRuntime, Runtime
 from core.broker.requests.services import Services
 from core.broker.requests.stepped_answer import SteppedAnswers
 from core.broker.serving.listener_endpoints import Listener
-from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.cluster.image.lone_broker_startup import find_node_id
 from core.cluster.image.metadata_image import MetadataImage
@@ -63,7 +59,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import unreadable_error
 from core.common.shadow_filesystem import ShadowFileSystem, link_tree, temporary_shadow
-from core.common.topic_partition import TopicPartition, random_uuid, uuid_text
+from core.common.topic_partition import random_uuid, uuid_text
 from core.compaction.cleaner_process import CleanerProcess
 from core.files.directory_lock import DirectoryLock, find_lock_holder
 from core.files.file_names import LOCK, META_PROPERTIES, ensure_no_cluster, holds_segments, parse_offset_file_name
@@ -71,9 +67,6 @@ from core.files.meta_properties import MetaProperties, read_meta_properties, wri
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager, find_partitions
 from core.protocol.schema.metadata_records import BrokerEndpoint
-
-if TYPE_CHECKING:
-    from core.broker.partitions.replica_manager import ReplicaManager
 
 
 @contextlib.contextmanager
@@ -107,20 +100,18 @@ _log = logging.getLogger("plog.broker")
 _PLAINTEXT = 0
 
 
-class _Parts(NamedTuple):
-    """The parts of a node."""
-
-    services: Services
-    doubts: SuspectedLoss
-    cleaning: CleanerSchedule
-    recovered_flush: PostRecoveryFlush
-
-
 class BrokerServer:
     """Owned by one task from its construction, which opens the directory, to `close`.
 
     `services` is for handlers; `dispatcher` answers requests; call `housekeeping.step` regularly.
     """
+
+    services: Services
+    dispatcher: RequestDispatcher
+    housekeeping: Housekeeping
+    cleaning: CleanerSchedule
+    _deletion: FileDeletion
+    _recovered_flush: PostRecoveryFlush
 
     def __init__(
         self,
@@ -161,11 +152,7 @@ class BrokerServer:
         self._prepare_directory()
         self._lock.acquire(lock_timeout_s)
         with self._releasing_on_failure():
-            parts = self._open(config)
-            self.services = parts.services
-            self.cleaning, self._recovered_flush = parts.cleaning, parts.recovered_flush
-            self.dispatcher = RequestDispatcher(self.services)
-            self.housekeeping = Housekeeping(self.services, self.cleaning, parts.doubts)
+            self._open(config)
 
     @contextlib.contextmanager
     def _releasing_on_failure(self) -> Iterator[None]:
@@ -287,76 +274,129 @@ class BrokerServer:
 
     # --- the services
 
-    def _open(self, config: BrokerConfig) -> _Parts:
-        """Makes the services, from the metadata up, and opens the logs on the way."""
+    def _open(self, config: BrokerConfig) -> None:
+        """Makes the services, from the metadata up, and opens the logs on the way. Each is given those above it that it
+        uses; what it must tell these goes to a subscription.
+        """
+        runtime = self._runtime
         meta = self._identify(config)
-        controller, alone = self._make_controller(meta)
+        controller = self._make_controller(meta)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
-        peers = None if self._entry is None else ClusterPeers(configs.broker, controller)
-        storage = self._make_storage(node, controller, configs, peers)
-        runtime, log_manager = storage.runtime, storage.log_manager
-        doubts = SuspectedLoss(log_manager, storage.replicas, self.directory, runtime.run_in_background)
-        cleaning = CleanerSchedule(storage, doubts, lambda: CleanerProcess(lambda: [self._lock.descriptor]))
-        log_manager.events.on_cut.append(cleaning.cleaner.break_off)
+        peers = ClusterPeers(configs.broker, controller)
+
+        log_manager = self._make_log_manager(configs)
+        self._deletion = deletion = FileDeletion(log_manager, runtime)
+        quotas = self._make_quotas(configs)
+        replicas = ReplicaManager(
+            node, controller, configs, log_manager, runtime, peers=None if self._entry is None else peers
+        )
+        doubts = SuspectedLoss(log_manager, replicas, self.directory, runtime.run_in_background)
+        make_cleaner = partial(CleanerProcess, lambda: [self._lock.descriptor])
+        self.cleaning = CleanerSchedule(configs, log_manager, replicas, deletion, runtime, make_cleaner)
         late_checks = LazyIndexChecks(
             log_manager.logs.values,
             runtime.schedule,
             runtime.run_in_background,
             None if self.is_read_only else doubts.note_unexplained,
         )
-        recovered_flush = PostRecoveryFlush(log_manager, storage.replicas, runtime, is_read_only=self.is_read_only)
+        self._recovered_flush = PostRecoveryFlush(log_manager, replicas, runtime)
         opening = LogStartup(
-            storage,
-            alone,
+            controller if isinstance(controller, SingleNodeController) else None,
+            node=node,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=replicas,
             late_checks=late_checks,
             doubts=doubts,
-            recovered_flush=recovered_flush,
+            recovered_flush=self._recovered_flush,
             unreadable=self._unreadable,
         )
-        if alone is not None:
-            alone.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
-        logs = self._open_logs(storage, opening, cleaning)
-        membership = self._make_membership(logs, controller, peers)
-        group_log = ConsumerOffsetsTopic(logs)
-        producer_ids = ProducerIds(storage, has_adopted=opening.has_adopted, is_member=membership is not None)
+        late_loads = LazyLogs(opening, controller, configs, log_manager, replicas, runtime)
+        stepped_answers = SteppedAnswers(runtime)
+        topics = Topics(node, controller, configs, replicas, deletion, stepped_answers)
+        topics.subscribe(self.cleaning.on_topic_deleted)
+
+        if isinstance(controller, SingleNodeController):
+            controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)
+        self._open_logs(log_manager, opening, late_loads)
+        topics.begin()
+
+        membership: Membership | None = None
+        producer_ids: ProducerIds | ProducerIdBlocks
+        if isinstance(controller, SingleNodeController):
+            producer_ids = ProducerIds(controller, log_manager, replicas, has_adopted=opening.has_adopted)
+        else:
+            assert self._entry is not None
+            membership = Membership(
+                self._entry,
+                controller,
+                peers,
+                node_id=node.node_id,
+                configs=configs,
+                log_manager=log_manager,
+                replicas=replicas,
+                late_loads=late_loads,
+                topics=topics,
+                deletion=deletion,
+                runtime=runtime,
+                replication_quota=quotas.follower,
+            )
+            producer_ids = membership.producer_ids
+        coordinating = CoordinatingBroker(
+            node=node,
+            controller=controller,
+            configs=configs,
+            replicas=replicas,
+            late_loads=late_loads,
+            topics=topics,
+            runtime=runtime,
+        )
+        group_log = ConsumerOffsetsTopic(coordinating)
         others = None if membership is None else membership.transactions
-        services = Services(
-            **vars(logs),
+        transaction_log = TransactionStateTopic(coordinating, producer_ids, group_log, others)
+
+        self.services = Services(
+            runtime=runtime,
+            node=node,
+            controller=controller,
+            configs=configs,
+            log_manager=log_manager,
+            replicas=replicas,
+            quotas=quotas,
+            stepped_answers=stepped_answers,
+            late_loads=late_loads,
+            topics=topics,
             group_log=group_log,
-            transaction_log=TransactionStateTopic(logs, producer_ids, group_log, others),
+            transaction_log=transaction_log,
             fetch_sessions=FetchSessionCache(configs.broker.max_incremental_fetch_session_cache_slots, runtime.clock),
             late_checks=late_checks,
             losses=doubts,
             find_served_apis=served_apis,
             membership=membership,
         )
-        return _Parts(services, doubts, cleaning, recovered_flush)
-
-    def _make_storage(
-        self, node: NodeIdentity, controller: BrokerMetadata, configs: Configs, peers: ClusterPeers | None
-    ) -> StorageServices:
-        """Makes the services that hold the partitions and their logs; no log is opened yet."""
-        log_manager = self._make_log_manager(configs)
-        return StorageServices(
-            runtime=self._runtime,
-            filesystem=self._filesystem,
-            node=node,
-            controller=controller,
+        self.dispatcher = RequestDispatcher(self.services)
+        self.housekeeping = Housekeeping(
             configs=configs,
             log_manager=log_manager,
-            replicas=ReplicaManager(
-                node,
-                configs,
-                log_manager,
-                self._runtime,
-                peers=peers,
-                may_be_elsewhere=None if peers is None else partial(_may_have, controller),
-            ),
-            quotas=self._make_quotas(configs),
-            deletion=FileDeletion(log_manager, self._runtime),
-            stepped_answers=SteppedAnswers(self._runtime),
+            replicas=replicas,
+            deletion=deletion,
+            cleaning=self.cleaning,
+            groups=group_log.coordinator,
+            transactions=transaction_log.coordinator,
+            runtime=runtime,
         )
+
+    def _make_controller(self, meta: MetaProperties) -> SingleNodeController | ClusterMemberMetadata:
+        """Returns the metadata, which a lone broker controls itself."""
+        if self._entry is not None:
+            member = ClusterMemberMetadata(meta.directory_id, self._entry.write_configs)
+            self._entry.attach(member)
+            return member
+        metadata_log = self._open_metadata_log(meta.node_id)
+        if self._check_metadata is not None:
+            self._check_metadata(metadata_log.image, meta.node_id)
+        return SingleNodeController(metadata_log, meta.node_id, meta.directory_id)
 
     def _make_quotas(self, configs: Configs) -> ReplicationQuotas:
         make = partial(
@@ -370,49 +410,19 @@ class BrokerServer:
             follower=make(lambda: configs.broker.follower_replication_throttled_rate),
         )
 
-    def _make_controller(self, meta: MetaProperties) -> tuple[BrokerMetadata, SingleNodeController | None]:
-        """Returns the metadata's controller; the second is the same for a lone broker, and None in a cluster."""
-        if self._entry is not None:
-            member = ClusterMemberMetadata(meta.directory_id)
-            self._entry.attach(member)
-            return member, None
-        metadata_log = self._open_metadata_log(meta.node_id)
-        if self._check_metadata is not None:
-            self._check_metadata(metadata_log.image, meta.node_id)
-        alone = SingleNodeController(metadata_log, meta.node_id, meta.directory_id)
-        return alone, alone
-
-    def _make_membership(
-        self, logs: LogServices, controller: BrokerMetadata, peers: ClusterPeers | None
-    ) -> Membership | None:
-        if self._entry is None:
-            return None
-        assert isinstance(controller, ClusterMemberMetadata)
-        assert peers is not None
-        membership = Membership(logs, controller, peers, self._entry.read_configs, self._entry.quotas)
-        membership.control = ControllerElector(logs, self._entry, peers, ReceiveBuffers())
-        return membership
-
-    def _open_logs(self, storage: StorageServices, opening: LogStartup, cleaning: CleanerSchedule) -> LogServices:
-        """Opens the logs of the present topics, or leaves them for later, and starts to serve them."""
-        late_loads = LazyLogs(storage, opening)
-        storage.replicas.on_unloaded.append(late_loads.ask)
-        topics = Topics(storage, is_member=self._entry is not None)
-        topics.subscribe(cleaning.on_topic_deleted)
-        log_manager = storage.log_manager
+    def _open_logs(self, log_manager: LogManager, opening: LogStartup, late_loads: LazyLogs) -> None:
+        """Opens the logs of the present topics, or leaves them for later."""
         folders = opening.find_known()
         if self._loads_late and (self.is_read_only or not log_manager.had_clean_shutdown):
             log_manager.leave_unloaded(folders)
             folders = {tp: folders[tp] for tp in late_loads.read_at_once() if log_manager.unloaded.pop(tp)}
         opening.open_all(folders)
-        topics.begin()
-        return LogServices(**vars(storage), late_loads=late_loads, topics=topics)
 
     def _make_log_manager(self, configs: Configs) -> LogManager:
         settings = LogSettings(
             self._runtime.clock,
             self._filesystem,
-            lambda: configs.broker.producer_id_expiration_ms,
+            configs.producer_id_expiration_ms,
             is_read_only=self.is_read_only,
             keeps_cut_bytes=not self.is_read_only,
             checks_late=self._loads_late,
@@ -440,7 +450,7 @@ class BrokerServer:
         reachable = Endpoint("127.0.0.1", endpoint.port) if endpoint.is_wildcard else endpoint
         self._lock.announce(str(reachable))
         self._recovered_flush.begin(self.services.log_manager.logs.values())
-        self.services.deletion.delete_leftovers()
+        self._deletion.delete_leftovers()
         self.services.late_checks.begin()
         self.services.late_loads.begin()
         self.services.group_log.load_all()
@@ -477,8 +487,3 @@ class BrokerServer:
         if self._shadow is not None:
             self._users_paths.stop()
             self._shadow.cleanup()
-
-
-def _may_have(controller: BrokerMetadata, name: TopicPartition) -> bool:
-    """Returns whether the cluster has that partition, or may have it."""
-    return not controller.is_informed or controller.image.find_partition(name) is not None

@@ -76,7 +76,7 @@ class OffsetCheckpoints:
         exists all the same.
         """
         self._directory = directory
-        self._filesystem = filesystem
+        self.filesystem = filesystem
         self._logs = logs
         self._is_kept = is_kept
         self._written = {name: self._read(name) for name in OFFSET_CHECKPOINTS}
@@ -147,7 +147,7 @@ class OffsetCheckpoints:
         self.write_high_watermarks()
         self.write_log_starts()
         if not (self._directory / CLEANER_CHECKPOINT).exists():
-            write_offset_checkpoint(self._directory / CLEANER_CHECKPOINT, {}, self._filesystem)
+            write_offset_checkpoint(self._directory / CLEANER_CHECKPOINT, {}, self.filesystem)
 
     def note_unknown_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
         """Notes logs that came from elsewhere, perhaps without a checkpoint: nothing may be taken for 0."""
@@ -174,7 +174,7 @@ class OffsetCheckpoints:
         def write() -> None:
             with self._writing:
                 if self._newest[name] is offsets:  # else another was asked for meanwhile
-                    write_offset_checkpoint(self._directory / name, offsets, self._filesystem)
+                    write_offset_checkpoint(self._directory / name, offsets, self.filesystem)
                     self._written[name] = offsets
 
         run(write)
@@ -245,10 +245,11 @@ class LogManager:
         self._topic_ids: dict[TopicPartition, bytes] = {}  # as the folders have them
         self._settings = settings
         self.events = settings.events
-        self._filesystem = settings.filesystem
+        self.is_read_only = settings.is_read_only
+        self.filesystem = settings.filesystem
         self.checkpoints = OffsetCheckpoints(
             directory,
-            self._filesystem,
+            self.filesystem,
             self.logs,
             is_kept=self._is_checkpoint_kept,
         )
@@ -284,7 +285,7 @@ class LogManager:
         """
         found = {tp: path for tp, path in self.find_partitions().items() if tp in topic_ids}
         ids = {tp: _topic_id_of(path) for tp, path in found.items()}
-        if self._settings.is_read_only:
+        if self.is_read_only:
             for tp, path in found.items():
                 if ids[tp] not in (None, topic_ids[tp]):
                     _log.warning("%s says that it is of another topic than %s; it is read all the same", path, tp)
@@ -335,8 +336,8 @@ class LogManager:
 
     def _set_aside(self, partition: TopicPartition, path: Path) -> None:
         renamed = path.with_name(stray_directory_name(partition))
-        self._filesystem.rename(path, renamed)
-        self._filesystem.sync_directory(self.directory)
+        self.filesystem.rename(path, renamed)
+        self.filesystem.sync_directory(self.directory)
         _log.warning("%s belongs to no topic of the metadata; it is kept as %s", path, renamed.name)
 
     def open_existing(
@@ -361,8 +362,8 @@ class LogManager:
 
     def forget_clean_shutdown(self) -> None:
         """Removes the clean-shutdown file, once all logs are open. Raises the disk's OSError."""
-        self._filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
-        self._filesystem.sync_directory(self.directory)
+        self.filesystem.unlink(self.directory / CLEAN_SHUTDOWN)
+        self.filesystem.sync_directory(self.directory)
 
     def _load(
         self, partition: TopicPartition, path: Path, config: LogConfig, evidence: KnownOffsetsOfDirectory
@@ -404,12 +405,12 @@ class LogManager:
     def _take_up(self, partition: TopicPartition, loaded: LoadedLog, evidence: KnownOffsetsOfDirectory) -> None:
         self.logs[partition] = loaded.log
         committed = self.checkpoints.high_watermarks.get(partition, 0)
-        if loaded.log.log_end_offset < committed and not self._settings.is_read_only:
+        if loaded.log.log_end_offset < committed and not self.is_read_only:
             self.lost_ends[partition] = loaded.log.log_end_offset, committed
         self._warn_of_lost_start(loaded.log, evidence)
         if loaded.has_wrong_tail:
             self.with_wrong_tail.add(partition)
-        if loaded.has_wrong_start and self._settings.is_read_only:
+        if loaded.has_wrong_start and self.is_read_only:
             self.with_wrong_start.add(partition)
 
     # --- opening later
@@ -424,7 +425,7 @@ class LogManager:
                 self._refuse(partition, path, error)
             else:
                 read = list(sizes.values())
-                if not self._settings.is_read_only:
+                if not self.is_read_only:
                     read = self._recovered(partition, sizes, [offset for offset, _ in listing.snapshots()])
                 self.unloaded[partition] = UnloadedLog(path, sum(sizes.values()), sum(read), len(read))
 
@@ -453,7 +454,7 @@ class LogManager:
         """Returns the offsets that the directory stated when the logs were not open yet. They may have changed only if
         somebody else writes there: an owner's checkpoints keep them until the logs are open.
         """
-        if self._settings.is_read_only:
+        if self.is_read_only:
             return self.read_evidence()
         if self._evidence is None:
             self._evidence = self.read_evidence()
@@ -483,7 +484,7 @@ class LogManager:
         lost range is kept in `lost_starts`.
         """
         self.lost_starts.pop(log.partition, None)
-        if self._settings.is_read_only or not has_earlier_epochs(log):
+        if self.is_read_only or not has_earlier_epochs(log):
             return
         hole = find_lost_start(evidence.of(log.directory, log.partition), log.directory)
         if hole is not None:
@@ -494,7 +495,7 @@ class LogManager:
         """Notes how far an unfinished cleaning came, before the `.swap` names go. Raises the disk's OSError."""
         if not config.is_compacted or self._is_beside_writer():
             return
-        clean_offset = swapped_below(path, self._filesystem)
+        clean_offset = swapped_below(path, self.filesystem)
         if clean_offset > self.checkpoints.clean_offsets.get(partition, 0):
             self.checkpoints.write_cleaned(partition, clean_offset)
 
@@ -507,7 +508,7 @@ class LogManager:
         log = self.logs.pop(partition, None)
         if log is not None:
             log.let_go()
-        self._filesystem.name_for_user(error)
+        self.filesystem.name_for_user(error)
         _log.error("%s is offline: %s", partition, error)
         self.offline[partition] = error
         self.report_offline()
@@ -527,9 +528,9 @@ class LogManager:
         self._move_away(partition)
         if path.exists() and _is_of_another(path, topic_id):
             self._set_aside(partition, path)
-        self._filesystem.make_directory(path)
+        self.filesystem.make_directory(path)
         if _topic_id_of(path) is None:
-            write_partition_metadata(path, topic_id, self._filesystem)
+            write_partition_metadata(path, topic_id, self.filesystem)
         self._topic_ids[partition] = topic_id
         if partition not in self.logs:
             self.logs[partition] = load_log(path, partition, config, self._settings).log
@@ -566,7 +567,7 @@ class LogManager:
         names, and the next start reports that the folder belongs to no topic.
         """
         try:
-            self._filesystem.sync_directory(self.directory)
+            self.filesystem.sync_directory(self.directory)
         except OSError as error:
             _log.error("%s", access_error(error, self.directory, "sync"))
 
@@ -581,7 +582,7 @@ class LogManager:
             return
         target = path.with_name(deleted_directory_name(partition))
         try:
-            self._filesystem.rename(path, target)
+            self.filesystem.rename(path, target)
         except OSError as error:
             _log.error("%s", access_error(error, error.filename or path, "delete"))
         else:
@@ -592,9 +593,9 @@ class LogManager:
         for path in paths:
             try:
                 if path.is_dir():
-                    self._filesystem.remove_tree(path)
+                    self.filesystem.remove_tree(path)
                 else:
-                    self._filesystem.unlink(path)
+                    self.filesystem.unlink(path)
             except OSError as error:
                 _log.error("%s", access_error(error, error.filename or path, "delete"))
 
@@ -646,7 +647,7 @@ class LogManager:
                     _log.info("%s", self.closing_text)
         try:
             if has_new_folders:
-                self._filesystem.sync_directory(self.directory)
+                self.filesystem.sync_directory(self.directory)
             self._write_at_end(broker_epoch)
         except OSError as error:
             reason = access_error(error, error.filename or self.directory, "write to")
@@ -662,7 +663,7 @@ class LogManager:
         self.checkpoints.write_all()
         if not self.offline and not self.unloaded:
             content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-            self._filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
+            self.filesystem.write_atomic(self.directory / CLEAN_SHUTDOWN, content.encode())
 
 
 def find_partitions(directory: Path) -> dict[TopicPartition, Path]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from core.broker.config.client_quotas import ClientQuotas
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.zookeeper.znodes import ConfigEntity
@@ -39,6 +40,9 @@ class FakeEntry:
     def attach(self, controller: ClusterMemberMetadata) -> None:
         self.controller = controller
         controller.subscribe(lambda _delta: self._inform(controller))
+
+    def write_configs(self, _type: int, _name: str, _changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the cluster can't be reached")
 
     def _inform(self, controller: ClusterMemberMetadata) -> None:
         image = controller.image

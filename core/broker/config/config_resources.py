@@ -219,11 +219,10 @@ class BrokerConfigs(_StoredConfigs):
         expected = f"expected {self._services.node.node_id} or empty string, but"
         _ensure_this_broker(self._services, self._name, "Broker id", expected)
         membership = self._services.membership
-        control = None if membership is None else membership.control
         return describe_broker_configs(
             self._services.config,
             self._running(),
-            zookeeper_silence_ms=None if control is None else control.zookeeper.silence_ms,
+            zookeeper_silence_ms=None if membership is None else membership.control.zookeeper.silence_ms,
         )
 
     def _running(self) -> dict[str, str]:

@@ -46,6 +46,9 @@ class Configs:
         values = self.broker.topic_defaults() | stored_topic_values(image.topic_configs(name))
         return LogConfig.from_values(values)
 
+    def producer_id_expiration_ms(self) -> int:
+        return self.broker.producer_id_expiration_ms
+
     def set(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:

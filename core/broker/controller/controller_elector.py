@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from core.broker.config.effective_configs import Configs
 from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_sender import ControllerSender
-from core.broker.partitions.storage_services import StorageServices
 from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.peer_connection import PeerLink
 from core.broker.replication.peer_pool import PeerPool
@@ -20,10 +20,11 @@ from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.controller.controller_context import LiveBroker
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.elections import ElectionPolicy
+from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
+from core.common.pending import Pending, Schedule
 from core.zookeeper.controller_election import ControllerElection, WonElection
 from core.zookeeper.zookeeper_session import SessionFigures
 
@@ -49,22 +50,30 @@ class ControllerElector:
     """Owned by the broker's loop."""
 
     def __init__(
-        self, services: StorageServices, entry: ZooKeeperRegistration, peers: ClusterPeers, buffers: ReceiveBuffers
+        self,
+        entry: ZooKeeperRegistration,
+        peers: ClusterPeers,
+        node_id: int,
+        controller: BrokerMetadata,
+        configs: Configs,
+        schedule: Schedule,
     ) -> None:
-        self._services = services
         self._entry = entry
         self._peers = peers
-        self._buffers = buffers
+        self._node_id = node_id
+        self._configs = configs
+        self._schedule = schedule
+        self._buffers = ReceiveBuffers()
         self._election: ControllerElection | None = None
         self._term: ActiveController | None = None
         self._waits: dict[_MetadataWait, None] = {}
         self._tasks = LoopTasks()
         self._is_closed = False
         self.pool = PeerPool(
-            peers.find_endpoint, services.config, buffers, client_id=f"controller-{services.node.node_id}-questions"
+            peers.find_endpoint, configs.broker, self._buffers, client_id=f"controller-{node_id}-questions"
         )
         """Connections to other brokers, for questions before a decision."""
-        services.controller.subscribe(self._on_metadata)
+        controller.subscribe(self._on_metadata)
 
     @property
     def term(self) -> ActiveController | None:
@@ -91,11 +100,9 @@ class ControllerElector:
 
     async def start(self) -> None:
         """Makes the registered broker a candidate from now on, unless `plog.controller.enable` is off."""
-        if not self._services.config.plog_controller_enable:
+        if not self._configs.broker.plog_controller_enable:
             return
-        self._election = self._entry.make_election(
-            self._services.node.node_id, on_elected=self._on_elected, on_lost=self._on_lost
-        )
+        self._election = self._entry.make_election(self._node_id, on_elected=self._on_elected, on_lost=self._on_lost)
         await self._election.start()
 
     def _on_elected(self, won: WonElection) -> None:
@@ -104,13 +111,13 @@ class ControllerElector:
         _log.info("this broker is the controller, in epoch %d", won.epoch)
         self._term = self._entry.begin_term(
             won,
-            node_id=self._services.node.node_id,
+            node_id=self._node_id,
             make_queue=self._make_queue,
             ask=self.pool.ask,
             policy=ElectionPolicy(
-                may_be_unclean=lambda topic: self._services.configs.of_topic(topic).unclean_leader_election_enable,
-                min_isr=lambda topic: self._services.configs.of_topic(topic).min_insync_replicas,
-                recovery_wait_ms=lambda: self._services.config.plog_leader_recovery_wait_ms,
+                may_be_unclean=lambda topic: self._configs.of_topic(topic).unclean_leader_election_enable,
+                min_isr=lambda topic: self._configs.of_topic(topic).min_insync_replicas,
+                recovery_wait_ms=lambda: self._configs.broker.plog_leader_recovery_wait_ms,
             ),
             on_over=self._on_over,
         )
@@ -149,10 +156,10 @@ class ControllerElector:
     def _make_queue(
         self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
     ) -> ControllerSender:
-        config = self._services.config
+        config = self._configs.broker
         link = PeerLink(
             self._buffers,
-            client_id=f"controller-{self._services.node.node_id}",
+            client_id=f"controller-{self._node_id}",
             connect_timeout_ms=config.socket_connection_setup_timeout_ms,
             request_timeout_ms=config.controller_socket_timeout_ms,
         )
@@ -161,7 +168,7 @@ class ControllerElector:
     async def _balance(self, term: ActiveController) -> None:
         """Gives leadership back to preferred leaders, from time to time."""
         while self._term is term:
-            config = self._services.config
+            config = self._configs.broker
             await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
             if self.term is not term or not config.auto_leader_rebalance_enable:
                 continue
@@ -198,7 +205,7 @@ class ControllerElector:
         if timeout_ms <= 0:
             return False
         wait = _MetadataWait(is_so)
-        wait.limit(self._services.runtime.schedule, timeout_ms)
+        wait.limit(self._schedule, timeout_ms)
         self._waits[wait] = None
         return wait
 

@@ -7,15 +7,14 @@ change from ZooKeeper, as all others do at that time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from core.broker.controller.controller_elector import ControllerElector
-from core.broker.requests.services import Services
+from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.feature_levels import GROUPS_OF_CONSUMERS, FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.common.pending import Pending
-from core.coordinator.consumer_group import ConsumerGroup
 from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
 
 _LIST_GROUPS_VERSION = 5
@@ -29,10 +28,21 @@ Outcome = KafkaError | None
 class ControllerFeatures:
     """Owned by the broker's loop; made for one request, which the controller's broker answers."""
 
-    def __init__(self, services: Services, control: ControllerElector) -> None:
-        """Raises KafkaError(NOT_CONTROLLER) if the broker is not the controller."""
-        self._services = services
+    def __init__(
+        self,
+        control: ControllerElector,
+        controller: BrokerMetadata,
+        find_own_groups: Callable[[], list[str] | ErrorCode],
+        *,
+        node_id: int,
+    ) -> None:
+        """`find_own_groups` returns the groups of the consumer protocol that this broker coordinates, or why it does
+        not know them. Raises KafkaError(NOT_CONTROLLER) if the broker is not the controller.
+        """
         self._control = control
+        self._controller = controller
+        self._find_own_groups = find_own_groups
+        self._node_id = node_id
         self._term = control.require_term()
 
     def update(self, updates: Sequence[FeatureUpdate], *, validate_only: bool, timeout_ms: int) -> Pending[Outcome]:
@@ -62,7 +72,7 @@ class ControllerFeatures:
 
     def _wait(self, updates: Sequence[FeatureUpdate], timeout_ms: int) -> Outcome | Pending[Outcome]:
         def is_known() -> bool:
-            known = self._services.image.features
+            known = self._controller.image.features
             return all(known.get(update.name, 0) == update.level for update in updates)
 
         def outcome(is_in_time: bool) -> Outcome:  # noqa: FBT001
@@ -88,11 +98,11 @@ class ControllerFeatures:
             )
 
     async def _groups_of(self, broker_id: int) -> list[str]:
-        if broker_id == self._services.node.node_id:
-            if code := self._services.group_log.load_all():
-                raise _unknown(broker_id, code)
-            groups = self._services.groups.groups
-            return [group_id for group_id, group in groups.items() if isinstance(group, ConsumerGroup)]
+        if broker_id == self._node_id:
+            found = self._find_own_groups()
+            if isinstance(found, ErrorCode):
+                raise _unknown(broker_id, found)
+            return found
         try:
             request = ListGroupsRequest(types_filter=["consumer"])
             answer = await self._control.pool.ask(broker_id, LIST_GROUPS, _LIST_GROUPS_VERSION, request)

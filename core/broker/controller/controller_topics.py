@@ -13,13 +13,13 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from core.broker.config.effective_configs import Configs
 from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_elector import ControllerElector
-from core.broker.partitions.storage_services import StorageServices
 from core.cluster.assignment.replica_assignment import place_replicas
 from core.cluster.controller.controller_context import ControlledTopic, unwritten_state
 from core.cluster.controller.controller_writes import NOT_WRITTEN, DeletionWrite, slices
-from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.broker_metadata import BrokerMetadata, NewTopic
 from core.cluster.image.metadata_image import NO_LEADER, TopicImage
 from core.cluster.image.topic_rules import (
     MOST_PARTITIONS,
@@ -54,10 +54,11 @@ class Growth(NamedTuple):
 class ControllerTopics:
     """Owned by the broker's loop; made for one request, which the controller's broker answers."""
 
-    def __init__(self, services: StorageServices, control: ControllerElector) -> None:
+    def __init__(self, control: ControllerElector, controller: BrokerMetadata, configs: Configs) -> None:
         """Raises KafkaError(NOT_CONTROLLER) if the broker is not the controller."""
-        self._services = services
         self._control = control
+        self._controller = controller
+        self._configs = configs
         self._term: ActiveController = control.require_term()
         self._context = self._term.context
 
@@ -87,7 +88,7 @@ class ControllerTopics:
         }
 
     def _is_led(self, topic: TopicImage) -> bool:
-        known = self._services.image.topics_by_id.get(topic.topic_id)
+        known = self._controller.image.topics_by_id.get(topic.topic_id)
         return known is not None and all(
             number in known.partitions and known.partitions[number].leader != NO_LEADER for number in topic.partitions
         )
@@ -98,7 +99,7 @@ class ControllerTopics:
         """
 
         def count(topic: NewTopic) -> int:
-            return topic.count_partitions(self._services.config.num_partitions)
+            return topic.count_partitions(self._configs.broker.num_partitions)
 
         wanted = sum(map(count, topics))
         if wanted > MOST_PARTITIONS:
@@ -167,7 +168,7 @@ class ControllerTopics:
 
     def _placed(self, topic: NewTopic) -> ControlledTopic:
         """Returns the new topic with its replicas placed. Raises KafkaError if that is impossible."""
-        config = self._services.config
+        config = self._configs.broker
         racks = self._racks()
         wanted = wanted_replicas(topic, config.num_partitions, config.default_replication_factor, racks)
         if isinstance(wanted, dict):
@@ -293,7 +294,7 @@ class ControllerTopics:
         return known.map(lambda _known: left()) if isinstance(known, Pending) else left()
 
     def _is_gone(self, name: str) -> bool:
-        return name not in self._services.image.topics
+        return name not in self._controller.image.topics
 
 
 def _image_of(name: str, topic: ControlledTopic) -> TopicImage:

@@ -9,9 +9,8 @@ import logging
 from collections.abc import Mapping
 
 from core.broker.config.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_setting
-from core.broker.coordinators.coordinator_log import CoordinatorLog
+from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog
 from core.broker.coordinators.latest_by_key import ReadRecord
-from core.broker.partitions.log_services import LogServices
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
 from core.common.config_def import ConfigResourceType
@@ -39,9 +38,9 @@ _log = logging.getLogger("plog.groups")
 class ConsumerOffsetsTopic(CoordinatorLog):
     """Owned by the broker's task, except for the reading itself. It is `coordinator`'s `GroupEnvironment`."""
 
-    def __init__(self, services: LogServices) -> None:
-        super().__init__(services, GROUPS_TOPIC)
-        config = services.config
+    def __init__(self, broker: CoordinatingBroker) -> None:
+        super().__init__(broker, GROUPS_TOPIC)
+        config = broker.configs.broker
         self.config = GroupConfig(
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -56,11 +55,11 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
     @property
     def topics(self) -> Mapping[str, TopicImage]:
-        return self._services.image.topics
+        return self._broker.controller.image.topics
 
     @property
     def metadata_version(self) -> int:
-        return self._services.controller.end_offset
+        return self._broker.controller.end_offset
 
     def session_timeout_ms(self, group_id: str) -> int:
         return self._setting(SESSION_TIMEOUT, group_id)
@@ -69,17 +68,17 @@ class ConsumerOffsetsTopic(CoordinatorLog):
         return self._setting(HEARTBEAT_INTERVAL, group_id)
 
     def _setting(self, name: str, group_id: str) -> int:
-        settings = self._services.image.configs.get((ConfigResourceType.GROUP, group_id), {})
-        return group_setting(name, settings, self._services.config)
+        settings = self._broker.controller.image.configs.get((ConfigResourceType.GROUP, group_id), {})
+        return group_setting(name, settings, self._broker.configs.broker)
 
     # --- the topic
 
     def _new_topic(self) -> NewTopic:
-        config = self._services.config
+        config = self._broker.configs.broker
         return NewTopic(
             GROUPS_TOPIC,
             config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor if self._services.topics.is_member else 1,
+            replication_factor=config.offsets_topic_replication_factor if self._broker.controller.is_member else 1,
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
@@ -104,13 +103,13 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
     @property
     def _commit_timeout_ms(self) -> int:
-        return self._services.config.offsets_commit_timeout_ms
+        return self._broker.configs.broker.offsets_commit_timeout_ms
 
     # --- writing
 
     def write(self, group_id: str, records: list[GroupRecord], producer: ProducerIdAndEpoch | None = None) -> None:
         """See `GroupEnvironment.write`. Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if the disk refuses."""
-        if self._services.node.is_read_only:
+        if self._broker.node.is_read_only:
             return
         now_ms = self.now_ms()
         fields: dict[str, object] = {}

@@ -13,14 +13,19 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
+from core.broker.config.effective_configs import Configs
 from core.broker.coordinators.latest_by_key import Fields, ReadRecord, newest_records
-from core.broker.partitions.log_services import LogServices
+from core.broker.node_identity import NodeIdentity
+from core.broker.partitions.lazy_logs import LazyLogs
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.partitions.topics import Topics
 from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
-from core.broker.requests.runtime import go_through
-from core.cluster.image.broker_metadata import NewTopic
+from core.broker.requests.runtime import Runtime, go_through
+from core.cluster.image.broker_metadata import BrokerMetadata, NewTopic
 from core.cluster.image.metadata_image import TopicImage
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
@@ -76,11 +81,24 @@ class Replay(Protocol):
         """Adds all that was replayed to the coordinator's state, in one step."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatingBroker:
+    """The broker that coordinates groups and transactions, for the topics of its coordinators. Immutable."""
+
+    node: NodeIdentity
+    controller: BrokerMetadata
+    configs: Configs
+    replicas: ReplicaManager
+    late_loads: LazyLogs
+    topics: Topics
+    runtime: Runtime
+
+
 class CoordinatorLog(ABC):
     """Owned by the broker's task, except for the reading itself."""
 
-    def __init__(self, services: LogServices, topic: str) -> None:
-        self._services = services
+    def __init__(self, broker: CoordinatingBroker, topic: str) -> None:
+        self._broker = broker
         self._topic = topic
         self._loaded: set[int] = set()
         self._readings: dict[int, object] = {}  # of partitions that are being read; a new object each time
@@ -88,9 +106,9 @@ class CoordinatorLog(ABC):
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
         self._creation: Steps[None] | None = None
-        services.topics.subscribe(self._on_topic_deleted)
-        services.replicas.on_stopped.append(self._on_partition_stopped)
-        services.replicas.on_role.append(self._on_role)
+        broker.topics.subscribe(self._on_topic_deleted)
+        broker.replicas.on_stopped.append(self._on_partition_stopped)
+        broker.replicas.on_role.append(self._on_role)
 
     @abstractmethod
     def _new_topic(self) -> NewTopic:
@@ -116,13 +134,13 @@ class CoordinatorLog(ABC):
     # --- what coordinators need from the broker
 
     def now_ms(self) -> int:
-        return self._services.runtime.clock.now_ms()
+        return self._broker.runtime.clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        return self._services.runtime.clock.monotonic_ms()
+        return self._broker.runtime.clock.monotonic_ms()
 
     def schedule(self, delay_ms: int, function: Callable[[], None], /) -> TimerHandle:
-        return self._services.runtime.schedule(delay_ms, function)
+        return self._broker.runtime.schedule(delay_ms, function)
 
     # --- the topic
 
@@ -132,13 +150,13 @@ class CoordinatorLog(ABC):
 
     def ensure_topic_in_steps(self) -> Steps[None]:
         """As `ensure_topic`, in steps; concurrent callers work on the same creation."""
-        if self._lacks_topic and self._services.topics.is_member:
-            if not self._services.controller.is_informed:
+        if self._lacks_topic and self._broker.controller.is_member:
+            if not self._broker.controller.is_informed:
                 raise KafkaError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE,
                     f"the controller has not told this broker yet whether {self._topic} exists",
                 )
-            self._services.topics.ask_for(self._new_topic(), "this broker")
+            self._broker.topics.ask_controller(self._new_topic())
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"this broker has asked the controller to create {self._topic}"
             )
@@ -149,11 +167,11 @@ class CoordinatorLog(ABC):
 
     @property
     def _lacks_topic(self) -> bool:
-        return self._topic not in self._services.image.topics and not self._services.node.is_read_only
+        return self._topic not in self._broker.controller.image.topics and not self._broker.node.is_read_only
 
     def _create(self) -> Steps[None]:
         try:
-            creation = self._services.topics.create_all([self._new_topic()])
+            creation = self._broker.topics.create_all([self._new_topic()])
             next(creation)  # now the topic exists
             self._loaded.update(self.numbers)  # nothing is in them yet
             yield
@@ -166,12 +184,12 @@ class CoordinatorLog(ABC):
     @property
     def numbers(self) -> Mapping[int, object]:
         """The topic's partitions; empty if the topic does not exist yet."""
-        topic = self._services.image.topics.get(self._topic)
+        topic = self._broker.controller.image.topics.get(self._topic)
         return {} if topic is None else topic.partitions
 
     def find_number(self, key: str) -> int | None:
         """Returns the partition that the key belongs to, or None if the topic does not exist yet."""
-        count = self._services.controller.count_partitions(self._topic)
+        count = self._broker.controller.count_partitions(self._topic)
         return partition_of(key, count) if count else None
 
     def number_of(self, key: str) -> int:
@@ -183,7 +201,7 @@ class CoordinatorLog(ABC):
         KafkaError(COORDINATOR_NOT_AVAILABLE) if no partition can be written to.
         """
         number = self.find_number(key)
-        if number is None or not self._services.topics.is_member:
+        if number is None or not self._broker.controller.is_member:
             return self.partition(key).log.partition
         return TopicPartition(self._topic, number)
 
@@ -195,26 +213,26 @@ class CoordinatorLog(ABC):
         if number is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            return self._services.replicas.find(self._topic, number)
+            return self._broker.replicas.find(self._topic, number)
         except KafkaError as error:  # clients find the coordinator again, and retry
             raise KafkaError(self._why_no_coordinator, error.message) from error
 
     @property
     def _why_no_coordinator(self) -> ErrorCode:
         """The error for a partition that is not led here."""
-        is_member = self._services.topics.is_member
+        is_member = self._broker.controller.is_member
         return ErrorCode.NOT_COORDINATOR if is_member else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _is_led_here(self, number: int) -> bool:
-        return self._services.replicas.leads(TopicPartition(self._topic, number))
+        return self._broker.replicas.leads(TopicPartition(self._topic, number))
 
     # --- writing
 
     def append(self, partition: Partition, data: bytes) -> None:
         """Appends a batch of the coordinator's own. Raises what `ReplicaManager.append` raises."""
         batch = RecordBatch(memoryview(bytearray(data)))
-        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
-        self._services.replicas.notify([partition.log.partition])
+        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._broker.replicas.notify([partition.log.partition])
 
     def find_uncommitted(self, key: str, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
         """Returns the key's records that must be committed before the coordinator may acknowledge them. Refuses at
@@ -234,7 +252,7 @@ class CoordinatorLog(ABC):
         `refuse` puts the error into the answer first.
         """
         waiting = self.find_uncommitted(key, refuse)
-        return when_committed(self._services.replicas, waiting, answer, self._commit_timeout_ms)
+        return when_committed(self._broker.replicas, waiting, answer, self._commit_timeout_ms)
 
     # --- loading
 
@@ -279,7 +297,7 @@ class CoordinatorLog(ABC):
         """Starts to read the partitions that are not loaded, in a cluster those led here; returns why not all are
         loaded yet, or None.
         """
-        is_member = self._services.topics.is_member
+        is_member = self._broker.controller.is_member
         own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
         for number in own:
             self._load(number)
@@ -291,7 +309,7 @@ class CoordinatorLog(ABC):
         not exist, nothing needs to be read; in a cluster no broker is the coordinator then.
         """
         number = self.find_number(key)
-        if number is None and self._services.topics.is_member:
+        if number is None and self._broker.controller.is_member:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if number is not None and number not in self._loaded:
             self._load(number)
@@ -318,8 +336,8 @@ class CoordinatorLog(ABC):
         if number in self._loaded or number in self._readings:
             return
         name = TopicPartition(self._topic, number)
-        self._services.late_loads.when_loaded(name, self, partial(self._load, number))
-        partition = self._services.replicas.partitions.get(name)
+        self._broker.late_loads.when_loaded(name, self, partial(self._load, number))
+        partition = self._broker.replicas.partitions.get(name)
         if partition is None or not partition.is_leading:
             return  # not opened yet, offline, or led elsewhere: it must not count as empty
         log = partition.log
@@ -367,9 +385,9 @@ class CoordinatorLog(ABC):
                 del self._readings[number]
                 self._end_reading()
             else:
-                go_through(self._services.runtime, self._take_up(number, reading, found))
+                go_through(self._broker.runtime, self._take_up(number, reading, found))
 
-        self._services.runtime.run_in_background(work, then)
+        self._broker.runtime.run_in_background(work, then)
 
     def _take_up(self, number: int, reading: object, found: deque[Fields]) -> Steps[None]:
         replay = self._begin_replay(number)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC, ConsumerOffsetsTopic
-from core.broker.coordinators.coordinator_log import CoordinatorLog
+from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog
 from core.broker.coordinators.latest_by_key import ReadRecord
 from core.broker.coordinators.producer_ids import ProducerIds
 from core.broker.coordinators.transaction_peers import TransactionPeers
-from core.broker.partitions.log_services import LogServices
+from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import NO_LEADER
@@ -51,15 +51,15 @@ class TransactionStateTopic(CoordinatorLog):
 
     def __init__(
         self,
-        services: LogServices,
-        producer_ids: ProducerIds,
+        broker: CoordinatingBroker,
+        producer_ids: ProducerIds | ProducerIdBlocks,
         groups: ConsumerOffsetsTopic,
         others: TransactionPeers | None = None,
     ) -> None:
         """`groups` must learn of the markers that are written to their topic. `others` are, in a cluster, the brokers
         that lead the other partitions.
         """
-        super().__init__(services, TRANSACTIONS_TOPIC)
+        super().__init__(broker, TRANSACTIONS_TOPIC)
         self._others = others
         self._producer_ids = producer_ids
         self._groups = groups
@@ -67,12 +67,12 @@ class TransactionStateTopic(CoordinatorLog):
 
     @property
     def config(self) -> TransactionConfig:
-        config = self._services.config
+        config = self._broker.configs.broker
         return TransactionConfig(config.transaction_max_timeout_ms, config.transactional_id_expiration_ms)
 
     @property
     def transaction_version(self) -> int:
-        return self._services.image.features.get("transaction.version", 0)
+        return self._broker.controller.image.features.get("transaction.version", 0)
 
     def next_producer_id(self) -> int:
         return self._producer_ids.next(self.load_all, lambda: self.coordinator.latest_producer_id)
@@ -80,8 +80,8 @@ class TransactionStateTopic(CoordinatorLog):
     # --- the topic
 
     def _new_topic(self) -> NewTopic:
-        config = self._services.config
-        is_member = self._services.topics.is_member
+        config = self._broker.configs.broker
+        is_member = self._broker.controller.is_member
         return NewTopic(
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
@@ -111,17 +111,17 @@ class TransactionStateTopic(CoordinatorLog):
         read-only.
         """
         transactional_ids = self.coordinator.take_over(read)
-        if not self._services.node.is_read_only:
-            partition = self._services.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
+        if not self._broker.node.is_read_only:
+            partition = self._broker.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
             if partition is not None:  # else its disk has just failed
-                self._services.replicas.flush_as_configured(partition.log)  # no other request flushes recovered records
+                self._broker.replicas.flush_as_configured(partition.log)  # no other request flushes recovered records
             self.coordinator.begin(transactional_ids)
 
     # --- writing
 
     def write(self, transactional_id: str, value: bytes | None) -> None:
         """See `TransactionEnvironment.write`."""
-        self._services.node.ensure_writable()
+        self._broker.node.ensure_writable()
         try:
             self.ensure_topic()
             record = Record(0, self.now_ms(), transaction_key(transactional_id), value)
@@ -160,9 +160,9 @@ class TransactionStateTopic(CoordinatorLog):
         marked = []
         for name in sorted(partitions):
             try:
-                partition = self._services.replicas.find(name.topic, name.partition)
+                partition = self._broker.replicas.find(name.topic, name.partition)
                 if _has_marker(partition, prepared):
-                    self._services.replicas.flush_as_configured(partition.log)
+                    self._broker.replicas.flush_as_configured(partition.log)
                 else:
                     self.append_marker(partition, marker, prepared.producer_id, prepared.producer_epoch)
                     self.coordinator.on_step(f"marker {name}")
@@ -197,8 +197,8 @@ class TransactionStateTopic(CoordinatorLog):
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
         """Returns the leader of the partition if it is another broker of the cluster, otherwise None."""
-        known = None if self._others is None else self._services.image.find_partition(name)
-        is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._services.node.node_id)
+        known = None if self._others is None else self._broker.controller.image.find_partition(name)
+        is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._broker.node.node_id)
         return known.leader if known is not None and is_elsewhere else None
 
     def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
@@ -207,7 +207,7 @@ class TransactionStateTopic(CoordinatorLog):
         """
         number = self.find_number(transactional_id)
         name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
-        if self._others is None or (number is not None and self._services.replicas.leads(name)):
+        if self._others is None or (number is not None and self._broker.replicas.leads(name)):
             return None
         found = None if number is None else self._leader_elsewhere(name)
         return NO_LEADER if found is None else found
@@ -222,17 +222,17 @@ class TransactionStateTopic(CoordinatorLog):
             marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=self.now_ms()
         )
         batch = RecordBatch(memoryview(bytearray(data)))
-        self._services.replicas.append(partition, batch, required_acks=-1, from_client=False)
+        self._broker.replicas.append(partition, batch, required_acks=-1, from_client=False)
         name = partition.log.partition
         if self._others is not None:
             self._others.verifier.on_marker(name, producer_id)
         if name.topic == GROUPS_TOPIC:
             self._groups.on_transaction_ended(name.partition, producer_id, is_commit=marker.is_commit)
-        self._services.replicas.notify([name])
+        self._broker.replicas.notify([name])
 
     def _call_when_committed(self, waiting: Sequence[Uncommitted], then: Callable[[], None]) -> None:
         """Calls `then` when all of it is committed or refused."""
-        wait = when_committed(self._services.replicas, waiting, None)
+        wait = when_committed(self._broker.replicas, waiting, None)
         if isinstance(wait, Pending):
             wait.on_value = lambda _nothing: then()
         else:

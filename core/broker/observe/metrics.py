@@ -210,10 +210,9 @@ def _session_metrics(services: Services) -> Iterator[Metric]:
 
 def _zookeeper_metrics(services: Services) -> Iterator[Metric]:
     """Yields the metrics of the ZooKeeper session, under Kafka's names; none for a broker that is in no cluster."""
-    control = None if services.membership is None else services.membership.control
-    if control is None:
+    if services.membership is None:
         return
-    state, silence_ms, counts = control.zookeeper
+    state, silence_ms, counts = services.membership.control.zookeeper
     prefix = "kafka_server_sessionexpirelistener"
     yield gauges(
         f"{prefix}_sessionstate",
@@ -378,7 +377,7 @@ def controller_metrics(services: Services) -> Steps[list[Metric]]:
     membership = services.membership
     if membership is None:
         return list(_metrics(_counts_alone(services), None, is_active=True))
-    term = membership.control.term if membership.control is not None else None
+    term = membership.control.term
     counts = (
         ControllerMetrics() if term is None else (yield from count_cluster(term.context, term.controller.deletions))
     )

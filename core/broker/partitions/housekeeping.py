@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 
+from core.broker.config.effective_configs import Configs
 from core.broker.partitions.cleaner_schedule import CleanerSchedule
-from core.broker.partitions.suspected_loss import SuspectedLoss
-from core.broker.requests.services import Services
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests.runtime import Runtime
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import access_error
+from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.transaction_coordinator import TransactionCoordinator
+from core.log.log_manager import LogManager
 from core.log.retention import delete_old_segments
 
 _log = logging.getLogger("plog.broker")
@@ -19,54 +24,68 @@ _EXPIRE_PRODUCERS_EVERY_MS = 600_000
 class Housekeeping:
     """Owned by the broker's task, which calls `step` every second or so."""
 
-    def __init__(self, services: Services, cleaning: CleanerSchedule, doubts: SuspectedLoss) -> None:
-        self._services = services
+    def __init__(
+        self,
+        *,
+        configs: Configs,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        deletion: FileDeletion,
+        cleaning: CleanerSchedule,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        runtime: Runtime,
+    ) -> None:
+        self._configs = configs
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._deletion = deletion
         self._cleaning = cleaning
-        self._doubts = doubts
-        self._clock = services.runtime.clock
+        self._groups = groups
+        self._transactions = transactions
+        self._run = runtime.run_in_background
+        self._clock = runtime.clock
         self._began_us = self._clock.monotonic_us()
         self._last_run_us: dict[str, int] = {}
 
     def step(self) -> None:
         """Does the work that is due. Raises OSError if a checkpoint can't be written."""
-        services, config = self._services, self._services.config
-        logs, run = services.log_manager, services.runtime.run_in_background
+        config, checkpoints, replicas = self._configs.broker, self._log_manager.checkpoints, self._replicas
         if self._is_due("high watermarks", config.replica_high_watermark_checkpoint_interval_ms):
-            logs.checkpoints.write_high_watermarks(run)
+            checkpoints.write_high_watermarks(self._run)
         if self._is_due("recovery points", config.log_flush_offset_checkpoint_interval_ms):
-            logs.checkpoints.write_recovery_points(run)
+            checkpoints.write_recovery_points(self._run)
         if self._is_due("log starts", config.log_flush_start_offset_checkpoint_interval_ms):
-            logs.checkpoints.write_log_starts(run)
-        if not services.node.is_read_only:
+            checkpoints.write_log_starts(self._run)
+        if not self._log_manager.is_read_only:
             self._expire_of_coordinators()
         if self._is_due("retention", config.log_retention_check_interval_ms):
             self.apply_retention()
-        if services.membership is not None and self._is_due("followers", services.membership.look_every_ms):
-            services.replicas.look_at_followers()
-        services.replicas.flush_to_close_files()
+        if replicas.look_every_ms is not None and self._is_due("followers", replicas.look_every_ms):
+            replicas.look_at_followers()
+        replicas.flush_to_close_files()
         if config.log_cleaner_enable and self._is_due("cleaner", config.log_cleaner_backoff_ms):
             self._cleaning.step()
         if self._is_due("producers", _EXPIRE_PRODUCERS_EVERY_MS):
             now_ms = self._clock.monotonic_ms()
-            for partition in services.replicas.partitions.values():
+            for partition in replicas.partitions.values():
                 partition.log.producers.remove_expired(now_ms)
 
     def _expire_of_coordinators(self) -> None:
-        services, config = self._services, self._services.config
+        config = self._configs.broker
         if self._is_due("offsets", config.offsets_retention_check_interval_ms):
-            services.groups.expire()
+            self._groups.expire()
         if self._is_due("timeouts", config.transaction_abort_timed_out_transaction_cleanup_interval_ms):
-            services.transactions.abort_timed_out()
+            self._transactions.abort_timed_out()
         every_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
         if self._is_due("transactional ids", every_ms):
-            services.transactions.expire()
+            self._transactions.expire()
 
     def apply_retention(self) -> None:
         """Deletes the segments that retention settings no longer keep; a read-only broker deletes none."""
-        services = self._services
-        if services.node.is_read_only:
+        if self._log_manager.is_read_only:
             return
-        for partition in list(services.replicas.partitions.values()):
+        for partition in list(self._replicas.partitions.values()):
             log = partition.log
             if self._cleaning.cleaner.is_cleaning(log.partition):
                 continue
@@ -77,12 +96,12 @@ class Housekeeping:
                 continue
             except CorruptRecordError as error:
                 _log.error("retention: %s", error)
-                self._doubts.examine(log, error)
+                self._replicas.report_damage(log, error)
                 continue
             if deleted:
-                services.deletion.delete_later(deleted, log.config.file_delete_delay_ms)
-                services.replicas.notify([log.partition])
-        services.log_manager.checkpoints.write_log_starts(services.runtime.run_in_background)
+                self._deletion.delete_later(deleted, log.config.file_delete_delay_ms)
+                self._replicas.notify([log.partition])
+        self._log_manager.checkpoints.write_log_starts(self._run)
 
     def _is_due(self, what: str, every_ms: int) -> bool:
         """Returns whether the work is due, by the monotonic clock: a change of the system's time has no effect."""

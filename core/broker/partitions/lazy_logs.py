@@ -16,15 +16,19 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from core.broker.config.effective_configs import Configs
 from core.broker.partitions.buffer_copy import keep_records
 from core.broker.partitions.log_startup import LogStartup
-from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests.runtime import Runtime
+from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.errors import PlogError
 from core.common.pending import Pending
 from core.common.shadow_filesystem import StoppableFileSystem
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.log.log_loader import LoadedLog
+from core.log.log_manager import LogManager
 from core.protocol.schema.delete_records import DELETE_RECORDS, DeleteRecordsRequest
 from core.protocol.schema.describe_producers import DESCRIBE_PRODUCERS, DescribeProducersRequest
 from core.protocol.schema.fetch import FETCH, FetchRequest
@@ -46,9 +50,21 @@ _BYTES_OF_OPENING = 128 * 1024
 class LazyLogs:
     """Owned by the broker's task, except for the reading itself."""
 
-    def __init__(self, services: StorageServices, opening: LogStartup) -> None:
-        self._services = services
+    def __init__(
+        self,
+        opening: LogStartup,
+        controller: BrokerMetadata,
+        configs: Configs,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        runtime: Runtime,
+    ) -> None:
         self._opening = opening
+        self._controller = controller
+        self._configs = configs
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._runtime = runtime
         self._asked: set[TopicPartition] = set()
         self._queue: list[tuple[bool, int, TopicPartition]] = []  # requested ones (False) first, then by bytes to read
         self._loading: TopicPartition | None = None
@@ -56,24 +72,25 @@ class LazyLogs:
         self._is_stopped = False
         self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
         self._waiting: dict[_Waiting, None] = {}
+        replicas.on_unloaded.append(self.ask)
 
     def read_at_once(self) -> Iterator[TopicPartition]:
         """Yields the partitions to open before the broker serves: the owner's internal topics, and the smallest others,
         as long as that takes no noticeable time.
         """
-        unloaded, left = self._services.log_manager.unloaded, AT_ONCE_BYTES
+        unloaded, left = self._log_manager.unloaded, AT_ONCE_BYTES
         for name in sorted(
             unloaded, key=lambda name: (name.topic not in INTERNAL_TOPICS, unloaded[name].bytes_to_read)
         ):
             left -= unloaded[name].bytes_to_read + (1 + unloaded[name].segments_to_read) * _BYTES_OF_OPENING
-            is_needed = name.topic in INTERNAL_TOPICS and not self._services.node.is_read_only
+            is_needed = name.topic in INTERNAL_TOPICS and not self._log_manager.is_read_only
             if left >= 0 or is_needed:
                 yield name
 
     def begin(self) -> None:
         """Starts to read logs; the owner reads all of them, requested or not."""
-        if not self._services.node.is_read_only:
-            unloaded = self._services.log_manager.unloaded
+        if not self._log_manager.is_read_only:
+            unloaded = self._log_manager.unloaded
             self._queue += [(True, log.bytes_to_read, name) for name, log in unloaded.items()]
             heapify(self._queue)
         self._begin_next()
@@ -90,7 +107,7 @@ class LazyLogs:
 
     def ask(self, partition: TopicPartition) -> None:
         """Opens the log, if it is not open yet. Without an event loop it is open when this returns."""
-        unloaded = self._services.log_manager.unloaded.get(partition)
+        unloaded = self._log_manager.unloaded.get(partition)
         if unloaded is not None:
             if partition not in self._asked:
                 self._asked.add(partition)
@@ -99,7 +116,7 @@ class LazyLogs:
 
     def when_loaded(self, partition: TopicPartition, who: object, work: Callable[[], None]) -> None:
         """Calls `work` once per `who` when the log is open or offline; never if it already is."""
-        if partition in self._services.log_manager.unloaded:
+        if partition in self._log_manager.unloaded:
             self._then[partition][who] = work
             self.ask(partition)
 
@@ -111,10 +128,10 @@ class LazyLogs:
             return
         self._loading = partition
         found: list[LoadedLog | OSError | PlogError] = []
-        files = self._files = StoppableFileSystem(self._services.filesystem)
-        config = self._services.configs.of_topic(partition.topic)
+        files = self._files = StoppableFileSystem(self._log_manager.filesystem)
+        config = self._configs.of_topic(partition.topic)
         try:
-            self._services.log_manager.begin_load(partition, config)
+            self._log_manager.begin_load(partition, config)
         except OSError as error:
             found.append(error.with_traceback(None))
 
@@ -136,11 +153,11 @@ class LazyLogs:
             self._call_waiters(partition)
             self._begin_next()
 
-        self._services.runtime.run_loading(work, then)
+        self._runtime.run_loading(work, then)
 
     def _take_next(self) -> TopicPartition | None:
         """Takes the next log to open from the queue; returns None if none is left."""
-        unloaded = self._services.log_manager.unloaded
+        unloaded = self._log_manager.unloaded
         while self._queue:
             is_not_asked, bytes_to_read, partition = heappop(self._queue)
             self._asked.discard(partition)
@@ -155,15 +172,15 @@ class LazyLogs:
             work()
         for waiting in list(self._waiting):
             waiting.on_loaded(partition)
-        self._services.replicas.notify([partition])
+        self._replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
         """Returns the result of `handle`, or a Pending with it if partitions of the request must be opened first."""
         named = _NAMED.get(key)
-        unloaded = self._services.log_manager.unloaded
-        if named is None or not unloaded or (self._services.node.is_read_only and key in _WRITES):
+        unloaded = self._log_manager.unloaded
+        if named is None or not unloaded or (self._log_manager.is_read_only and key in _WRITES):
             return handle()
-        names = set(named(self._services.image, request))
+        names = set(named(self._controller.image, request))
         missing = {name for name in names if name in unloaded}
         for name in missing:
             self.ask(name)
@@ -174,7 +191,7 @@ class LazyLogs:
         if key == PRODUCE.key:
             keep_records(request)
         waiting = _Waiting(handle, missing, self._waiting, is_fetch=key == FETCH.key)
-        waiting.limit(self._services.runtime.schedule, MOST_WAIT_MS)
+        waiting.limit(self._runtime.schedule, MOST_WAIT_MS)
         return waiting
 
 

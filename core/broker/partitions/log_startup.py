@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from core.broker.config.effective_configs import Configs
+from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.post_recovery_flush import PostRecoveryFlush
-from core.broker.partitions.storage_services import StorageServices
+from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.partitions.suspected_loss import Doubts, SuspectedLoss
 from core.cluster.image.metadata_log import METADATA_PARTITION
 from core.cluster.image.single_node_controller import SingleNodeController
@@ -21,6 +23,7 @@ from core.files.directory_lock import find_lock_holder
 from core.files.file_names import WAS_MEMBER, partition_directory_name
 from core.files.log_config import LogConfig
 from core.log.log_loader import LoadedLog
+from core.log.log_manager import LogManager
 
 _log = logging.getLogger("plog.broker")
 
@@ -30,9 +33,12 @@ class LogStartup:
 
     def __init__(
         self,
-        services: StorageServices,
         controller: SingleNodeController | None,
         *,
+        node: NodeIdentity,
+        configs: Configs,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
         late_checks: LazyIndexChecks,
         doubts: SuspectedLoss,
         recovered_flush: PostRecoveryFlush,
@@ -41,8 +47,11 @@ class LogStartup:
         """`controller` is that of a lone broker; for a member of a cluster it is None: a member neither adopts topics
         nor starts leader epochs. `unreadable` are the files that a read-only broker skipped.
         """
-        self._services = services
         self._controller = controller
+        self._node = node
+        self._configs = configs
+        self._log_manager = log_manager
+        self._replicas = replicas
         self._late_checks = late_checks
         self._doubts = doubts
         self._recovered_flush = recovered_flush
@@ -60,35 +69,35 @@ class LogStartup:
         """
         if self._controller is None:
             self._note_member()
-            return self._services.log_manager.as_found()
+            return self._log_manager.as_found()
         was_member = self._was_member
-        is_new = not self._services.image.has_known_topics
+        is_new = not self._controller.image.has_known_topics
         if is_new:
-            self._adopt(self._controller, self._services.log_manager.find_partitions())
+            self._adopt(self._controller, self._log_manager.find_partitions())
         elif self._controller.lacks_records or was_member:
-            folders = self._services.log_manager.find_partitions()
-            known_topics = self._services.image.topics
+            folders = self._log_manager.find_partitions()
+            known_topics = self._controller.image.topics
             missing = {tp: path for tp, path in folders.items() if tp.topic not in known_topics}
             self._adopt(self._controller, missing)
-        if was_member and not self._services.node.is_read_only:
-            self._services.filesystem.unlink(self._member_file)
+        if was_member and not self._log_manager.is_read_only:
+            self._log_manager.filesystem.unlink(self._member_file)
         topic_ids = {
             TopicPartition(topic.name, number): topic.topic_id
-            for topic in self._services.image.topics.values()
+            for topic in self._controller.image.topics.values()
             for number, registration in topic.partitions.items()
-            if self._services.node.node_id in registration.replicas
+            if self._node.node_id in registration.replicas
         }
         if topic_ids and not is_new:
-            return self._services.log_manager.set_aside_strays(topic_ids)
-        known = self._services.log_manager.known(topic_ids)
-        for partition, path in self._services.log_manager.find_partitions().items():
+            return self._log_manager.set_aside_strays(topic_ids)
+        known = self._log_manager.known(topic_ids)
+        for partition, path in self._log_manager.find_partitions().items():
             if partition not in known:
                 _log.warning("%s belongs to no topic of the metadata; it is left alone", path)
         return known
 
     @property
     def _member_file(self) -> Path:
-        return self._services.log_manager.directory / WAS_MEMBER
+        return self._log_manager.directory / WAS_MEMBER
 
     @property
     def _was_member(self) -> bool:
@@ -99,9 +108,9 @@ class LogStartup:
         """Marks a directory with metadata of its own: a later start without the cluster adopts the folders that it
         finds, and sets none aside.
         """
-        directory = self._services.log_manager.directory
+        directory = self._log_manager.directory
         if (directory / partition_directory_name(METADATA_PARTITION)).is_dir() and not self._was_member:
-            self._services.filesystem.write_atomic(self._member_file, b"")
+            self._log_manager.filesystem.write_atomic(self._member_file, b"")
 
     def _adopt(self, controller: SingleNodeController, folders: Mapping[TopicPartition, Path]) -> None:
         """Adopts the topics of folders that came without metadata: a copy, or a ZooKeeper-mode broker's.
@@ -109,10 +118,10 @@ class LogStartup:
         Their configuration is not known: nothing is deleted or compacted until the user sets it.
         """
         self.has_adopted = bool(folders)
-        found = find_topics(folders, goes_by_name=self._services.node.is_read_only)
-        self._services.log_manager.checkpoints.note_unknown_recovery_points(folders)
+        found = find_topics(folders, goes_by_name=self._log_manager.is_read_only)
+        self._log_manager.checkpoints.note_unknown_recovery_points(folders)
         controller.adopt_topics(found)
-        for topic, partitions in found.items() if not self._services.node.is_read_only else ():
+        for topic, partitions in found.items() if not self._log_manager.is_read_only else ():
             _log.warning(
                 "topic %s came without metadata: %d partition%s; its configuration is not known, so retention and "
                 "compaction are off until they are set, for example: plog topic alter %s --set "
@@ -125,13 +134,13 @@ class LogStartup:
 
     def open_all(self, folders: Mapping[TopicPartition, Path]) -> None:
         """Opens the logs in those folders."""
-        opened = self._services.log_manager.open_existing(folders, self._services.configs.of_topic)
+        opened = self._log_manager.open_existing(folders, self._configs.of_topic)
         self._raise_leader_epochs(opened)
-        evidence = self._services.log_manager.read_evidence()
+        evidence = self._log_manager.read_evidence()
         for loaded in opened:
-            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._services.node.is_read_only else None)
-        if not self._services.log_manager.unloaded:
-            self._services.log_manager.forget_clean_shutdown()
+            self._note_doubts(loaded, self._doubts.find(loaded, evidence) if self._log_manager.is_read_only else None)
+        if not self._log_manager.unloaded:
+            self._log_manager.forget_clean_shutdown()
 
     def _raise_leader_epochs(self, opened: Iterable[LoadedLog]) -> None:
         """Raises the leader epochs of logs that were truncated, and of logs with later epochs than the metadata. In a
@@ -143,7 +152,7 @@ class LogStartup:
         if was_cut:
             self._controller.start_new_leader_epochs(was_cut)
         for log in (loaded.log for loaded in opened):
-            registration = self._services.image.topics[log.partition.topic].partitions[log.partition.partition]
+            registration = self._controller.image.topics[log.partition.topic].partitions[log.partition.partition]
             if log.leader_epochs.latest_epoch > registration.leader_epoch:
                 self._controller.raise_leader_epoch(log.partition, above=log.leader_epochs.latest_epoch)
 
@@ -160,11 +169,11 @@ class LogStartup:
         """Reads the partition's log through that file system; in any thread. Raises OSError and CorruptRecordError. The
         caller then calls `end_load`.
         """
-        if self._services.node.is_read_only and find_lock_holder(self._services.node.directory) is not None:
+        if self._log_manager.is_read_only and find_lock_holder(self._node.directory) is not None:
             self._link_again(partition)
-        loaded = self._services.log_manager.load(partition, config, filesystem)
-        if self._services.node.is_read_only:
-            self._found[partition] = self._doubts.find(loaded, self._services.log_manager.read_evidence())
+        loaded = self._log_manager.load(partition, config, filesystem)
+        if self._log_manager.is_read_only:
+            self._found[partition] = self._doubts.find(loaded, self._log_manager.read_evidence())
         return loaded
 
     def _link_again(self, partition: TopicPartition) -> None:
@@ -172,13 +181,13 @@ class LogStartup:
         OSError if the folder can't be read.
         """
         name = partition_directory_name(partition)
-        shadow = self._services.log_manager.directory / name
+        shadow = self._log_manager.directory / name
         if shadow.is_symlink():
             return
-        self._services.filesystem.remove_tree(shadow)
+        self._log_manager.filesystem.remove_tree(shadow)
         shadow.mkdir()
         link_tree(
-            self._services.node.directory / name,
+            self._node.directory / name,
             shadow,
             on_unreadable=lambda _error, path: self._unreadable.append(path),
             depth=0,
@@ -187,15 +196,15 @@ class LogStartup:
     def end_load(self, partition: TopicPartition, found: LoadedLog | OSError | PlogError) -> None:
         """Serves the partition, unless its log could not be read or was deleted."""
         found_doubts = self._found.pop(partition, None)
-        loaded = self._services.log_manager.end_load(partition, found)
+        loaded = self._log_manager.end_load(partition, found)
         if loaded is None:
             return
         self._note_doubts(loaded, found_doubts)
         try:
             self._raise_leader_epochs([loaded])
         except KafkaError as error:  # of the metadata log: an epoch that is not on the disk could be used twice
-            self._services.log_manager.set_offline(partition, error)
+            self._log_manager.set_offline(partition, error)
             return
-        self._services.replicas.serve_loaded(loaded.log)
+        self._replicas.serve_loaded(loaded.log)
         self._late_checks.add(loaded.log)
         self._recovered_flush.begin([loaded.log])

@@ -18,13 +18,11 @@ _CHECKPOINT_EVERY_MS = 100
 class PostRecoveryFlush:
     """Owned by the broker's task; the flusher's thread flushes one segment after the other."""
 
-    def __init__(
-        self, log_manager: LogManager, replicas: ReplicaManager, runtime: Runtime, *, is_read_only: bool
-    ) -> None:
+    def __init__(self, log_manager: LogManager, replicas: ReplicaManager, runtime: Runtime) -> None:
         self._log_manager = log_manager
         self._replicas = replicas
         self._runtime = runtime
-        self._is_needed = not log_manager.had_clean_shutdown and not is_read_only
+        self._is_needed = not log_manager.had_clean_shutdown and not log_manager.is_read_only
         self._noted_ms = runtime.clock.monotonic_ms()
 
     def begin(self, logs: Iterable[PartitionLog]) -> None:

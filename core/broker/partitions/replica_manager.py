@@ -8,7 +8,7 @@ like).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -17,6 +17,7 @@ from core.broker.config.effective_configs import Configs
 from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.flusher import Flusher
 from core.broker.requests.runtime import Runtime
+from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
@@ -99,16 +100,14 @@ class ReplicaManager:
     def __init__(
         self,
         node: NodeIdentity,
+        controller: BrokerMetadata,
         configs: Configs,
         log_manager: LogManager,
         runtime: Runtime,
         *,
         peers: Peers | None = None,
-        may_be_elsewhere: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
-        """Without `peers` this broker is the only one, and nothing is replicated. `may_be_elsewhere` is asked about
-        partitions that this broker does not have; the default looks into the metadata of `apply`.
-        """
+        """Without `peers` this broker is the only one, and nothing is replicated."""
         self.partitions: dict[TopicPartition, Partition] = {}
         self.generation = 0
         """Changes whenever partitions come or go."""
@@ -116,11 +115,13 @@ class ReplicaManager:
         """How many batches this broker appended as a leader."""
         self.counts = ReplicationCounts()
         self._node_id = node.node_id
+        self._controller = controller
         self._configs = configs
         self._image = MetadataImage()
-        self._may_be_elsewhere = may_be_elsewhere or (lambda name: self._image.find_partition(name) is not None)
         self._log_manager = log_manager
         self._peers = peers
+        self.look_every_ms = None if peers is None else peers.max_lag_ms // 2
+        """The interval for `look_at_followers`; None if there are no followers."""
         self._clock = runtime.clock
         self.schedule = runtime.schedule
         self._flusher = Flusher(runtime, self._on_flushed, self.on_flush_failed)
@@ -137,7 +138,7 @@ class ReplicaManager:
         same role in another leader epoch.
         """
         self.on_damage: list[Callable[[PartitionLog, CorruptRecordError], None]] = []
-        """Called with new damage that a reader met."""
+        """Called with damage that a reader met."""
         self.on_unloaded: list[Callable[[TopicPartition], None]] = []
         """Called with a requested partition whose log is not open yet."""
         self.on_proposal: list[Callable[[Partition, IsrProposal], None]] = []
@@ -268,15 +269,11 @@ class ReplicaManager:
 
     def _configure_topic(self, topic: TopicImage) -> None:
         config = self._configs.of_topic(topic.name)
-        for _, partition in self._served(topic):
-            partition.log.configure(config)
-            self.flush_as_configured(partition.log)
-
-    def _served(self, topic: TopicImage) -> Iterator[tuple[TopicPartition, Partition]]:
         for number in topic.partitions:
-            name = TopicPartition(topic.name, number)
-            if name in self.partitions:
-                yield name, self.partitions[name]
+            partition = self.partitions.get(TopicPartition(topic.name, number))
+            if partition is not None:
+                partition.log.configure(config)
+                self.flush_as_configured(partition.log)
 
     def _set_offline(self, partition: TopicPartition, error: OSError) -> None:
         reason = access_error(error, self._log_manager.directory / str(partition), "create")
@@ -359,7 +356,8 @@ class ReplicaManager:
         reason: PlogError | None = self._log_manager.offline.get(name)
         if reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is offline: {reason}")
-        if self._peers is not None and self._may_be_elsewhere(name):
+        metadata = self._controller
+        if self._peers is not None and (not metadata.is_informed or metadata.image.find_partition(name) is not None):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self._node_id} has no replica of {name}")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -436,9 +434,13 @@ class ReplicaManager:
             return _logged_error(reason)
         if any(gap.position == error.position for gap in log.gaps):
             return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
+        self.report_damage(log, error)
+        return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
+
+    def report_damage(self, log: PartitionLog, error: CorruptRecordError) -> None:
+        """Called when somebody who read the log met damage."""
         for on_damage in self.on_damage:
             on_damage(log, error)
-        return _logged_error(error, ErrorCode.CORRUPT_MESSAGE)
 
     def on_unreadable(self, path: Path, error: OSError) -> None:
         """Called when a response can't be sent completely, because the disk refuses to read its file."""
@@ -474,8 +476,8 @@ class ReplicaManager:
             self._announce(partition, before, proposal)
 
     def look_at_followers(self) -> None:
-        """Proposes to remove late followers from the ISR. Call it twice in replica.lag.time.max.ms
-        (ReplicaManager.maybeShrinkIsr).
+        """Proposes to remove late followers from the ISR. Call it every `look_every_ms`: twice in
+        replica.lag.time.max.ms (ReplicaManager.maybeShrinkIsr).
         """
         now_ms = self._clock.monotonic_ms()
         for partition in list(self.partitions.values()):

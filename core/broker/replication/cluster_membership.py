@@ -15,13 +15,16 @@ Source: kafka.server.KafkaServer.controlledShutdown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.config.client_quotas import ClientQuotas
+from core.broker.config.effective_configs import Configs
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.coordinators.transaction_peers import TransactionPeers
-from core.broker.partitions.log_services import LogServices
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.lazy_logs import LazyLogs
+from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.partitions.topics import Topics
 from core.broker.replication.auto_topic_creation import AutoTopicCreation
 from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.controller_channel import ControllerChannel
@@ -29,6 +32,9 @@ from core.broker.replication.isr_reporter import IsrReporter
 from core.broker.replication.leader_and_isr_changes import LeaderAndIsrChanges
 from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
+from core.broker.replication.replication_quota import ReplicationQuota
+from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
+from core.broker.requests.runtime import Runtime
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.cluster.image.cluster_member_metadata import NO_CONTROLLER, ClusterMemberMetadata
 from core.cluster.image.controller_request_records import ControlFence
@@ -36,8 +42,8 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
-from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.log.log_manager import LogManager
 from core.protocol.schema.controlled_shutdown import (
     CONTROLLED_SHUTDOWN,
     ControlledShutdownRequest,
@@ -95,61 +101,67 @@ _log = logging.getLogger("plog.broker")
 
 _SILENCE_MS = 10_000
 
-ReadConfigs = Callable[[Iterable[str]], Pending[None] | None]
-"""Reads the settings of new topics of those names; returns a Pending to wait for, or None."""
-
 
 class Membership:
     """Owned by the broker's task."""
 
     def __init__(
         self,
-        services: LogServices,
+        entry: ZooKeeperRegistration,
         controller: ClusterMemberMetadata,
         peers: ClusterPeers,
-        read_configs: ReadConfigs,
-        quotas: ClientQuotas,
+        *,
+        node_id: int,
+        configs: Configs,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        late_loads: LazyLogs,
+        topics: Topics,
+        deletion: FileDeletion,
+        runtime: Runtime,
+        replication_quota: ReplicationQuota,
     ) -> None:
+        """`replication_quota` is that of the partitions that this broker follows."""
         self.controller = controller
-        self.quotas = quotas
-        self.read_configs = read_configs
-        self.control: ControllerElector | None = None
-        """The broker's candidacy for controller, once it has one."""
-        self.assigned = LeaderAndIsrChanges(services)
+        self.quotas = entry.quotas
+        self.read_configs = entry.read_configs
+        self.assigned = LeaderAndIsrChanges(node_id, configs, log_manager, replicas, late_loads, deletion)
+        self._node_id = node_id
+        self._configs = configs
+        self._schedule = runtime.schedule
         self._said: set[str] = set()
-        self._services = services
         self._peers = peers
         self._fence = ControlFence()
         buffers = ReceiveBuffers()
-        config, node_id = services.config, services.node.node_id
-        client_id = f"broker-{node_id}"
+        config, client_id = configs.broker, f"broker-{node_id}"
         self.channel = ControllerChannel(self._find_controller, config, buffers, client_id=client_id)
         self.transactions = TransactionPeers(peers.find_endpoint, config, buffers, client_id)
         self.producer_ids = ProducerIdBlocks(self.channel, node_id=node_id, broker_epoch=self._broker_epoch)
         self._isr_reporter = IsrReporter(
-            self.channel, node_id=node_id, broker_epoch=self._broker_epoch, on_answer=services.replicas.on_isr_answer
+            self.channel, node_id=node_id, broker_epoch=self._broker_epoch, on_answer=replicas.on_isr_answer
         )
-        self._topic_creation = AutoTopicCreation(self.channel, lambda: services.config)
+        self._topic_creation = AutoTopicCreation(self.channel, lambda: configs.broker)
         self._fetchers = ReplicaFetcherManager(
             FollowingBroker(
                 node_id=node_id,
-                replicas=services.replicas,
-                log_manager=services.log_manager,
+                replicas=replicas,
+                log_manager=log_manager,
                 find_endpoint=peers.find_endpoint,
                 broker_epoch=self._broker_epoch,
-                config=lambda: services.config,
-                runtime=services.runtime,
+                config=lambda: configs.broker,
+                runtime=runtime,
                 buffers=buffers,
-                quota=services.quotas.follower,
+                quota=replication_quota,
             )
         )
-        services.replicas.on_proposal.append(self._isr_reporter.propose)
-        services.topics.ask_for = self._topic_creation.begin
-        controller.allocate = self.producer_ids.take
+        replicas.on_proposal.append(self._isr_reporter.propose)
+        topics.on_wanted.append(self._topic_creation.begin)
         controller.subscribe(self._on_metadata)
         verifier = self.transactions.verifier
-        services.replicas.on_stopped.append(verifier.forget)
-        services.replicas.on_role.append(lambda partition: verifier.forget(partition.log.partition))
+        replicas.on_stopped.append(verifier.forget)
+        replicas.on_role.append(lambda partition: verifier.forget(partition.log.partition))
+        self.control = ControllerElector(entry, peers, node_id, controller, configs, runtime.schedule)
+        """The broker's candidacy for controller."""
 
     def _broker_epoch(self) -> int:
         return self.controller.broker_epoch
@@ -192,14 +204,14 @@ class Membership:
         self._fence.broker_epoch = self.controller.broker_epoch = broker_epoch
         self.producer_ids.begin()
         self.channel.look_again()
-        self._services.runtime.schedule(_SILENCE_MS, self._say_silence)
+        self._schedule(_SILENCE_MS, self._say_silence)
 
     def _say_silence(self) -> None:
         if self.controller.controller_id == NO_CONTROLLER:
             _log.warning(
                 "no controller of the cluster has spoken to this broker in %d s: until one does, clients that ask for "
                 "topics are disconnected. Is a broker of Kafka's running, and can it reach this one's listener %s?",
-                *(_SILENCE_MS // 1000, self._services.config.inter_broker_listener),
+                *(_SILENCE_MS // 1000, self._configs.broker.inter_broker_listener),
             )
 
     @property
@@ -208,14 +220,9 @@ class Membership:
         return self._fetchers.max_lag
 
     @property
-    def look_every_ms(self) -> int:
-        """The interval for `ReplicaManager.look_at_followers`."""
-        return self._peers.max_lag_ms // 2
-
-    @property
     def is_controller(self) -> bool:
         """Whether this broker is the controller."""
-        return self.control is not None and self.control.term is not None
+        return self.control.term is not None
 
     async def hand_over(self) -> None:
         """Asks the controller to elect other leaders before the broker stops. Without any controller so far, this
@@ -225,15 +232,14 @@ class Membership:
             return
         await controlled_shutdown(
             self.channel,
-            self._services.config,
-            node_id=self._services.node.node_id,
+            self._configs.broker,
+            node_id=self._node_id,
             broker_epoch=self._broker_epoch,
         )
 
     async def close(self) -> None:
         """Stops all fetchers and all requests to other brokers."""
-        if self.control is not None:
-            await self.control.close()
+        await self.control.close()
         await self._fetchers.close()
         self.channel.close()
         await self._isr_reporter.close()

@@ -14,7 +14,10 @@ from copy import copy
 from functools import partial
 from typing import NamedTuple
 
-from core.broker.partitions.log_services import LogServices
+from core.broker.config.effective_configs import Configs
+from core.broker.partitions.file_deletion import FileDeletion
+from core.broker.partitions.lazy_logs import LazyLogs
+from core.broker.partitions.replica_manager import ReplicaManager
 from core.cluster.image.controller_request_records import MIGRATING_DIRECTORY
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
@@ -26,6 +29,7 @@ from core.common.filesystem import access_error
 from core.common.steps import Steps, finish
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.files.file_names import CLUSTER_METADATA_TOPIC
+from core.log.log_manager import LogManager
 from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from core.protocol.schema.stop_replica import StopReplicaRequest
@@ -49,9 +53,22 @@ class Stopped(NamedTuple):
 class LeaderAndIsrChanges:
     """Owned by the broker's task."""
 
-    def __init__(self, services: LogServices) -> None:
-        self._services = services
-        services.log_manager.remembers_lost_ends = True
+    def __init__(
+        self,
+        node_id: int,
+        configs: Configs,
+        log_manager: LogManager,
+        replicas: ReplicaManager,
+        late_loads: LazyLogs,
+        deletion: FileDeletion,
+    ) -> None:
+        self._node_id = node_id
+        self._configs = configs
+        self._log_manager = log_manager
+        self._replicas = replicas
+        self._late_loads = late_loads
+        self._deletion = deletion
+        log_manager.remembers_lost_ends = True
         self._image = MetadataImage(has_known_topics=True)
         self._unfit: dict[TopicPartition, PlogError] = {}
         """Partitions that this broker refuses to lead, because its log lacks committed records."""
@@ -82,10 +99,10 @@ class LeaderAndIsrChanges:
                     taken[name] = registration
         effects = self._apply(self._records_of(taken))
         for name in taken:
-            self._services.late_loads.when_loaded(name, self, partial(self._on_loaded, name))
+            self._late_loads.when_loaded(name, self, partial(self._on_loaded, name))
         for starting in effects:
             yield from starting
-        offline = self._services.log_manager.offline.keys() | self._unfit.keys()
+        offline = self._log_manager.offline.keys() | self._unfit.keys()
         return errors | {name: ErrorCode.KAFKA_STORAGE_ERROR for name in taken if name in offline}
 
     def _forget_replaced(self, request: LeaderAndIsrRequest) -> None:
@@ -101,10 +118,10 @@ class LeaderAndIsrChanges:
                     self._why_unusable(TopicPartition(known.name, number), topic.topic_id)
 
     def _why_refused(self, name: TopicPartition, registration: PartitionRecord) -> ErrorCode | None:
-        node_id, topic_id = self._services.node.node_id, registration.topic_id
+        node_id, topic_id = self._node_id, registration.topic_id
         if _is_impossible(name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if name in self._services.log_manager.offline:
+        if name in self._log_manager.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if name in self._unfit and (
             registration.leader == NO_LEADER or self._find_loss(name, registration) is not None
@@ -124,7 +141,7 @@ class LeaderAndIsrChanges:
 
     def _why_unusable(self, name: TopicPartition, topic_id: bytes) -> ErrorCode | None:
         """Sets aside a folder of another topic, unless the disk refuses."""
-        log_manager = self._services.log_manager
+        log_manager = self._log_manager
         try:
             log_manager.ensure_topic(name, topic_id)
         except OSError as error:
@@ -146,14 +163,14 @@ class LeaderAndIsrChanges:
         tells the controller.
         """
         registration = self._image.find_partition(name)
-        if registration is None or name not in self._services.replicas.partitions:
+        if registration is None or name not in self._replicas.partitions:
             return
         error = self._find_loss(name, registration)
         if error is not None:
             self._note_unfit(name, error)
             for steps in self._apply([self._without_role(registration, is_deleted=False)]):
                 finish(steps)
-            self._services.log_manager.report_offline()
+            self._log_manager.report_offline()
 
     def _note_unfit(self, name: TopicPartition, reason: PlogError) -> None:
         if name not in self._unfit:
@@ -165,14 +182,14 @@ class LeaderAndIsrChanges:
         (KAFKA-14139). It refuses as long as another replica, which may have them, is in the ISR. A plog controller does
         not ask for it, because it has compared the logs.
         """
-        lost = self._services.log_manager.lost_ends.get(name)
+        lost = self._log_manager.lost_ends.get(name)
         if lost is None or registration.leader == NO_LEADER:
             return None
-        node_id = self._services.node.node_id
+        node_id = self._node_id
         is_last = registration.isr == [node_id]
         is_wanted = registration.leader_recovery_state != LeaderRecoveryState.RECOVERED
         if registration.leader != node_id or is_wanted or is_last:
-            del self._services.log_manager.lost_ends[name]  # from now on that leader's records are the committed ones
+            del self._log_manager.lost_ends[name]  # from now on that leader's records are the committed ones
             return None
         return PlogError(
             f"this broker has lost the committed offsets {lost[0]}-{lost[1] - 1} in a crash, and other replicas "
@@ -208,16 +225,16 @@ class LeaderAndIsrChanges:
                     deleted.append(one.partition)
         effects = self._apply(stopped)
         self._apply(self._removed_topics())
-        configs = {name: self._services.configs.of_topic(name.topic) for name in deleted}
-        for steps in effects + self._services.topics.remove_logs(configs):
+        configs = {name: self._configs.of_topic(name.topic) for name in deleted}
+        for steps in effects + self._deletion.remove_logs(configs):
             yield from steps
-        left = filter(self._services.log_manager.has_folder, deleted)  # the disk refused to rename these
+        left = filter(self._log_manager.has_folder, deleted)  # the disk refused to rename these
         return errors | dict.fromkeys(left, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
         if _is_impossible(one.partition):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if one.partition in self._services.log_manager.offline and not one.is_deleted:
+        if one.partition in self._log_manager.offline and not one.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
         known = self._image.find_partition(one.partition)
         if known is not None and one.leader_epoch not in _ANY_EPOCHS and one.leader_epoch < known.leader_epoch:
@@ -230,13 +247,13 @@ class LeaderAndIsrChanges:
         """
         after = copy(known)
         if is_deleted:
-            after.replicas = [one for one in known.replicas if one != self._services.node.node_id]
+            after.replicas = [one for one in known.replicas if one != self._node_id]
         after.leader = NO_LEADER
         return after
 
     def _removed_topics(self) -> list[MetadataRecord]:
         """Removes topics without a replica here: the next one of that name may have another id."""
-        node_id = self._services.node.node_id
+        node_id = self._node_id
         return [
             RemoveTopicRecord(topic.topic_id)
             for topic in self._image.topics.values()
@@ -246,7 +263,7 @@ class LeaderAndIsrChanges:
     def _apply(self, records: Iterable[MetadataRecord]) -> list[Steps[None]]:
         delta = MetadataDelta(self._image).replay(records)
         self._image = delta.apply()
-        return self._services.replicas.apply(delta)
+        return self._replicas.apply(delta)
 
 
 def _is_impossible(name: TopicPartition) -> bool:

@@ -28,12 +28,23 @@ class ProducerIdBlocks:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._block: range | None = None
+        self._left = iter(range(0))
         self._errand = ControllerErrand(self._fetch)
 
     def begin(self) -> None:
         """Requests a block, unless one is there or requested."""
         if self._block is None:
             self._errand.begin()
+
+    def next(self, _load_transactions: object, _latest_of_transactions: object) -> int:
+        """Returns an id, whatever ids the logs of this broker hold: the controller allocates none twice. Raises what
+        `take` raises.
+        """
+        try:
+            return next(self._left)
+        except StopIteration:
+            self._left = iter(self.take())
+            return next(self._left)
 
     def take(self) -> range:
         """Returns a block, and requests the next one. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while the

@@ -267,7 +267,6 @@ class ZooKeeperRegistration:
         """Passes the present settings and features to the controller, and from now on each change."""
         self._controller = controller
         controller.take_features(*self._features)
-        controller.write_configs = self.write_configs
         for (resource_type, name), settings in self._configs.items():
             controller.take_configs(resource_type, name, settings)
         self._configs.clear()

@@ -41,6 +41,8 @@ class BrokerMetadata(Protocol):
     """
 
     directory_id: bytes
+    is_member: bool
+    """Whether the broker is in a cluster, whose controller changes the metadata; a lone broker does so itself."""
     broker_epoch: int
     is_informed: bool
     """Whether the image has all topics: only then may the broker answer that others do not exist."""
@@ -108,9 +110,6 @@ class BrokerMetadata(Protocol):
 
     def set_features(self, levels: Mapping[str, int]) -> None:
         """Finalizes the levels that change; `ensure_feature_may_be` has checked them."""
-
-    def allocate_producer_ids(self, at_least: int) -> range:
-        """Returns a block of ids that were never returned before, none below `at_least`."""
 
     def close(self) -> None:
         """Closes the broker's side and the storage of the metadata cleanly."""

@@ -25,10 +25,6 @@ NO_CONTROLLER = -1
 WriteConfigs = Callable[[int, str, Mapping[str, str | None]], Pending[KafkaError | None]]
 
 
-def _refuse_configs(_type: int, _name: str, _changes: Mapping[str, str | None]) -> Pending[KafkaError | None]:
-    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the cluster can't be reached")
-
-
 class NotInformedError(Exception):
     """A member of a cluster has registered, and the controller has not sent it all topics yet. The connection is
     closed: a client then asks another broker, but would believe an answer, and take its topics for deleted.
@@ -38,7 +34,10 @@ class NotInformedError(Exception):
 class ClusterMemberMetadata:
     """A `BrokerMetadata`; owned by one task."""
 
-    def __init__(self, directory_id: bytes) -> None:
+    is_member = True
+
+    def __init__(self, directory_id: bytes, write_configs: WriteConfigs) -> None:
+        """`write_configs` writes settings to ZooKeeper, where all brokers of the cluster read them: any broker may."""
         self.directory_id = directory_id
         self.is_informed = False
         """Set by `UnannouncedTopics`, after each registration again."""
@@ -51,10 +50,7 @@ class ClusterMemberMetadata:
         """The version of /feature that the image has."""
         self.image = MetadataImage(has_known_topics=True)
         self.end_offset = 0
-        self.allocate: Callable[[], range] = self._refuse
-        """Returns a block of producer ids that the controller has allocated to this broker, or raises KafkaError."""
-        self.write_configs: WriteConfigs = _refuse_configs
-        """Writes settings to ZooKeeper, where all brokers of the cluster read them: any broker may."""
+        self._write_configs = write_configs
         self._counts: dict[str, int] = {}
         self._subscribers: list[Callable[[MetadataDelta], None]] = []
 
@@ -147,18 +143,12 @@ class ClusterMemberMetadata:
     def set_configs(
         self, resource_type: int, name: str, changes: Mapping[str, str | None]
     ) -> Pending[KafkaError | None] | None:
-        return self.write_configs(resource_type, name, changes)
+        return self._write_configs(resource_type, name, changes)
 
     def ensure_feature_may_be(self, update: FeatureUpdate) -> None:  # noqa: ARG002 - the controller's, as all here
         raise self._refusal()
 
     def set_features(self, levels: Mapping[str, int]) -> None:  # noqa: ARG002 - the controller's, as all that is here
-        raise self._refusal()
-
-    def allocate_producer_ids(self, at_least: int) -> range:  # noqa: ARG002 - the controller gives none twice
-        return self.allocate()
-
-    def _refuse(self) -> range:
         raise self._refusal()
 
     def _refusal(self) -> KafkaError:

@@ -61,6 +61,7 @@ class SingleNodeController:
     """A `BrokerMetadata`; owned by one task."""
 
     is_informed = True
+    is_member = False
 
     def __init__(self, log: MetadataLog, node_id: int, directory_id: bytes) -> None:
         self._log = log

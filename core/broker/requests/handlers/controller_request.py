@@ -22,9 +22,8 @@ def find_control(services: Services) -> ControllerElector | None:
     """Returns the controller of this broker's cluster if this broker is it, and not cut off from ZooKeeper. A broker
     that is cut off refuses at once, because it is unknown when it, or which other broker, can decide.
     """
-    membership = services.membership
-    control = None if membership is None else membership.control
-    return None if control is None or not control.can_decide else control
+    control = None if services.membership is None else services.membership.control
+    return control if control is not None and control.can_decide else None
 
 
 def find_term(services: Services) -> ActiveController | None:

@@ -32,7 +32,9 @@ def handle(
     control = find_control(services)
     if control is None:
         return services.stepped_answers.answer(_create(services, request, context), is_owed=True)
-    grown = ControllerTopics(services, control).create_partitions(_wanted(request), validate_only=request.validate_only)
+    grown = ControllerTopics(control, services.controller, services.configs).create_partitions(
+        _wanted(request), validate_only=request.validate_only
+    )
     return grown.map(lambda outcomes: _answer(request, outcomes, context))
 
 

@@ -41,7 +41,7 @@ def handle(
     control = find_control(services)
     if control is None:
         return services.stepped_answers.answer(_create(services, request, context, wanted), is_owed=True)
-    topics = ControllerTopics(services, control)
+    topics = ControllerTopics(control, services.controller, services.configs)
     made = topics.create(_new(wanted), validate_only=request.validate_only, timeout_ms=request.timeout_ms)
     return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, context, wanted, made)))
 

@@ -42,7 +42,9 @@ def handle(
     if control is None:
         return services.stepped_answers.answer(_delete(services, responses, going, context), is_owed=True)
     names = [result.name for result in going if result.name is not None]
-    deleted = ControllerTopics(services, control).delete(names, timeout_ms=request.timeout_ms)
+    deleted = ControllerTopics(control, services.controller, services.configs).delete(
+        names, timeout_ms=request.timeout_ms
+    )
     return deleted.then(lambda outcomes: services.stepped_answers.answer(_answer(responses, going, outcomes, context)))
 
 

@@ -43,8 +43,7 @@ def handle(
         services.controller.ensure_informed()
     for name in asked:
         services.controller.ensure_informed(name)
-    control = None if services.membership is None else services.membership.control
-    term = None if control is None else control.term
+    term = None if services.membership is None else services.membership.control.term
     in_office = None if term is None else term.context
     going = {} if term is None else {name: term.controller.deletions.find_left(name) for name in term.context.deleted}
     names = asked or sorted(services.image.topics.keys() | going.keys())

@@ -17,6 +17,7 @@ from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.coordinator.consumer_group import ConsumerGroup
 from core.protocol.schema.update_features import (
     UPDATE_FEATURES,
     FeatureUpdateKey,
@@ -63,9 +64,17 @@ def _update_cluster(
     control = find_control(services)
     if control is None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    features = ControllerFeatures(services, control)
+    features = ControllerFeatures(
+        control, services.controller, partial(_find_own_groups, services), node_id=services.node.node_id
+    )
     done = features.update(updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
     return done.map(partial(_answer, request))
+
+
+def _find_own_groups(services: Services) -> list[str] | ErrorCode:
+    """Returns the groups of the consumer protocol that this broker coordinates, or why it does not know them."""
+    groups = services.groups.groups
+    return services.group_log.load_all() or [id_ for id_, group in groups.items() if isinstance(group, ConsumerGroup)]
 
 
 def _answer(request: UpdateFeaturesRequest, error: KafkaError | None) -> UpdateFeaturesResponse:

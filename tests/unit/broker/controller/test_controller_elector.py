@@ -14,14 +14,13 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.controller import controller_elector
 from core.broker.controller.controller_elector import ControllerElector
 from core.broker.observe.metrics import broker_metrics
-from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.steps import finish
 from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from core.zookeeper.controller_election import WonElection
 from core.zookeeper.zookeeper_session import SessionFigures, SessionState
-from tests.support.broker import ask
+from tests.support.broker import Timers, ask
 from tests.support.member import US, playing
 
 
@@ -61,16 +60,20 @@ class Candidate:
     """Broker 1, as the entry to its cluster."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
-        services: Any = SimpleNamespace(
-            config=BrokerConfig.parse(settings or {}),
-            node=SimpleNamespace(node_id=1),
-            controller=SimpleNamespace(subscribe=lambda _: None),
-        )
+        controller: Any = SimpleNamespace(subscribe=lambda _: None)
+        configs: Any = SimpleNamespace(broker=BrokerConfig.parse(settings or {}))
         peers: Any = SimpleNamespace(find_endpoint=lambda _: None)
         self.elections: list[FakeElection] = []
         self.terms: list[FakeTerm] = []
         self.session_figures = SessionFigures(SessionState.CONNECTED, 0, {})
-        self.control = ControllerElector(services, cast("Any", self), peers, ReceiveBuffers())
+        self.control = ControllerElector(
+            cast("Any", self),
+            peers,
+            1,
+            controller,
+            configs,
+            Timers(),
+        )
 
     def make_election(self, _node_id: int, **callbacks: Any) -> FakeElection:
         self.elections.append(FakeElection(**callbacks))

@@ -28,9 +28,9 @@ def topics_of(it: Office) -> ControllerTopics:
     config = SimpleNamespace(num_partitions=1, default_replication_factor=1)
     led = SimpleNamespace(partitions={0: SimpleNamespace(leader=1)})
     image = SimpleNamespace(topics={}, topics_by_id=SimpleNamespace(get=lambda _topic_id: led))
-    services = SimpleNamespace(config=config, image=image)
     control = SimpleNamespace(require_term=lambda: it.term, when_known=lambda is_so, _timeout_ms: is_so())
-    return ControllerTopics(cast(Any, services), cast(Any, control))
+    controller, configs = SimpleNamespace(image=image), SimpleNamespace(broker=config)
+    return ControllerTopics(cast(Any, control), cast(Any, controller), cast(Any, configs))
 
 
 def create(it: Office, *names: str) -> Pending[Any]:

@@ -266,7 +266,7 @@ async def test_too_few_replicas_are_in_sync(member: Member) -> None:
         coordinator.assign(US, topic=topic, replicas=[US, OTHER], isr=[US])
     assert coordinator.commit(5) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.committed() == -1
-    member.membership.controller.allocate = lambda: range(100, 200)
+    member.membership.producer_ids._block = range(100, 200)
     request = InitProducerIdRequest(ID, 60_000)
     code = coordinator.ask(INIT_PRODUCER_ID, request, 4, lambda answer: answer.error_code)
     assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE

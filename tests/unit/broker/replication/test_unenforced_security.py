@@ -60,7 +60,7 @@ class Opened:
         await self.session.ensure_paths(["/config/changes", "/config/users"])
         await self.entry._changes.start()
         await self.entry.security.start(US)
-        self.entry.attach(ClusterMemberMetadata(bytes(16)))
+        self.entry.attach(ClusterMemberMetadata(bytes(16), self.entry.write_configs))
 
 
 def config(**settings: str) -> bytes:

@@ -65,12 +65,18 @@ def entry_with(script: Script) -> ZooKeeperRegistration:
     return entry
 
 
+def attached_to(entry: ZooKeeperRegistration) -> ClusterMemberMetadata:
+    controller = ClusterMemberMetadata(bytes(16), entry.write_configs)
+    entry.attach(controller)
+    return controller
+
+
 async def test_how_many_partitions_a_coordinators_topic_has_is_read_with_its_settings() -> None:
     script = Script()
     node = TopicNode(dict.fromkeys(range(3), (US,)), bytes(16))
     script.nodes["/brokers/topics/__consumer_offsets"] = Node(node.encode(), cast(NodeStat, None))
-    entry, controller = entry_with(script), ClusterMemberMetadata(bytes(16))
-    entry.attach(controller)
+    entry = entry_with(script)
+    controller = attached_to(entry)
     pending, done = entry.read_configs(["t", "__consumer_offsets"]), asyncio.Event()
     assert pending is not None
     pending.on_value = lambda _nothing: done.set()
@@ -84,8 +90,7 @@ async def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     entry = entry_with(Script(Refusal.NO_AUTH, Refusal.NO_AUTH))
-    controller = ClusterMemberMetadata(bytes(16))
-    entry.attach(controller)
+    controller = attached_to(entry)
     pending, done = entry.read_configs(["t"]), asyncio.Event()
     assert pending is not None
     pending.on_value = lambda _nothing: done.set()
@@ -97,7 +102,7 @@ async def test_settings_that_may_not_be_read_are_read_again_and_the_log_says_it(
 
 async def test_nothing_is_read_any_more_once_it_is_closed() -> None:
     entry = entry_with(Script(*[Refusal.NO_AUTH] * 1000))
-    entry.attach(ClusterMemberMetadata(bytes(16)))
+    attached_to(entry)
     entry.read_configs(["t"])
     await entry.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

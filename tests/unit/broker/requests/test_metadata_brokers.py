@@ -293,7 +293,7 @@ def test_the_coordinator_is_who_leads_the_partition_of_the_key(member: SteeredNo
 
 def test_the_controller_is_asked_for_the_topic_that_keeps_groups(member: SteeredNode) -> None:
     wanted: list[NewTopic] = []
-    member.services.topics.ask_for = lambda topic, _sender: wanted.append(topic)
+    member.services.topics.on_wanted[:] = [lambda topic, _sender: wanted.append(topic)]
     assert {c.error_code for c in coordinators(member)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert not wanted  # it may be there, and the controller has not told of it
     tell(member, [])

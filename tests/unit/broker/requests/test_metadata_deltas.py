@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -127,6 +126,8 @@ def test_a_disk_that_refuses_a_leader_epoch_takes_the_partition_offline(broker: 
 class Elsewhere:
     """A controller of which this broker only hears: nobody here submits anything to it."""
 
+    is_member = False
+
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self._on_delta: list[Callable[[MetadataDelta], None]] = []
@@ -144,7 +145,8 @@ class Elsewhere:
 @pytest.fixture
 def elsewhere(broker: SteeredNode) -> Elsewhere:
     controller = Elsewhere(broker.services.image)
-    Topics(replace(broker.services, controller=cast(BrokerMetadata, controller))).begin()
+    its, metadata = broker.services, cast(BrokerMetadata, controller)
+    Topics(its.node, metadata, its.configs, its.replicas, broker._deletion, its.stepped_answers).begin()
     return controller
 
 

@@ -49,6 +49,7 @@ from core.protocol.schema.update_metadata import (
 from core.zookeeper.znodes import PartitionStateNode, TopicNode
 from core.zookeeper.zookeeper_session import ZooKeeperSession
 from tests.support.broker import ask
+from tests.support.fake_entry import FakeEntry
 from tests.support.fake_zookeeper import FakeZooKeeper
 from tests.support.logs import make_batch
 from tests.support.member import ANOTHER_ID, OTHER, US, Member
@@ -141,7 +142,7 @@ async def test_no_topic_is_made_that_may_be_there(member: Member) -> None:
     member.entry.has_untold_topics = True
     member.update()
     wanted: list[Any] = []
-    member.node.services.topics.ask_for = lambda topic, _sender: wanted.append(topic)
+    member.node.services.topics.on_wanted[:] = [lambda topic, _sender: wanted.append(topic)]
     request = MetadataRequest([MetadataRequestTopic(name=UNTOLD)])
     with pytest.raises(NotInformedError):
         ask(member.node, METADATA, request)
@@ -160,7 +161,7 @@ class Cluster:
     def __init__(self) -> None:
         self.zookeeper = FakeZooKeeper()
         self.zookeeper.set("/brokers/topics", b"")
-        self.controller = ClusterMemberMetadata(bytes(16))
+        self.controller = ClusterMemberMetadata(bytes(16), FakeEntry().write_configs)
         self.looks = 0
         session = cast(ZooKeeperSession, self.zookeeper.session())
         self.untold = UnannouncedTopics(session, self.controller, self._read)
