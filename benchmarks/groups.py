@@ -19,8 +19,8 @@ from benchmarks.options import ensure_kafka, option_parser
 from benchmarks.peers import KafkaPeer, PlogPeer, running, scratch_folder
 from benchmarks.wire import transport_to
 from core.client.admin.group_admin import GroupAdmin
-from core.client.net.coordinator_connection import patiently
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import Retry
 from core.common.endpoint import parse_bootstrap
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message_codec import codec
@@ -110,7 +110,7 @@ def main() -> None:
         for number in range(-options.warm_up, options.rounds):  # those for Java's compiler are not counted
             for peer in peers:
                 groups = GroupAdmin(KafkaClient(parse_bootstrap(peer.address)))
-                patiently(partial(groups.offsets, "any"), seconds=ANSWER_SECONDS)  # makes the topic of groups
+                Retry(ANSWER_SECONDS).call(partial(groups.offsets, "any"))  # makes the topic of groups
                 members = Members(peer.address, f"group-{number}", options.members)
                 took = members.agree()
                 members.close()

@@ -169,6 +169,13 @@ class KafkaError(PlogError):
             self.exit_code = AccessError.exit_code
 
 
+def ensure_success(code: int, what: str, message: str | None = None) -> None:
+    """Raises KafkaError for a code that is not NONE."""
+    if code:
+        error = ErrorCode.of(code)
+        raise KafkaError(error, message or f"{what}: {error.text}")
+
+
 def _cut(message: str) -> str:
     if len(message) <= _MOST_CHARACTERS + len(" ... (9,999,999 more characters)"):  # one that was cut stays as it is
         return message

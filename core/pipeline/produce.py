@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from core.client.net.coordinator_connection import patiently
-from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
+from core.client.net.kafka_client import KafkaClient, TopicInfo
+from core.client.net.retry import RETRIABLE, Retry
 from core.client.write.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
 from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
@@ -435,7 +435,7 @@ class RowWriter:
 
         with closing(self._client.another()) as client:  # whose connections have no requests under way
             find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)
-            configs = patiently(find, _NOT_HEARD_YET)
+            configs = Retry().call(find, _NOT_HEARD_YET)
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
         return retention_ms if retention_ms >= 0 and "delete" in (values.get("cleanup.policy") or "") else _FOR_EVER

@@ -37,7 +37,6 @@ from typing import Any, NamedTuple, Protocol
 
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.leader_retry import retry_while_leader_moves
 from core.client.write.producer import ProducerIdentity
 from core.client.write.transaction_admin import TransactionAdmin
 from core.client.write.transactional_producer import TransactionalProducer, add_offsets, end_transaction
@@ -229,7 +228,7 @@ def _end_others(client: KafkaClient, names: str, tasks: Sequence[Prepared], of_r
     """
     admin = TransactionAdmin(client)
     try:
-        listed = retry_while_leader_moves(client, partial(admin.list_transactions, states=[_OPEN, _UNUSED]))
+        listed = client.retry_while_leader_moves(partial(admin.list_transactions, states=[_OPEN, _UNUSED]))
     except KafkaError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise

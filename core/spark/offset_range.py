@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.client.net.read_options import FAILOVER_SECONDS, ReadOptions
+from core.client.net.read_options import ReadOptions
+from core.client.net.retry import FAILOVER_SECONDS
 from core.common.decompression_limit import each_limited_to
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError

@@ -17,8 +17,9 @@ import pytest
 
 from core.client.admin.admin import Admin
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, find_coordinator, patiently
-from core.client.net.kafka_client import RETRIABLE, KafkaClient
+from core.client.net.coordinator_connection import CoordinatorType, find_coordinator
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import RETRIABLE, Retry
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode
 from core.protocol.message import Api
@@ -76,8 +77,8 @@ class Asked:
         self.producer_id = -1
         self.epoch = -1
         Admin(client).create_topic(name, partitions=2)
-        patiently(lambda: find_coordinator(client, CoordinatorType.TRANSACTION, name))
-        patiently(lambda: find_coordinator(client, CoordinatorType.GROUP, name))
+        Retry().call(lambda: find_coordinator(client, CoordinatorType.TRANSACTION, name))
+        Retry().call(lambda: find_coordinator(client, CoordinatorType.GROUP, name))
 
     @property
     def connection(self) -> ClientConnection:

@@ -25,3 +25,18 @@ class ManualClock:
 
     def advance(self, ms: float) -> None:
         self._now_us += round(ms * 1000)
+
+
+class ManualTime:
+    """Stands for the module `time` where someone waits: a sleep takes no time, and moves the clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,14 +9,12 @@ from typing import NamedTuple
 
 from core.client.admin.controller_connection import at_controller
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import ensure_success
-from core.client.net.kafka_client import RETRIABLE, KafkaClient, TopicInfo
-from core.client.net.leader_retry import retry_while_leader_moves
-from core.client.net.read_options import METADATA_SECONDS
+from core.client.net.kafka_client import KafkaClient, TopicInfo
+from core.client.net.retry import METADATA_SECONDS, RETRIABLE, Retry
 from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 from core.common.config_def import ConfigResourceType, ConfigSource
 from core.common.error_code import ErrorCode
-from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError
+from core.common.errors import BrokerAwayError, ConnectionFailedError, KafkaError, PlogError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import DAMAGED_OFFSETS, parse_damaged_offsets
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
@@ -164,10 +161,8 @@ class Admin:
         """Waits until `is_so` holds for a broker's state of each topic, or gives up in silence: the change is made by
         then. Forgets the client's state of the topics.
         """
-        deadline_s, pause_s = time.monotonic() + METADATA_SECONDS, _FIRST_PAUSE_SECONDS
-        while not self._is_known(names, is_so) and time.monotonic() < deadline_s:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_SECONDS)
+        waiting = Retry(METADATA_SECONDS, first_s=_FIRST_PAUSE_SECONDS, most_s=_LONGEST_PAUSE_SECONDS)
+        waiting.until(lambda: self._is_known(names, is_so) or None)
         for name in names:
             self._client.forget_topic(name)
 
@@ -335,9 +330,9 @@ class Admin:
         self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
     ) -> dict[TopicPartition, int]:
         """Returns the offset of each partition's timestamp (ms), of its start (EARLIEST) or end (LATEST); -1 if a
-        timestamp lies beyond every record. Leaders may change meanwhile (`retry_while_leader_moves`).
+        timestamp lies beyond every record. Leaders may change meanwhile (`KafkaClient.retry_while_leader_moves`).
         """
-        return retry_while_leader_moves(self._client, lambda: self._ask_for_offsets(timestamps, isolation_level))
+        return self._client.retry_while_leader_moves(lambda: self._ask_for_offsets(timestamps, isolation_level))
 
     def _ask_for_offsets(
         self, timestamps: Mapping[TopicPartition, int], isolation_level: int

@@ -6,14 +6,13 @@ once, with an error that says so. Brokers of plog report for how long they have 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
 from core.client.admin.cluster_status import describe_cluster
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import patiently
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import Result, Retry
 from core.cluster.description.cluster_health import cut_off_text
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
@@ -22,12 +21,9 @@ _NO_CONTROLLER = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAIL
 """Errors of a broker that is not the controller any more, or does not know it."""
 
 _LOOK_SECONDS = 3.0
-_LOOK_AGAIN_SECONDS = 1.0
 _NO_ZOOKEEPER_HINT = (
     "is ZooKeeper running? Partitions that have a leader go on; plog cluster status says when ZooKeeper is back"
 )
-
-Result = TypeVar("Result")
 
 
 def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
@@ -44,15 +40,8 @@ def at_controller(client: KafkaClient, work: Callable[[ClientConnection], Result
 
 def at_controller_itself(client: KafkaClient, work: Callable[[ClientConnection], Result]) -> Result:
     """As `at_controller`, for requests that no broker forwards: only the controller is asked."""
-    look_at = time.monotonic()
-
-    def look(error: KafkaError) -> None:
-        nonlocal look_at
-        if time.monotonic() >= look_at:
-            _ensure_zookeeper_is_there(client, error)
-            look_at = time.monotonic() + _LOOK_AGAIN_SECONDS
-
-    return patiently(lambda: work(client.controller_connection()), _NO_CONTROLLER, note=look)
+    look = partial(_ensure_zookeeper_is_there, client)
+    return Retry().call(lambda: work(client.controller_connection()), _NO_CONTROLLER, look)
 
 
 def _ensure_zookeeper_is_there(client: KafkaClient, refusal: KafkaError) -> None:

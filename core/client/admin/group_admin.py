@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
 
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, ensure_success, find_coordinator, patiently
+from core.client.net.coordinator_connection import CoordinatorType, find_coordinator
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.leader_retry import retry_while_leader_moves
+from core.client.net.retry import Result, Retry
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError
+from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
@@ -24,7 +24,7 @@ from core.protocol.schema.consumer_protocol import ConsumerProtocolAssignment
 from core.protocol.schema.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from core.protocol.schema.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from core.protocol.schema.describe_groups import DescribedGroup as DescribedClassicGroup
-from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest
+from core.protocol.schema.list_groups import LIST_GROUPS, ListGroupsRequest, ListGroupsResponse
 from core.protocol.schema.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
@@ -52,9 +52,6 @@ _FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
 _FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
 _LAST_VERSION_BY_NAME = 9  # KIP-848
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
-
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +114,14 @@ class GroupAdmin:
         self._client.refresh([])
         groups = []
         for node_id in self._client.node_ids:
-            response = patiently(
-                lambda node_id=node_id: _checked(  # type: ignore[misc]
-                    self._client.connection_to(node_id).call(LIST_GROUPS, ListGroupsRequest())
-                )
-            )
+            response = Retry().call(partial(self._list_groups, node_id))
             groups += [ListedGroup(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
         return sorted(groups, key=lambda group: group.group_id)
+
+    def _list_groups(self, node_id: int) -> ListGroupsResponse:
+        response = self._client.connection_to(node_id).call(LIST_GROUPS, ListGroupsRequest())
+        ensure_success(response.error_code, "groups")
+        return response
 
     def describe(self, group_id: str) -> GroupDescription:
         """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
@@ -165,10 +163,9 @@ class GroupAdmin:
         """Returns the committed offsets of these partitions once no open transaction can move them: a reader that goes
         on from there processes nothing twice. Raises KafkaError(UNSTABLE_OFFSET_COMMIT) after `seconds`.
         """
-        return patiently(
+        return Retry(seconds).call(
             lambda: self.at_coordinator(group_id, lambda connection: _fetch_offsets(connection, group_id, partitions)),
-            frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT}),
-            seconds=seconds,
+            {ErrorCode.UNSTABLE_OFFSET_COMMIT},
         )
 
     def commit(
@@ -238,13 +235,13 @@ class GroupAdmin:
 
     def at_coordinator(self, group_id: str, work: Callable[[ClientConnection], Result]) -> Result:
         """Does the work; again, for a while, if the coordinator moves, loads or is being created, and also if it dies
-        (`retry_while_leader_moves`), unless the caller handles that.
+        (`KafkaClient.retry_while_leader_moves`), unless the caller handles that.
         """
 
         def once() -> Result:
             return work(self._find_coordinator(group_id))
 
-        return retry_while_leader_moves(self._client, once) if self._rides_over else patiently(once)
+        return self._client.retry_while_leader_moves(once) if self._rides_over else Retry().call(once)
 
     def _find_coordinator(self, group_id: str) -> ClientConnection:
         self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
@@ -347,9 +344,3 @@ def consumer_description(group: DescribedGroup, coordinator: int) -> GroupDescri
         epoch=group.group_epoch,
         members=members,
     )
-
-
-def _checked(response: Result) -> Result:
-    """Raises KafkaError if the whole answer is one."""
-    ensure_success(response.error_code, "groups")  # type: ignore[attr-defined]
-    return response

@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from core.client.admin.controller_connection import at_controller, at_controller_itself
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import ensure_success
 from core.client.net.kafka_client import KafkaClient
 from core.cluster.image.feature_levels import FeatureUpdate, UpgradeType
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError
+from core.common.errors import KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.message import Api
 from core.protocol.schema.alter_partition_reassignments import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Container, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -11,6 +10,7 @@ from core.client.admin.admin import Admin
 from core.client.cluster_admin.cluster_admin import ClusterAdmin
 from core.client.cluster_admin.log_dirs_query import LogDirsQuery, Offsets, survey_brokers
 from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
+from core.client.net.retry import Retry
 from core.cluster.controller.leaderless_partition import LeaderlessPartition
 from core.cluster.controller.unclean_recovery import LogEnd
 from core.cluster.description.cluster_description import ClusterDescription
@@ -28,7 +28,6 @@ from core.protocol.schema.unregister_broker import UNREGISTER_BROKER
 _MIN_ISR = "min.insync.replicas"
 _HEARD_SECONDS = 10.0
 _ANSWER_SECONDS = 3.0
-_AGAIN_SECONDS = 0.1
 
 
 def read_partitions(client: KafkaClient, topics: Sequence[str] | None, notes: list[str]) -> list[ReplicatedPartition]:
@@ -65,20 +64,19 @@ def read_leaders_when_heard(
     seconds.
     """
     topics = sorted({p.partition.topic for p in before})
-    deadline = time.monotonic() + _HEARD_SECONDS
+    waiting = Retry(_HEARD_SECONDS)
     with closing(client.another(timeout_s=_ANSWER_SECONDS)) as asked:
         while True:
             try:
                 found = asked.refresh(topics, skips_unknown=True)
                 known = {p.partition: now for p in before if (now := _find(found, p.partition)) is not None}
                 late = {p.partition for p in before if p.partition in elected and _is_led_as_before(p, known)}
-                if not late or time.monotonic() > deadline:
+                if not late or not waiting.wait():
                     return {partition: now.leader for partition, now in known.items() if partition not in late}
             except ConnectionFailedError:
                 asked.forget_connections()
-                if time.monotonic() > deadline:
+                if not waiting.wait():
                     raise
-            time.sleep(_AGAIN_SECONDS)
 
 
 def _find(topics: Mapping[str, TopicInfo], partition: TopicPartition) -> PartitionInfo | None:

@@ -6,15 +6,14 @@ tool as well. Only the throttle does not go away by itself.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment, Refusals
-from core.client.cluster_admin.reassignment_watch import LOOK_SECONDS, MovedSoFar, ReassignmentWatch
+from core.client.cluster_admin.reassignment_watch import MovedSoFar, ReassignmentWatch
 from core.client.cluster_admin.replica_sizes import ReplicaSizes
 from core.client.cluster_admin.replication_throttle import ReplicationThrottle
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import METADATA_SECONDS
+from core.client.net.retry import METADATA_SECONDS, Retry
 from core.cluster.assignment.planned_move import PlannedMove
 from core.cluster.description.cluster_health import names_text
 from core.common.error_code import ErrorCode
@@ -63,10 +62,9 @@ class Reassigner:
         left out. The controller confirms the end of a move a moment before other brokers know of it, so this asks again
         for some seconds.
         """
-        deadline_s = time.monotonic() + METADATA_SECONDS
         missed = self._elsewhere(moves)
-        while missed and time.monotonic() < deadline_s:
-            time.sleep(LOOK_SECONDS)
+        waiting = Retry(METADATA_SECONDS)
+        while missed and waiting.wait():
             missed = self._elsewhere(missed)
         return missed
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from core.client.cluster_admin.cluster_admin import ClusterAdmin, OngoingReassignment
 from core.client.cluster_admin.replica_sizes import ReplicaSizes, Sizes
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.leader_retry import retry_while_leader_moves
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 
@@ -79,13 +78,13 @@ class ReassignmentWatch:
     def look(self) -> MovedSoFar:
         """Returns the present progress."""
         with ReplicaSizes(self._client) as sizes:
-            return retry_while_leader_moves(self._client, lambda: self._look(sizes))
+            return self._client.retry_while_leader_moves(lambda: self._look(sizes))
 
     def watch(self) -> Iterator[MovedSoFar]:
         """Yields the progress once in a while; ends after the state in which nothing is left."""
         with ReplicaSizes(self._client) as sizes:
             while True:
-                state = retry_while_leader_moves(self._client, lambda: self._look(sizes))
+                state = self._client.retry_while_leader_moves(lambda: self._look(sizes))
                 yield state
                 if not state.left:
                     return

@@ -13,7 +13,6 @@ or of records if the log is compacted.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from core.client.admin.admin import EARLIEST
 from core.client.cluster_admin.log_dirs_query import DEBUGGING_REPLICA, read_offsets
 from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import Retry
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, MalformedMessageError, PlogError
@@ -187,7 +187,6 @@ def _records(batch: Batch, start: int) -> Iterator[Entry]:
 _MOST_DIFFERENCES = 100
 """Differences of a partition that are described; others are counted."""
 _MOST_EMPTY_ANSWERS = 5
-_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +273,14 @@ class ReplicaCheck:
 
     def _fill(self, reading: _Reading) -> bool:
         """Reads on for replicas whose entries are all compared. Returns whether there is something to compare."""
+        waiting = Retry()
         for _ in range(_MOST_EMPTY_ANSWERS):
             empty = [r for r in reading.readers if not r.entries and r.position < reading.found.end]
             if not empty:
                 break
             self._ask(reading, empty)
             if any(not r.entries and r.position < reading.found.end for r in empty if r in reading.readers):
-                time.sleep(_PAUSE_SECONDS)
+                waiting.wait()
         for reader in [r for r in reading.readers if not r.entries and r.position < reading.found.end]:
             if reader.high_watermark >= reading.found.end:
                 reader.seek(reading.found.end)  # it says that it has all, and has no batch there

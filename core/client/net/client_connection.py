@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice
-from core.client.net.readable_socket import is_readable
+from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, is_readable
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, MalformedMessageError, UnansweredError
 from core.protocol.frame import SIZE, decode_response, encode_request
@@ -99,16 +98,16 @@ class SocketTransport:
         context: SSLContext | None = None,
         shows_certificate: bool = False,
         is_trusted: bool = True,
-        first_answer: ConnectNotice | None = None,
+        notice: ConnectNotice | None = None,
         is_hasty: bool = False,
     ) -> None:
-        """`shows_certificate`: the context has one of the client's. `is_trusted`: see the attribute. `first_answer`
+        """`shows_certificate`: the context has one of the client's. `is_trusted`: see the attribute. `notice`
         remembers the silent ports that were reported. `is_hasty`: another broker can be asked, so that this gives up a
         port that is silent for SILENCE_SECONDS.
         """
         self._address = host, port
         self._where = f"{host}:{port}"
-        self._first_answer = first_answer or ConnectNotice()
+        self._notice = notice or ConnectNotice()
         self.is_trusted = is_trusted
         """An untrusted peer may not send a large answer, and each answer must be whole within the timeout; from a
         trusted peer each _PIECE_BYTES must come within the timeout.
@@ -117,7 +116,7 @@ class SocketTransport:
         self._is_hasty = is_hasty
         self._peer: TlsPeer | None = None
         try:
-            plain = self._first_answer.connect(self._address, timeout_s, is_hasty=is_hasty)
+            plain = self._notice.connect(self._address, timeout_s, is_hasty=is_hasty)
         except OSError as error:
             raise self._failure("could not connect to", error) from error
         self._socket: socket.socket | TlsSocket = plain
@@ -126,7 +125,7 @@ class SocketTransport:
             from core.client.net.tls_socket import TlsPeer, TlsSocket
 
             self._peer = TlsPeer(host, port, shows_certificate)
-            self._socket = TlsSocket(plain, self._peer, context, self._first_answer, is_hasty=is_hasty)
+            self._socket = TlsSocket(plain, self._peer, context, self._notice, is_hasty=is_hasty)
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
         if self._peer is not None and not isinstance(error, str):
@@ -169,7 +168,7 @@ class SocketTransport:
         if not (self.is_trusted and self._has_answered):
             return  # `receive` does the same with the first answers
         deadline_s = time.monotonic() + (self._socket.gettimeout() or 0.0)
-        silent = self._first_answer.silent
+        silent = self._notice.silent
         silent.discard(self._address)
         while not self._is_readable(min(SILENCE_SECONDS, deadline_s - time.monotonic())):
             silent.add(self._address)
@@ -199,7 +198,7 @@ class SocketTransport:
     def _await_first_answer(self) -> None:
         assert isinstance(self._socket, socket.socket)
         try:
-            self._first_answer.wait(self._socket, self._address, has_tls=False, is_hasty=self._is_hasty)
+            self._notice.wait(self._socket, self._address, has_tls=False, is_hasty=self._is_hasty)
         except OSError as error:
             raise self._failure("lost the connection to", error) from error
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import selectors
 import socket
 import time
 
-from core.client.net.readable_socket import is_readable
 from core.common.endpoint import Endpoint, address_error
 
 SILENCE_SECONDS = 3.0
@@ -22,6 +22,14 @@ SILENCE_HINT = "it accepts connections and says nothing: is it the port of a Kaf
 _logger = logging.getLogger("plog.client")
 
 _Address = tuple[str, int]
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll asks nothing of the system to be made
+
+
+def is_readable(plain: socket.socket, seconds: float) -> bool:
+    """Returns whether there is something to read, or the end, within that time."""
+    with _Selector() as selector:
+        selector.register(plain, selectors.EVENT_READ)
+        return bool(selector.select(max(seconds, 0)))
 
 
 def open_socket(address: _Address, timeout_s: float) -> socket.socket:

@@ -9,11 +9,13 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
 from core.client.net.connect_notice import ConnectNotice
+from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Result, Retry
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError, UnreachableAddressError
@@ -42,25 +44,24 @@ class Connector:
         """Connects in plaintext without `security`. Raises UsageError for files of keys that can't be read."""
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
-        self._timeout_s = timeout_s
-        self._first_answer = ConnectNotice()
-        self._context = self._make_context()
-        self._tokens = self._make_tokens()
+        self.timeout_s = timeout_s
+        self.notice = ConnectNotice()
+        self._context: SSLContext | None = None
+        self._tokens: TokenSource | None = None
+        if self._tls is not None:
+            from core.client.net.tls_context import make_context
+
+            self._context = make_context(self._tls)
+        if self._login is not None:
+            from core.client.net.token_source import TokenSource
+            from core.security.client_security import BearerLogin
+
+            self._tokens = TokenSource(self._login) if isinstance(self._login, BearerLogin) else None
 
     def with_timeout(self, timeout_s: float) -> Connector:
-        other = Connector(timeout_s=timeout_s)
-        other._tls, other._login = self._tls, self._login
-        other._context, other._tokens = self._context, self._tokens
-        other._first_answer = self._first_answer
+        other = copy(self)
+        other.timeout_s = timeout_s
         return other
-
-    def is_silent(self, address: tuple[str, int]) -> bool:
-        """Returns whether the address was silent at the last try."""
-        return address in self._first_answer.silent
-
-    def pass_over(self, address: tuple[str, int], following: tuple[str, int]) -> None:
-        """Reports which address is asked instead of a silent one."""
-        self._first_answer.pass_over(address, following)
 
     def __call__(self, host: str, port: int, *, is_hasty: bool = False) -> ClientConnection:
         """Opens a connection that is ready for requests; `is_hasty`: see `SocketTransport`. Raises
@@ -70,11 +71,11 @@ class Connector:
         transport = SocketTransport(
             host,
             port,
-            timeout_s=self._timeout_s,
+            timeout_s=self.timeout_s,
             context=self._context,
             shows_certificate=self._tls is not None and self._tls.key_store is not None,
             is_trusted=False,
-            first_answer=self._first_answer,
+            notice=self.notice,
             is_hasty=is_hasty,
         )
         try:
@@ -92,56 +93,22 @@ class Connector:
 
         return Authenticator(self._login, self._tokens, has_tls=self._tls is not None)
 
-    def _make_context(self) -> SSLContext | None:
-        if self._tls is None:
-            return None
-        from core.client.net.tls_context import make_context
-
-        return make_context(self._tls)
-
-    def _make_tokens(self) -> TokenSource | None:
-        if self._login is None:
-            return None
-        from core.client.net.token_source import TokenSource
-        from core.security.client_security import BearerLogin
-
-        return TokenSource(self._login) if isinstance(self._login, BearerLogin) else None
-
 
 _logger = logging.getLogger("plog.client")
 
-_RETRY_SECONDS = 0.1
 _LEADER_TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 3.0
+_LOOK_AGAIN_SECONDS = 1.0
+_REFUSED_SECONDS = 10.0
 
 _NOT_MADE_HINT = "the controller creates topics: its log says what it waits for, such as a ZooKeeper that is away"
-
-RETRIABLE = frozenset(
-    {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-"""Retriable errors."""
 
 Address = tuple[str, int]
 """A host and a port."""
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_MAY_MOVE = RETRIABLE | {ErrorCode.BROKER_NOT_AVAILABLE}
+"""The latter is `KafkaClient`'s own, for a broker that has just left."""
 
 FindMetadata = Callable[[Sequence[str]], MetadataResponse]
 """Returns the answer that a broker would give about these topics."""
@@ -229,49 +196,40 @@ class KafkaClient:
 
     def _open_any(self) -> ClientConnection:
         failure = ConnectionFailedError("no live broker is known", where="a broker")
-        addresses = self._addresses()
-        silent: list[Address] = []
-        for number, address in enumerate(addresses, 1):
+        turns = self._addresses()
+        brokers = len(turns)
+        for number, address in enumerate(turns):
+            is_hasty = number < brokers > 1
             try:
-                return self._open(address, is_hasty=len(addresses) > 1)
-            except UnansweredError as error:
-                failure = error
-                silent.append(address)
-                following = addresses[number] if number < len(addresses) else silent[0]
-                if following != address:
-                    self._connector.pass_over(address, following)
+                return self._open(address, is_hasty=is_hasty)
             except ConnectionFailedError as error:
                 failure = error
-        for address in silent if len(addresses) > 1 else ():
-            try:
-                return self._open(address)
-            except ConnectionFailedError as error:
-                failure = error
+                if is_hasty and isinstance(error, UnansweredError):
+                    turns.append(address)  # which has its full timeout then
+                    if turns[number + 1] != address:
+                        self._connector.notice.pass_over(address, turns[number + 1])
         raise failure
 
     def _addresses(self) -> list[Address]:
         """Returns the addresses of brokers; those that were silent when they were asked last come last."""
         addresses = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
-        return sorted(addresses, key=self._connector.is_silent)
+        return sorted(addresses, key=self._connector.notice.silent.__contains__)
 
     def ask_any(self, api: Api[Req, Res], request: Req) -> Res:
         """Returns any broker's answer to a repeatable request: another broker is asked if the first is silent, or has
         closed the connection, as brokers do with idle ones.
         """
-        for _ in self._addresses()[1:]:
+        for others in reversed(range(len(self._addresses()))):
             connection = self.any_connection()
             try:
-                return connection.call(api, request, is_hasty=True)
+                return connection.call(api, request, is_hasty=others > 0)
             except ConnectionFailedError as error:
                 self._forget_any()
+                if not others:
+                    raise
                 if isinstance(error, UnansweredError):
                     _logger.warning("%s does not answer; asking another broker", error.where)
-        connection = self.any_connection()
-        try:
-            return connection.call(api, request)
-        except ConnectionFailedError:
-            self._forget_any()
-            raise
+        raise AssertionError("a client has a broker's address")
 
     def _forget_any(self) -> None:
         """Forgets the connection of `any_connection`: a late answer on it would belong to an earlier request."""
@@ -364,6 +322,25 @@ class KafkaClient:
         if connection is not None:
             connection.close()
 
+    def retry_while_leader_moves(self, work: Callable[[], Result]) -> Result:
+        """Returns what `work` returns, which finds its broker through this client. Repeats it, with new metadata, while
+        that broker can't be reached, or answers with a retriable error. If an answer was lost, the work is done twice.
+
+        Raises KafkaError if the error stays for 10 s, ConnectionFailedError if the broker stays away for 30 s; at once
+        if the cluster has no other one.
+        """
+
+        def forget(error: PlogError) -> None:
+            if isinstance(error, ConnectionFailedError):
+                self.forget_connections()
+                if len(self.node_ids) < 2:
+                    raise error
+            self.forget_topics()
+
+        return Retry(FAILOVER_SECONDS).call(
+            lambda: Retry(_REFUSED_SECONDS).call(work, _MAY_MOVE, forget), ConnectionFailedError, forget
+        )
+
     # --- metadata
 
     def refresh(
@@ -415,18 +392,16 @@ class KafkaClient:
         known = self._topics.get(name)
         if known is not None:
             return known
-        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
-        while True:
-            try:
-                return self.refresh([name], may_create=may_create)[name]
-            except KafkaError as error:
-                is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                is_too_late = time.monotonic() > deadline
-                if is_unknown and not may_create and (is_too_late or name not in self._once_known):
-                    raise self._unknown(name, error) from None
-                if not (is_unknown or error.code in RETRIABLE) or is_too_late:
-                    raise (self._not_made(name, error) if may_create else error) from None
-            time.sleep(_RETRY_SECONDS)
+        is_awaited = may_create or name in self._once_known
+        try:
+            return Retry(_LEADER_TIMEOUT_SECONDS).call(
+                lambda: self.refresh([name], may_create=may_create)[name],
+                RETRIABLE | {_UNKNOWN} if is_awaited else RETRIABLE,
+            )
+        except KafkaError as error:
+            if may_create:
+                raise self._not_made(name, error) from None
+            raise (self._unknown(name, error) if error.code is _UNKNOWN else error) from None
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
         """Adds a similar topic's name to the error."""
@@ -445,15 +420,17 @@ class KafkaClient:
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Returns the leader, and waits a while for one. Raises KafkaError without one, or without such a partition."""
-        deadline = time.monotonic() + _LEADER_TIMEOUT_SECONDS
-        while True:
-            leader = self.find_leader(partition)
-            if leader is not None:
-                return leader
-            if time.monotonic() > deadline:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
-            time.sleep(_RETRY_SECONDS)
-            self.forget_topic(partition.topic)
+
+        def look() -> int | None:
+            found = self.find_leader(partition)
+            if found is None:
+                self.forget_topic(partition.topic)
+            return found
+
+        leader = Retry(_LEADER_TIMEOUT_SECONDS).until(look)
+        if leader is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition} has no leader")
+        return leader
 
     def find_leader(self, partition: TopicPartition) -> int | None:
         """Returns the leader that the metadata name, or None. Raises KafkaError if the partition does not exist."""
@@ -498,6 +475,48 @@ class KafkaClient:
             connection.close()
         if self._any is not None:
             self._any.close()
+
+
+class KnownLeaders:
+    """Owned by one task. A partition without a leader is reported once, until it has one."""
+
+    def __init__(self, client: KafkaClient, report: Callable[[str], None]) -> None:
+        self._client = client
+        self._report = report
+        self._leaderless: set[TopicPartition] = set()
+        self._next_look_s = 0.0  # when the metadata may be asked for again
+
+    def find(
+        self,
+        partitions: Iterable[TopicPartition],
+        may_wait: Callable[[list[TopicPartition]], bool],
+        *,
+        must_find: bool = True,
+    ) -> dict[TopicPartition, int]:
+        """Finds the leaders of the partitions, for one round of requests. Partitions without a leader are left out if
+        they `may_wait`; otherwise, or with `must_find` if no partition has a leader, this waits for the leader of one
+        of them and returns it alone.
+
+        Raises what `KafkaClient.leader_of` raises; LEADER_NOT_AVAILABLE after a wait in vain.
+        """
+        leaders = {partition: self._client.find_leader(partition) for partition in partitions}
+        found = {partition: leader for partition, leader in leaders.items() if leader is not None}
+        if len(found) == len(leaders):
+            self._leaderless.clear()
+            return found
+        missing = [partition for partition, leader in leaders.items() if leader is None]
+        if (must_find and not found) or not may_wait(missing):
+            return {missing[0]: self._client.leader_of(missing[0])}
+        if found:
+            for partition in missing:
+                if partition not in self._leaderless:
+                    self._report(f"partition {partition} has no leader; the other partitions do not wait for it")
+            self._leaderless = set(missing)
+        if time.monotonic() >= self._next_look_s:
+            self._next_look_s = time.monotonic() + _LOOK_AGAIN_SECONDS
+            for topic in {partition.topic for partition in missing}:
+                self._client.forget_topic(topic)
+        return found
 
 
 def _topic_error(code: ErrorCode, name: str) -> KafkaError:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from core.client.net.readable_socket import is_readable
 from core.common.errors import ConnectionFailedError
 from core.protocol.frame import SIZE, encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -72,7 +71,8 @@ def _ask(address: tuple[str, int], request: bytes, seconds: float) -> bytes:
     deadline_s = time.monotonic() + seconds
     with contextlib.suppress(OSError), socket.create_connection(address, timeout=seconds) as plain:
         plain.sendall(request)
-        while len(start) < _START_BYTES and is_readable(plain, deadline_s - time.monotonic()):
+        while len(start) < _START_BYTES and (left_s := deadline_s - time.monotonic()) > 0:
+            plain.settimeout(left_s)
             more = plain.recv(_START_BYTES - len(start))
             if not more:
                 break

@@ -6,20 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.client.net.retry import FAILOVER_SECONDS
 from core.common.errors import CorruptRecordError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch
 
 DAMAGE_HINT = "plog consume --no-exit-on-error passes over what is damaged"
 """The hint of errors that end the reading of a damaged log."""
-
-FAILOVER_SECONDS = 30.0
-"""How long to wait for another broker to take over: metadata name a dead one until its session ends, by default after
-18 s (zookeeper.session.timeout.ms).
-"""
-
-METADATA_SECONDS = 5.0
-"""How long to wait for a broker whose metadata lag behind the controller's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, open_socket
+from core.client.net.connect_notice import SILENCE_HINT, SILENCE_SECONDS, ConnectNotice, is_readable, open_socket
 from core.client.net.port_probe import Speech, find_speech, recognize, speaks
-from core.client.net.readable_socket import is_readable
 from core.common.errors import AccessError, AuthenticationError, ConnectionFailedError, UnansweredError
 
 _HANDSHAKE, _ALERT = 0x16, 0x15
@@ -57,7 +56,7 @@ class TlsSocket:
         plain: socket.socket,
         peer: TlsPeer,
         context: ssl.SSLContext,
-        first_answer: ConnectNotice | None = None,
+        notice: ConnectNotice | None = None,
         *,
         is_hasty: bool = False,
     ) -> None:
@@ -68,7 +67,7 @@ class TlsSocket:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=peer.host)
-        self._first_answer = first_answer
+        self._notice = notice
         self._is_hasty = is_hasty
         self._low_water = 1
         self.deadline_s: float | None = None
@@ -103,9 +102,9 @@ class TlsSocket:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
-                if is_first and self._first_answer is not None:
+                if is_first and self._notice is not None:
                     address = peer.host, peer.port
-                    self._first_answer.wait(self._socket, address, has_tls=True, is_hasty=self._is_hasty)
+                    self._notice.wait(self._socket, address, has_tls=True, is_hasty=self._is_hasty)
                 count = self._socket.recv_into(self._buffer)
                 if is_first:
                     _ensure_tls(bytes(self._buffer[: min(count, 8)]), peer, timeout_s)

@@ -13,12 +13,11 @@ from typing import TypeVar
 
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import ensure_success
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.group_membership import FENCED, Partitions
 from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError
+from core.common.errors import ConnectionFailedError, KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol, write_consumer_protocol
 from core.protocol.schema.consumer_protocol import (

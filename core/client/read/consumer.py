@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from core.client.net.kafka_client import RETRIABLE, KafkaClient
-from core.client.net.known_leaders import KnownLeaders
-from core.client.net.read_options import DAMAGE_HINT, FAILOVER_SECONDS, ReadOptions
+from core.client.net.kafka_client import KafkaClient, KnownLeaders
+from core.client.net.read_options import DAMAGE_HINT, ReadOptions
+from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Retry
 from core.client.read.watermarks import Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
@@ -78,7 +77,7 @@ _SESSIONLESS_EPOCH = -1
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
-_RETRY_SECONDS = 0.2
+_IDLE_SECONDS = 0.2
 _WRONG_ENDS = {
     WRONG_TAIL: (
         "the broker says that after the log's end lie bytes that are not the log's, or can't be read; the "
@@ -88,7 +87,6 @@ _WRONG_ENDS = {
 }
 _MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
 _MOST_HOLES_KEPT = 1000
-_NEVER = math.inf  # since when something is so that is not
 _MOST_STUCK = 10
 """Answers in a row from which nothing can be read; a few may be sound, as when a batch lies after a high watermark that
 is older."""
@@ -122,9 +120,9 @@ class Consumer:
         self._max_wait_ms = max_wait_ms
         self._options = options or ReadOptions()
         self._watermarks = {} if watermarks is None else watermarks
-        self._lost_s: float | None = None  # since when no broker answers
+        self._lost = Retry(self._options.seconds, tell=self._options.tell, notice_s=0)
         self._leaders = KnownLeaders(client, self._options.tell)
-        self._lost_broker: str | None = None
+        self._lost_broker = ""
         self._reads: dict[TopicPartition, _PartitionRead] = {}
 
     def read(
@@ -179,7 +177,7 @@ class Consumer:
             if is_empty and not is_done and data.high_watermark < end:
                 read.wait_for(data.high_watermark)
             else:
-                read.waiting_s = _NEVER
+                read.waiting.end()
             if is_done:
                 read.report_damaged(min(next_offset, end))
                 del positions[partition]
@@ -208,6 +206,7 @@ class Consumer:
         each round, is read too from then on, from those offsets; if no broker answers it, it is called again later.
         """
         positions = dict(start_offsets)
+        idle = Retry(math.inf, most_s=_IDLE_SECONDS)
         try:
             while True:
                 before = dict(positions)
@@ -216,7 +215,7 @@ class Consumer:
                 if positions == before:
                     yield None
                 if not positions:
-                    time.sleep(_RETRY_SECONDS)
+                    idle.wait()
                 try:
                     positions = {**find_more(), **positions}
                 except ConnectionFailedError as error:
@@ -265,23 +264,17 @@ class Consumer:
 
     def reconnect(self, error: ConnectionFailedError) -> None:
         """Has the next request connect again, a little later; raises `error` if patience is at an end."""
-        now = time.monotonic()
-        if self._lost_s is None and self._options.seconds:
-            self._lost_s, self._lost_broker = now, error.where
-            forever = self._options.seconds == float("inf")
-            how_long = "until it is back" if forever else f"for {self._options.seconds:g} s"
-            self._options.tell(f"{error.message}; it is tried again {how_long}")
-        if self._lost_s is None or now - self._lost_s >= self._options.seconds:
+        self._lost_broker = self._lost_broker or error.where
+        if not self._lost.wait(error):
             raise error
         self._client.forget_connections()
-        time.sleep(_RETRY_SECONDS)
 
     def reached(self) -> None:
         """Notes that the brokers answer, and says so if they did not before."""
-        if self._lost_s is not None:
-            away_s = time.monotonic() - self._lost_s
+        away_s = self._lost.end()
+        if away_s is not None:
             self._options.note(f"reading goes on, after {away_s:.1f} s without {self._lost_broker}")
-        self._lost_s = None
+        self._lost_broker = ""
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
         """Sends a request to each leader."""
@@ -398,9 +391,12 @@ class _PartitionRead:
     options: ReadOptions
     end_offset: int = 1 << 63  # what comes from there on is none of the reader's
 
-    disk_failed_s: float = _NEVER  # since when the disk of its leader fails
-    refused_s: float = _NEVER  # since when its leader refuses it
-    waiting_s: float = _NEVER  # since when its log ends before what is wanted of it
+    disk_failed: Retry = field(init=False)
+    """While the disk of its leader fails."""
+    refused: Retry = field(init=False)
+    """While its leader refuses it."""
+    waiting: Retry = field(init=False)
+    """While its log ends before what is wanted of it."""
     stuck: int = 0  # how many answers in a row held nothing that can be read
     failure: tuple[int, CorruptRecordError] | None = None
     """What was met after what was given last, with the offset that the broker is asked for again."""
@@ -430,6 +426,10 @@ class _PartitionRead:
     hidden: UnexplainedGaps = field(default_factory=UnexplainedGaps)
     """The undecided ones, likewise."""
 
+    def __post_init__(self) -> None:
+        failover_s = max(self.options.seconds, FAILOVER_SECONDS)
+        self.disk_failed, self.refused, self.waiting = Retry(self.options.seconds), Retry(failover_s), Retry(failover_s)
+
     def offset_to_ask_for(self, position: int, most_bytes: int) -> int:
         """Returns the offset before the position if a hole was passed, unless that costs more than half of the
         answer's bytes.
@@ -451,7 +451,8 @@ class _PartitionRead:
         if data.error_code:
             self.stuck = 0
             return [], self._without_records(ErrorCode.of(data.error_code), position)
-        self.disk_failed_s = self.refused_s = _NEVER
+        self.disk_failed.end()
+        self.refused.end()
         failure, self.failure = self.failure, None
         if failure is not None and failure[0] == position:
             raise failure[1]  # a broker that is asked for what is damaged may pass over it without a word
@@ -476,9 +477,7 @@ class _PartitionRead:
         """Raises MalformedMessageError if the log has ended before the end offset for longer than another broker may
         take to take over.
         """
-        now = time.monotonic()
-        self.waiting_s = min(self.waiting_s, now)
-        if now - self.waiting_s > max(self.options.seconds, FAILOVER_SECONDS):
+        if not self.waiting.note():
             why = f"its log ends at {high_watermark} now, says the broker"
             raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
 
@@ -565,19 +564,15 @@ class _PartitionRead:
 
     def _without_records(self, code: ErrorCode, position: int) -> int:
         """Returns the offset to go on from after an error; raises KafkaError if asking again would not help."""
-        now = time.monotonic()
-        topic, patience_s = self.partition.topic, self.options.seconds
+        topic = self.partition.topic
         what = f"could not read {self.partition}"
         if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self.client.forget_topic(topic)
-            self.refused_s = min(self.refused_s, now)
-            if now - self.refused_s <= max(patience_s, FAILOVER_SECONDS):
+            if self.refused.note():
                 return position
         elif code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self.disk_failed_s = min(self.disk_failed_s, now)
-            if now - self.disk_failed_s < patience_s and self.client.has_other_replicas(self.partition):
+            if self.client.has_other_replicas(self.partition) and self.disk_failed.wait():
                 self.client.forget_topic(topic)  # another broker may soon lead it
-                time.sleep(_RETRY_SECONDS)
                 return position
         elif code is ErrorCode.CORRUPT_MESSAGE and self.options.skips_damage:
             if self.damaged is None:

@@ -6,12 +6,14 @@ most once, before the records are processed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
+from core.client.net.retry import Retry
 from core.client.read.consumer import Consumer
 from core.client.read.group_membership import TRY_AGAIN, CommittedOffsets, Membership
 from core.client.read.watermarks import Watermarks
@@ -63,6 +65,7 @@ class GroupConsumer:
         self._positions: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}  # processed and not committed yet
         self._next_commit_s = time.monotonic() + _COMMIT_SECONDS
+        self._idle = Retry(math.inf, most_s=_PAUSE_SECONDS)
 
     def read(self) -> Iterator[Fetched | None]:
         """Reads for ever; yields None after an empty round. The caller reports processed records by `done`.
@@ -83,7 +86,7 @@ class GroupConsumer:
             found = [Fetched(*polled, self._positions[polled[0]]) for polled in self._consumer.poll(self._positions)]
             if found and self._commits_first and not self._is_committed_first():
                 self._positions = before
-                time.sleep(_PAUSE_SECONDS)
+                self._idle.wait()
                 continue
             if self._commits_first:  # a stop in the middle takes back unprocessed records
                 self._done |= {fetched.partition: fetched.start_offset for fetched in found}
@@ -95,7 +98,7 @@ class GroupConsumer:
             if not found:
                 yield None
                 if time.monotonic() - started < _PAUSE_SECONDS:
-                    time.sleep(_PAUSE_SECONDS)
+                    self._idle.wait()
 
     def done(self, partition: TopicPartition, next_offset: int) -> None:
         """Notes that this partition's records below the offset were processed."""

@@ -16,12 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.client.net.coordinator_connection import ensure_success, patiently
-from core.client.net.kafka_client import RETRIABLE, KafkaClient
-from core.client.net.known_leaders import KnownLeaders
-from core.client.net.slow_notice import SlowNotice
+from core.client.net.kafka_client import KafkaClient, KnownLeaders
+from core.client.net.retry import RETRIABLE, Retry
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError
+from core.common.errors import ConnectionFailedError, KafkaError, UnansweredError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.primitives import Spans
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
@@ -43,7 +41,6 @@ MAX_IN_FLIGHT = 5
 ACKS_ALL = -1
 NO_OFFSET = -1
 _REQUEST_TIMEOUT_MS = 30_000
-_RETRY_SECONDS = 0.1
 _MAX_REQUEST_BYTES = 1024 * 1024
 _MOST_WAITING_BYTES = 32 * 1024 * 1024
 """Limit of batches that wait for a leader while others are written; `buffer.memory` of Kafka's producer."""
@@ -131,11 +128,12 @@ class Producer:
         self._client = client
         self._topic = topic
         self._acks = acks
+        self._tell = tell
         self._compression = compression
         self._batch_bytes = batch_bytes
         self._delivery_timeout_s = delivery_timeout_s
         self._leaders = KnownLeaders(client, tell)
-        self._delay = SlowNotice(tell, delivery_timeout_s)
+        self._delay = Retry(delivery_timeout_s, tell=tell)
         self._on_acknowledged = on_acknowledged
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
@@ -161,8 +159,8 @@ class Producer:
             return response
 
         # A broker that has just started, or whose cluster has just lost its controller, may not have an id to give yet.
-        response = patiently(ask, seconds=self._delivery_timeout_s, note=self._delay.note)
-        self._delay.end()
+        response = self._delay.call(ask)
+        self._end_delay()
         self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
 
     # --- in
@@ -255,8 +253,7 @@ class Producer:
             oldest = [queue[0] for queue in waiting.values()]
             if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or self._is_too_old(oldest):
                 raise
-            self._delay.note(error, min(batch.created_s for batch in oldest))
-            self._send_again(error, failed=[])
+            self._send_again(error, failed=[], since_s=min(batch.created_s for batch in oldest))
             return {}
         chosen: dict[int, list[_PendingBatch]] = {}
         for partition, leader in leaders.items():
@@ -346,10 +343,15 @@ class Producer:
 
     def _acknowledge(self, batch: _PendingBatch, base_offset: int) -> None:
         self._known_to_broker.add(batch.partition)
-        self._delay.end()
+        self._end_delay()
         self.acknowledged += batch.count
         if self._on_acknowledged is not None:
             self._on_acknowledged(batch.partition, base_offset, batch.count)
+
+    def _end_delay(self) -> None:
+        delay_s = self._delay.end()
+        if delay_s is not None:
+            self._tell(f"it goes on, after {delay_s:.1f} s")
 
     def unacknowledged_rows(self) -> npt.NDArray[np.int64]:
         """Returns the caller's numbers, in order, of rows that are not known to be written."""
@@ -412,8 +414,15 @@ class Producer:
                 return
             self._refused += self._acknowledge_written(oldest, response)
 
-    def _send_again(self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch]) -> None:
-        """Puts unacknowledged batches back in front of their queues, in order, and waits a little."""
+    def _send_again(
+        self,
+        error: KafkaError | ConnectionFailedError,
+        failed: list[_PendingBatch],
+        since_s: float | None = None,
+    ) -> None:
+        """Puts unacknowledged batches back in front of their queues, in order, and waits a little. `since_s` is when
+        the delay began, if that was before this failure.
+        """
         again = list(failed)
         is_connected = not isinstance(error, ConnectionFailedError)
         while self._in_flight:
@@ -427,25 +436,14 @@ class Producer:
             self._client.forget_connections()
         for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
             self._queues.setdefault(batch.partition, deque()).appendleft(batch)
-        if again and self._is_too_old(again):
+        if (again and self._is_too_old(again)) or not self._delay.wait(error, since_s):
             raise error
-        self._delay.note(error)
-        time.sleep(_RETRY_SECONDS)
         self._client.forget_topic(self._topic)
-        self._find_topic_again()
-
-    def _find_topic_again(self) -> None:
-        deadline = time.monotonic() + self._delivery_timeout_s
-        while True:
-            try:
-                self._client.topic(self._topic)
-                return
-            except ConnectionFailedError as error:
-                self._client.forget_connections()
-                if time.monotonic() > deadline:
-                    raise
-                self._delay.note(error)
-            time.sleep(_RETRY_SECONDS)
+        self._delay.call(
+            lambda: self._client.topic(self._topic),
+            ConnectionFailedError,
+            before_next=lambda _: self._client.forget_connections(),
+        )
 
     def _not_acknowledged(self, request: _InFlight) -> list[_PendingBatch]:
         """Returns the unwritten batches of a request after a failed one: those of a failed partition failed, too."""

@@ -15,16 +15,14 @@ from core.client.net.client_connection import ClientConnection
 from core.client.net.coordinator_connection import (
     CoordinatorType,
     at_coordinator,
-    ensure_success,
     find_coordinator,
-    patiently,
 )
-from core.client.net.kafka_client import RETRIABLE, KafkaClient
-from core.client.net.leader_retry import retry_while_leader_moves
+from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
+from core.client.net.retry import RETRIABLE, Retry
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.common.error_code import ErrorCode
-from core.common.errors import CorruptRecordError, KafkaError
+from core.common.errors import CorruptRecordError, KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.describe_producers import (
     DESCRIBE_PRODUCERS,
@@ -126,7 +124,7 @@ class TransactionAdmin:
         found = []
         for node_id in self._client.node_ids:
             connection = self._client.connection_to(node_id)
-            answer = patiently(partial(_list, connection, request))
+            answer = Retry().call(partial(_list, connection, request))
             if answer.unknown_state_filters:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
@@ -147,7 +145,7 @@ class TransactionAdmin:
         for node_id in self._client.node_ids:  # FindCoordinator would create the topic
             connection = self._client.connection_to(node_id)
             try:
-                return patiently(partial(_describe, connection, request, node_id), RETRIABLE - _ELSEWHERE)
+                return Retry().call(partial(_describe, connection, request, node_id), RETRIABLE - _ELSEWHERE)
             except KafkaError as error:
                 if error.code not in _ELSEWHERE | {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
                     raise
@@ -169,7 +167,7 @@ class TransactionAdmin:
             return _describe(self._client.connection_to(node_id), request, node_id)
 
         try:
-            return retry_while_leader_moves(self._client, ask)
+            return self._client.retry_while_leader_moves(ask)
         except KafkaError as error:
             if error.code not in (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
                 raise
@@ -265,7 +263,7 @@ class TransactionAdmin:
         def ask(connection: ClientConnection) -> None:
             ensure_success(connection.call(INIT_PRODUCER_ID, request).error_code, transactional_id)
 
-        patiently(
+        Retry().call(
             lambda: at_coordinator(self._client, CoordinatorType.TRANSACTION, transactional_id, ask),
             frozenset({ErrorCode.CONCURRENT_TRANSACTIONS}),
         )

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, at_coordinator, ensure_success, patiently
-from core.client.net.kafka_client import RETRIABLE, KafkaClient
+from core.client.net.coordinator_connection import CoordinatorType, at_coordinator
+from core.client.net.kafka_client import KafkaClient
+from core.client.net.retry import RETRIABLE, Retry
 from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError
+from core.common.errors import ConnectionFailedError, ensure_success
 from core.common.topic_partition import TopicPartition
 from core.protocol.message import MAX_VERSION
 from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
@@ -265,4 +266,4 @@ def _persistently(client: KafkaClient, type_: CoordinatorType, key: str, ask: Ca
             client.forget_connections()
             return at_coordinator(client, type_, key, ask)
 
-    return patiently(once, _RETRIABLE, seconds=_SECONDS, pause_seconds=_PAUSE_SECONDS)
+    return Retry(_SECONDS, first_s=_PAUSE_SECONDS).call(once, _RETRIABLE)

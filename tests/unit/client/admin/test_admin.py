@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.client.admin import admin
 from core.client.admin import controller_connection as controller_module
 from core.client.admin.admin import LATEST, Admin
-from core.client.net import kafka_client
+from core.client.net import kafka_client, retry
 from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.description.cluster_description import BrokerDescription, ClusterDescription
 from core.common.error_code import ErrorCode
@@ -222,7 +221,7 @@ def test_of_several_topics_the_last_is_waited_for(broker: SteeredNode, monkeypat
 
 
 def make(change: str, cluster: LateCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "time", cluster)
+    monkeypatch.setattr(retry, "time", cluster)
     client: Any = cluster
     CHANGES[change](Admin(client))
 
@@ -264,7 +263,7 @@ def test_a_broker_that_does_not_tell_of_a_change_is_asked_once(
 
 def test_what_is_only_tried_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = LateCluster(None)
-    monkeypatch.setattr(admin, "time", cluster)
+    monkeypatch.setattr(retry, "time", cluster)
     client: Any = cluster
     Admin(client).create_topic("t", validate_only=True)
     Admin(client).create_partitions("t", 3, validate_only=True)
@@ -298,6 +297,8 @@ class NewLeader:
         )
 
     def forget_topics(self) -> None: ...
+
+    retry_while_leader_moves = KafkaClient.retry_while_leader_moves
 
 
 def test_a_leader_that_has_not_heard_of_its_partition_is_asked_again() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.client.admin.group_admin import GroupAdmin
+from core.client.net.kafka_client import KafkaClient
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError
 from core.protocol.message import Api
@@ -62,6 +63,7 @@ class Deleting:
     """
 
     node_ids = (1, 2)
+    retry_while_leader_moves = KafkaClient.retry_while_leader_moves
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from core.client.cluster_admin import cluster_partitions
 from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
+from core.client.net import retry
 from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.errors import ConnectionFailedError
@@ -34,7 +34,7 @@ class Broker:
         self.now_s = 0.0
         self.forgotten = 0
         self.timeout_s: float | None = None
-        monkeypatch.setattr(cluster_partitions, "time", self)
+        monkeypatch.setattr(retry, "time", self)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -79,7 +79,7 @@ def test_what_was_not_elected_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
 def test_each_that_was_elected_is_waited_for_also_if_the_same_leads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(monkeypatch, BEFORE, [HEARD, BEFORE[1]], [HEARD, AGAIN])
     assert broker.after(T0, T1) == HEARD_LEADERS
-    assert broker.now_s == pytest.approx(0.2)
+    assert broker.now_s == pytest.approx(0.3, rel=0.2)
 
 
 def test_one_that_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,4 +109,4 @@ def test_brokers_that_keep_silent_are_not_awaited_for_longer(monkeypatch: pytest
     broker = Broker(monkeypatch, None)
     with pytest.raises(ConnectionFailedError):
         broker.after(T0, T1)
-    assert 10 <= broker.now_s < 15
+    assert 10 <= broker.now_s <= 16, "10 s after the first try, and the last one"

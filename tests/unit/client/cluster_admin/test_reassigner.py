@@ -13,6 +13,7 @@ import pytest
 from core.client.cluster_admin import reassigner
 from core.client.cluster_admin.cluster_admin import OngoingReassignment
 from core.client.cluster_admin.reassigner import Reassigner
+from core.client.net import retry
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 from tests.support.for_each import for_each
@@ -39,7 +40,7 @@ class LateBroker:
 
 
 def find_missed(broker: LateBroker, monkeypatch: pytest.MonkeyPatch) -> list[PlannedMove]:
-    monkeypatch.setattr(reassigner, "time", broker)
+    monkeypatch.setattr(retry, "time", broker)
     client: Any = broker
     return Reassigner(client, throttle=client, say=lambda _: None).find_missed([MOVE])
 

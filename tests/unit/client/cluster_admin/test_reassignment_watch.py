@@ -10,6 +10,7 @@ import pytest
 from core.client.cluster_admin import reassignment_watch
 from core.client.cluster_admin.cluster_admin import OngoingReassignment
 from core.client.cluster_admin.reassignment_watch import ReassignmentWatch
+from core.client.net.kafka_client import KafkaClient
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 
@@ -28,6 +29,8 @@ class Cluster:
         monkeypatch.setattr(reassignment_watch, "time", self)
         monkeypatch.setattr(reassignment_watch, "ClusterAdmin", lambda _client: self)
         monkeypatch.setattr(reassignment_watch, "ReplicaSizes", lambda _client: self)
+
+    retry_while_leader_moves = KafkaClient.retry_while_leader_moves
 
     def monotonic(self) -> float:
         return self.now_s

@@ -103,7 +103,6 @@ def _readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_check, "ReplicaReader", Reader)
-    monkeypatch.setattr(replica_check, "_PAUSE_SECONDS", 0)
 
 
 def compare(*replicas: Replica, is_compacted: bool = False) -> ReplicaComparison:

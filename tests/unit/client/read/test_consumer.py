@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import pytest
 
-from core.client.net import kafka_client
+from core.client.net import kafka_client, retry
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer, _fetch_topic_report
@@ -22,7 +22,9 @@ from core.pipeline.embedded_transport import EmbeddedTransport
 from core.protocol.frame import Endpoint, decode_response, read_request_start
 from core.protocol.schema.fetch import FETCH, FetchResponse, PartitionData
 from tests.support.broker import SteeredNode, add_topic, delete_topic, produce_values
+from tests.support.for_each import for_each
 from tests.support.logs import append, append_marker, make_batch
+from tests.support.manual_clock import ManualTime
 from tests.support.refusals import refused
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -512,10 +514,12 @@ def test_what_stays_refused_or_behind_ends_after_a_while(
     raised: type[PlogError],
     message: str,
 ) -> None:
-    monkeypatch.setattr("core.client.read.consumer.FAILOVER_SECONDS", 0.2)
+    clock = ManualTime()
+    monkeypatch.setattr(retry, "time", clock)
     produce_values(broker, b"a", b"b")
 
     def change(response: FetchResponse) -> None:
+        clock.now_s += 10
         data = only(response)
         data.error_code, data.records = code, b""
         data.high_watermark = data.last_stable_offset = high_watermark
@@ -523,3 +527,30 @@ def test_what_stays_refused_or_behind_ends_after_a_while(
     reader, _ = tampered(broker, change)
     with pytest.raises(raised, match=message):
         list(reader.read({A: 1}, {A: 2}))
+    assert clock.now_s == 40, "30 s after the first such answer"
+
+
+@for_each("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_partition_that_is_refused_or_behind_now_and_then_is_read_on(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """Each second answer is a refusal, or says that the log has ended, and 20 s pass before each answer."""
+    clock = ManualTime()
+    monkeypatch.setattr(retry, "time", clock)
+    monkeypatch.setattr(KafkaClient, "has_other_replicas", lambda _client, _partition: True)
+    numbers = count()
+    first = broker.services.replicas.partitions[A].log.log_end_offset
+    for _ in range(4):
+        produce_values(broker, b"a")
+
+    def change(response: FetchResponse) -> None:
+        clock.now_s += 20
+        if next(numbers) % 2 == 0:
+            data = only(response)
+            data.error_code, data.records = code, b""
+            data.high_watermark = data.last_stable_offset = 0
+
+    reader, _ = tampered(broker, change, options=ReadOptions(seconds=30), partition_bytes=1)
+    batches = [batch for _, found in reader.read({A: first}, {A: first + 4}) for batch in found]
+    assert [batch.base_offset for batch in batches] == [first, first + 1, first + 2, first + 3]
+    assert clock.now_s >= 160

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
 from core.broker.config.broker_config import BrokerConfig
-from core.client.net import coordinator_connection as coordinator_module
-from core.client.net import kafka_client, known_leaders, slow_notice
+from core.client.net import kafka_client, retry
 from core.client.net.kafka_client import KafkaClient, TopicInfo
 from core.client.net.read_options import ReadOptions
-from core.client.read import consumer as consumer_module
+from core.client.net.retry import Retry
 from core.client.read.consumer import Consumer
 from core.client.write import producer as producer_module
 from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
@@ -66,8 +68,7 @@ class BreakingTransport(EmbeddedTransport):
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits before a try."""
-    monkeypatch.setattr(producer_module, "_RETRY_SECONDS", 0)
-    monkeypatch.setattr(consumer_module, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _seconds: None))
 
 
 def client_of(broker: SteeredNode, breaks: Callable[[], bool] = lambda: False) -> KafkaClient:
@@ -160,7 +161,7 @@ def test_a_broker_that_stays_away(broker: SteeredNode) -> None:
 
 
 def test_what_keeps_records_waiting_is_told_once(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_notice, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(producer_module, "Retry", partial(Retry, notice_s=0))
     left = 0
 
     def is_down() -> bool:
@@ -298,7 +299,7 @@ def test_a_reader_waits_for_another_leader_when_a_disk_fails(
 def test_others_are_read_while_nobody_leads_one(
     broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_leaders, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(kafka_client, "_LOOK_AGAIN_SECONDS", 0)
     producer = Producer(client_of(broker), "t")
     for partition in (0, 1):
         for number in range(50):
@@ -325,7 +326,7 @@ def send_to_both(producer: Producer) -> None:
 def test_others_are_written_while_nobody_leads_one(
     broker: SteeredNode, leaderless: Leaderless, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_leaders, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(kafka_client, "_LOOK_AGAIN_SECONDS", 0)
     order: list[int] = []
     told: list[str] = []
     leaderless.left = 60
@@ -434,7 +435,7 @@ def test_an_id_is_waited_for_as_long_as_records_are_tried(
 ) -> None:
     """Kafka 3.9 has none to give while its broker asks a controller that has just died."""
     cluster = BusyCluster()
-    monkeypatch.setattr(coordinator_module, "time", cluster)
+    monkeypatch.setattr(retry, "time", cluster)
     if is_enough:
         assert Producer(cluster, "t", delivery_timeout_s=patience_s)._producer_id == 7  # type: ignore[arg-type]
         return
