@@ -57,7 +57,7 @@ def _topics(server: str | None, directory: Path | None) -> Iterable[str]:
     from core.cluster.description.directory_topics import DirectoryTopics
 
     with Place(bootstrap_server=server, data_dir=directory).session().open_source() as source:
-        return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).names()
+        return list(source.refresh()) if isinstance(source, KafkaClient) else DirectoryTopics(source).partitions()
 
 
 def _groups(server: str | None, directory: Path | None) -> Iterable[str]:

@@ -249,7 +249,7 @@ def _read_directory(
     from core.cluster.description.directory_topics import DirectoryTopics
 
     topics = DirectoryTopics(reader)
-    return read_cluster(reader.directory), report_directory(topics, names or topics.names())
+    return read_cluster(reader.directory), report_directory(topics, names or topics.partitions())
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

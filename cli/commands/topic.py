@@ -119,8 +119,7 @@ def list_(
         if isinstance(source, KafkaClient):
             counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
         else:
-            topics = DirectoryTopics(source)
-            counts = {name: len(topics.describe(name).partitions) for name in topics.names()}
+            counts = {name: len(numbers) for name, numbers in DirectoryTopics(source).partitions().items()}
     rows: list[Row] = [
         {"topic": name, "partitions": count}
         for name, count in sorted(counts.items())

@@ -27,6 +27,7 @@ class DirectoryTopics:
 
     def __init__(self, reader: DirectoryReader) -> None:
         self._reader = reader
+        self._folders = reader.topics
         image = read_metadata_image(reader.directory) or MetadataImage()
         self._node_id = _read_node_id(reader, image)
         elected = election_records(image, led_by_others(image, self._node_id), self._node_id)
@@ -44,25 +45,30 @@ class DirectoryTopics:
         """The node that owns the directory."""
         return self._node_id
 
-    def names(self) -> list[str]:
-        return sorted(self._image.topics.keys() | self._reader.topics.keys())
+    def partitions(self) -> dict[str, list[int]]:
+        """Returns partition numbers by topic, both in order, also of folders that are not here."""
+        return {name: self._numbers(name) for name in sorted(self._image.topics.keys() | self._folders.keys())}
+
+    def _numbers(self, name: str) -> list[int]:
+        topic = self._image.topics.get(name)
+        return sorted({*self._folders.get(name, ()), *(topic.partitions if topic else ())})
 
     def describe(self, name: str) -> TopicDescription:
         """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if the topic does not exist."""
-        numbers = self._reader.topics.get(name, [])
+        numbers = self._numbers(name)
         topic = self._image.topics.get(name)
         if topic is None and not numbers:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"no topic {name!r} in {self._reader.directory}",
-                hint=did_you_mean(name, self.names()),
+                hint=did_you_mean(name, self.partitions()),
             )
         if topic is not None:
             topic_id = topic.topic_id
         else:
             topic_id = find_topic_id(self._reader.partitions[TopicPartition(name, numbers[0])]) or bytes(16)
         described = TopicDescription(name, topic_id, dict(self._image.topic_configs(name)))
-        for number in sorted({*numbers, *(topic.partitions if topic else ())}):
+        for number in numbers:
             described.partitions.append(self._describe_partition(TopicPartition(name, number)))
         return described
 

@@ -108,11 +108,7 @@ class LogFigures:
         found = self.reader.topics
         if not (self.reader.directory / str(_METADATA_PARTITION)).exists() or self.directory_topics is None:
             return {name: _with_missing(numbers) for name, numbers in found.items()}
-        image = self.directory_topics.image.topics
-        return {
-            name: sorted({*found.get(name, ()), *(image[name].partitions if name in image else ())})
-            for name in self.directory_topics.names()
-        }
+        return self.directory_topics.partitions()
 
     @property
     def directory_topics(self) -> DirectoryTopics | None:

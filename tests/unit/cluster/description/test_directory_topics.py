@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from core.cluster.description.directory_topics import DirectoryTopics
 from core.cluster.image.metadata_log import MetadataLog
 from core.common.filesystem import FileSystem
@@ -34,3 +36,26 @@ def test_the_epoch_is_that_of_a_start(of_metadata: int | None, of_log: int, expe
         log.close()
     (described,) = DirectoryTopics(DirectoryReader(tmp_path)).describe("t").partitions
     assert described.leader_epoch == expected
+
+
+def test_topics_are_listed_without_a_look_at_their_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`t` has partitions here and elsewhere; `u` is known by its folder alone."""
+    shutil.copytree(FOLDER, tmp_path / "t-1")
+    topic_id = read_partition_metadata(FOLDER)
+    assert topic_id is not None
+    log = MetadataLog(tmp_path, 1, ManualClock(NOW), FileSystem())
+    log.append(
+        [
+            TopicRecord("t", topic_id),
+            *[PartitionRecord(number, topic_id, replicas=[node], isr=[node]) for number, node in ((0, 2), (1, 1))],
+        ]
+    )
+    log.close()
+    (tmp_path / "u-7").mkdir()
+    (tmp_path / "u-7" / "00000000000000000000.log").touch()
+    topics = DirectoryTopics(DirectoryReader(tmp_path))
+    described = {name: [p.partition for p in topics.describe(name).partitions] for name in ("t", "u")}
+    monkeypatch.setattr("core.cluster.description.directory_topics.describe_log", None)
+    found = topics.partitions()
+    found.pop("__cluster_metadata", None)
+    assert found == described == {"t": [0, 1], "u": [7]}
