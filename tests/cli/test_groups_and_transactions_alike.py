@@ -95,6 +95,7 @@ def test_groups(name: str, made: dict[str, Path]) -> None:
     assert shown == asked(made[name], "group", "list")
     views = [groups.describe(group.group_id) for group in groups.list_groups().groups]
     names = [view.group.group_id for view in views]
+    assert {"kip848-java", "etl", "connect-1", "beyond"} < set(names)
     rows = [(view.group.group_id, row) for view in views for row in view.rows]
     for (group_id, row), other in zip(rows, asked(made[name], "group", "describe", *names), strict=True):
         assert (group_id, *row.partition) == (other["group"], other["topic"], other["partition"])

@@ -13,7 +13,7 @@ import pytest
 from core.client.admin.admin import Admin
 from core.client.admin.group_admin import GroupAdmin, GroupOffset
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.group_offset_reset import GroupPartition, find_group_partitions
+from core.client.read.group_offset_reset import find_group_partitions
 from core.common.clock import SystemClock
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError
@@ -58,34 +58,6 @@ def _classic_group(group_id: str) -> GroupRecord:
 def client(golden: Path) -> Iterator[KafkaClient]:
     with Session(directory=golden).open_client(is_read_only=True) as client:
         yield client
-
-
-def _alike(row: GroupPartition) -> GroupPartition:
-    """Leaves out the age, and why a log's bounds are not known, which each says in its own words."""
-    problem = "unknown" if row.problem and row.end_offset is None else row.problem
-    return row._replace(lag_ms=None if row.lag_ms is None else 0, problem=problem)
-
-
-def test_files_and_the_engine_tell_of_the_same_groups(golden: Path, client: KafkaClient) -> None:
-    asked = GroupAdmin(client).list_groups()
-    listing = KnownGroups(inspected(golden)).list_groups()
-    assert [(g.group_id, g.protocol_type, g.state, g.type) for g in listing.groups] == [
-        (g.group_id, g.protocol_type, g.state, g.type.lower()) for g in asked
-    ]
-    assert {"classic-java", "kip848-java", "txn-group", "etl"} < {group.group_id for group in asked}
-    assert (listing.problems, listing.is_whole) == ([], True)
-
-
-def test_files_and_the_engine_describe_each_group_alike(golden: Path, client: KafkaClient) -> None:
-    groups, admin = KnownGroups(inspected(golden)), GroupAdmin(client)
-    for listed in admin.list_groups():
-        group = admin.describe(listed.group_id)
-        found = groups.describe(listed.group_id)
-        assert found.group == group
-        expected = find_group_partitions(client, group, admin.offsets(listed.group_id), SystemClock().now_ms())
-        for row, other in zip(found.rows, expected, strict=True):
-            assert _alike(row) == _alike(other)
-            assert abs((row.lag_ms or 0) - (other.lag_ms or 0)) < HOUR_MS, "only the clock moves on between them"
 
 
 def test_a_server_is_asked_the_same(golden: Path, client: KafkaClient) -> None:

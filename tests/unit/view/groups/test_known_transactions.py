@@ -14,7 +14,7 @@ from core.client.write.transaction_admin import OpenTransaction, TransactionAdmi
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.pipeline.session import Session
-from core.view.groups.known_transactions import KnownTransactions, ServerTransactions, known_id
+from core.view.groups.known_transactions import KnownTransactions, ServerTransactions
 from tests.support.coordinated import golden_directory, inspected, write_values
 from tests.support.golden import SAMPLE_DATA
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
@@ -61,16 +61,6 @@ def test_what_is_open_is_what_the_engine_says(directory: Path, client: KafkaClie
         ("txn_open-0", 65, 5),
     ]
     assert (listing.problems, listing.is_whole) == ([], True)
-
-
-def test_the_ids_are_what_the_engine_says(directory: Path, client: KafkaClient) -> None:
-    admin = TransactionAdmin(client)
-    ids = KnownTransactions(inspected(directory)).look().ids
-    assert [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in ids] == [
-        (one.transactional_id, one.coordinator, one.producer_id, one.state) for one in admin.list_transactions()
-    ]
-    assert ids == [known_id(admin.describe(one.transactional_id)) for one in ids]
-    assert {one.transactional_id: one.state for one in ids}["txopen-1"] == "Ongoing"
 
 
 def test_who_hangs_and_who_holds_readers(directory: Path) -> None:
