@@ -16,13 +16,9 @@ from core.records.batches import (
     CURRENT_MAGIC,
     ENTRY_HEADER_SIZE,
     Batch,
-    contradicts,
     entry_size,
-    inner_offsets,
-    is_no_wrapper,
     read_batch,
     read_header,
-    stated_offset,
 )
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, PIECE_BYTES, RecordBatch
@@ -269,41 +265,6 @@ class FileRecords:
         head = memoryview(self.file.read_at(ENTRY_HEADER_SIZE, position))
         size = self._size_at(head, 0, position, self.size_bytes)
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
-
-    def do_offsets_rise(self, position: int, end: int, limit: int) -> bool:
-        """Says whether the batches in bytes [position, end) have rising offsets below `limit`, by their headers. For a
-        compressed message of magic 0 or 1 after a batch of magic 2, which does not look ahead, by the offsets inside.
-        """
-        next_offset, is_after_current = 0, False
-        try:
-            for batch in self.iter_headers(position, end):
-                is_current = isinstance(batch, RecordBatch)
-                if stated_offset(batch) < next_offset or batch.last_offset >= limit:
-                    return False
-                if is_after_current and not is_current and self._is_overlapped(batch.position, next_offset):
-                    return False
-                next_offset, is_after_current = batch.last_offset + 1, is_current
-        except CorruptRecordError:
-            return False
-        return True
-
-    def overlaps_next(self, batch: Batch, expected: int, end: int) -> bool:
-        """Says whether the offsets of a message of magic 0 or 1 reach into the compressed one after it, which lies
-        below `end`: that one's first offset is inside, so rising headers do not show it. False if this message begins
-        at `expected`, where the batch before it ended. The bytes after it in its buffer must be the file's.
-        """
-        if isinstance(batch, RecordBatch) or is_no_wrapper(batch.buffer, batch.start + batch.size_bytes):
-            return False
-        following = batch.position + batch.size_bytes
-        if following >= end or inner_offsets(batch)[:1] == [expected]:
-            return False
-        return self._is_overlapped(following, batch.next_offset)
-
-    def _is_overlapped(self, position: int, next_offset: int) -> bool:
-        try:
-            return contradicts(self.read_batch(position), next_offset)
-        except CorruptRecordError:
-            return False  # the walk names it
 
     def iter_batches(
         self,

@@ -25,6 +25,7 @@ from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
+from core.forensics.rising_offsets import RisingOffsets
 from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
 from core.records.record_batch import CODEC_MASK, RecordBatch
 
@@ -76,7 +77,7 @@ class LogScanner:
         self._segments = segments
         self._evidence = evidence
         self._ask_whether_live = is_live
-        self._rising: dict[int, int] = {}  # by segment, from which position on
+        self._offsets: dict[int, RisingOffsets] = {}  # by segment
         self._explained: tuple[tuple[int, int, int, int], list[Hole]] | None = None  # the last question
         self.tail: Tail | None = None
         """The bytes that follow the last batch, as far as known by now, or None."""
@@ -285,7 +286,7 @@ class LogScanner:
         for batch in found:
             base_offset, end_offset = _offsets_of(batch)
             is_plain = isinstance(batch, RecordBatch) or (base_offset == expected and not batch.attributes & CODEC_MASK)
-            if not is_plain and self._is_doubtful(number, batch, expected):
+            if not is_plain and self._offsets_in(number).is_doubtful(batch, expected):
                 return False, expected, next_offset
             if base_offset == expected == next_offset and (limit is None or end_offset <= limit):
                 page.append(batch)
@@ -308,11 +309,6 @@ class LogScanner:
             next_offset = end_offset
         return True, expected, next_offset
 
-    def _is_doubtful(self, number: int, batch: Batch, expected: int) -> bool:
-        """Says whether the offsets in a message of magic 0 or 1 do not lie between those of its neighbours."""
-        records = self._segments[number].records
-        return contradicts(batch, expected) or records.overlaps_next(batch, expected, records.size_bytes)
-
     def _may_stand(self, number: int, batch: Batch, base_offset: int, expected: int) -> bool:
         """Says whether a batch may begin elsewhere than where the one before it ended; -1 is for no batch before it.
         Offsets may be missing if it is known why, and if they rise from there to the segment's end.
@@ -322,9 +318,9 @@ class LogScanner:
         if expected < 0:
             return True
         if not isinstance(batch, RecordBatch):  # its first offset is inside
-            return self._rises_from(number, batch.position)
+            return self._offsets_in(number).rise_from(batch.position)
         holes = self._explain(expected, base_offset, number, batch.position)
-        return _are_expected(holes) and self._rises_from(number, batch.position)
+        return _are_expected(holes) and self._offsets_in(number).rise_from(batch.position)
 
     @cached_property
     def _are_in_place(self) -> bool:
@@ -340,16 +336,12 @@ class LogScanner:
                         return False
         return True
 
-    def _rises_from(self, number: int, position: int) -> bool:
-        """Says whether the headers of the segment's batches rise from there on; looks once at each segment."""
-        known = self._rising.get(number)
-        if known is not None and known <= position:
-            return True
-        records, limit = self._segments[number].records, self._limit(number)
-        if not records.do_offsets_rise(position, records.size_bytes, AFTER_ALL_OFFSETS if limit is None else limit):
-            return False
-        self._rising[number] = position
-        return True
+    def _offsets_in(self, number: int) -> RisingOffsets:
+        if number not in self._offsets:
+            records, limit = self._segments[number].records, self._limit(number)
+            end_offset = AFTER_ALL_OFFSETS if limit is None else limit
+            self._offsets[number] = RisingOffsets(records, records.size_bytes, end_offset)
+        return self._offsets[number]
 
     @cached_property
     def _compacted_below(self) -> int:

@@ -43,6 +43,7 @@ from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
 from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, find_open_transactions, markers_in
 from core.forensics.recovery_journal import joined_ranges
+from core.forensics.rising_offsets import rising_headers
 from core.forensics.segment_lookup import find_by_timestamp
 from core.forensics.segment_reader import SegmentReader, is_written_to
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
@@ -181,11 +182,8 @@ class PartitionReader:
             for number in range(first, len(self.segments)):
                 segment, following = self.segments[number], self._following_base(self.segments[number])
                 position = segment.position_before(start_offset) if number == first else 0
-                for batch in segment.records.iter_headers(position):
-                    if batch.next_offset <= next_offset and batch.next_offset > start_offset:
-                        raise batch.corrupt("offsets do not rise")
-                    if following is not None and batch.next_offset > following:
-                        raise batch.corrupt("offsets are the next segment's")
+                limit = AFTER_ALL_OFFSETS if following is None else following
+                for batch in rising_headers(segment.records, position, segment.base_offset, limit):
                     if batch.next_offset > start_offset:
                         yield batch
                         next_offset = batch.next_offset

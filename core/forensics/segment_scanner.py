@@ -20,9 +20,10 @@ from core.files.file_records import FileRecords
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
+from core.forensics.rising_offsets import RisingOffsets
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
-from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
+from core.records.batches import Batch, first_offset_of, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ class SegmentScanner:
         self._base_offset = base_offset
         self.end = end
         self._limit = end.offset
-        self._rises_from = LONG_MAX
-        """The position from which on the headers' offsets are known to rise."""
+        self._offsets = RisingOffsets(records, end.position, end.offset)
 
     def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
         """Reads from a position where a batch begins, before which the log ended at `next_offset`; both default to the
@@ -91,18 +91,9 @@ class SegmentScanner:
         first = stated_offset(batch)
         if isinstance(batch, RecordBatch) and first == expected:
             return True
-        if contradicts(batch, expected) or self._records.overlaps_next(batch, expected, self.end.position):
+        if self._offsets.is_doubtful(batch, expected):
             return False
-        return first >= expected and self._do_offsets_rise(batch.position)
-
-    def _do_offsets_rise(self, position: int) -> bool:
-        """Says so by the headers of all batches from that position on; looks once."""
-        if self._rises_from <= position:
-            return True
-        if not self._records.do_offsets_rise(position, self.end.position, self._limit):
-            return False
-        self._rises_from = position
-        return True
+        return first >= expected and self._offsets.rise_from(batch.position)
 
     # --- with damage in it
 

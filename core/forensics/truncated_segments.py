@@ -33,9 +33,9 @@ from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TIME_IN
 from core.files.file_records import FileRecords
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.orphan_index import rising_entries
+from core.forensics.rising_offsets import rising_headers
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.records.batches import stated_offset
 from core.records.record_batch import NO_TIMESTAMP
 
 
@@ -81,9 +81,7 @@ def _find(records: FileRecords, base_offset: int, limit: int) -> TruncatedSegmen
     next_offset, largest = base_offset, NO_TIMESTAMP
     offset_at = time_at = 0  # the entries before are for batches that are there
     fits_offset = fits_time = True
-    for batch in records.iter_headers(0):
-        if stated_offset(batch) < next_offset or batch.last_offset >= limit:
-            return None
+    for batch in rising_headers(records, 0, base_offset, limit):
         next_offset, largest = batch.last_offset + 1, max(largest, batch.max_timestamp)
         while offset_at < len(by_offset) and by_offset[offset_at][1] <= batch.position:
             relative, position = by_offset[offset_at]  # of several batches: where they begin, and their last offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -344,3 +345,19 @@ def test_only_what_was_committed_is_given_however_much_is_read_together(
         batches = reader.read(start, reader.end_offset)
         assert [batch.base_offset for batch in batches] == [o for o in sorted(committed) if start <= o < stable]
         reader.close()
+
+
+def test_a_search_by_time_passes_over_a_batch_that_overlaps_the_one_before(directory: Path) -> None:
+    """No checksum covers its base offset, and no reader gets its records."""
+    log = open_log(directory)
+    for timestamp in (1000, 2000, 3000):
+        append(log, make_batch(b"a", b"b", timestamp=timestamp))
+    log.close()
+    path = directory / f"{FIRST}.log"
+    data = bytearray(path.read_bytes())
+    last = len(data) // 3 * 2
+    data[last : last + 8] = struct.pack(">q", 3)  # it was 4
+    path.write_bytes(data)
+    with contextlib.closing(PartitionReader(directory)) as reader:
+        assert reader.find_offset_by_timestamp(2000) == 2
+        assert reader.find_offset_by_timestamp(3000) is None
