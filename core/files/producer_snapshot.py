@@ -25,6 +25,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import File
 from core.common.salvaging_file import SalvagingFile, open_readable
+from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
 from core.records.checksum import crc32c, crc32c_of_parts
 
 _HEADER = struct.Struct(">hIi")
@@ -68,6 +69,21 @@ def parse_producer_snapshot(data: bytes, path: str = "") -> list[ProducerSnapsho
 def read_producer_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
     """Reads the entries of a file, and raises what `iter_producer_snapshot` raises."""
     return list(iter_producer_snapshot(path))
+
+
+def believable_snapshots(directory: Path, end_offset: int) -> Iterator[tuple[int, list[ProducerSnapshotEntry]]]:
+    """Yields the sound snapshots of a folder up to that offset, the newest first, each with its own offset; not one
+    that states an offset of its own or above.
+    """
+    for offset, path in reversed(find_offset_files(directory, SNAPSHOT_SUFFIX)):
+        if offset > end_offset:
+            continue
+        try:
+            entries = read_producer_snapshot(path)
+        except (CorruptRecordError, OSError):
+            continue
+        if all(max(entry.last_offset, entry.current_txn_first_offset) < offset for entry in entries):
+            yield offset, entries
 
 
 def iter_producer_snapshot(path: Path) -> Iterator[ProducerSnapshotEntry]:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.files.end_transaction_marker import FateKind, Marker, read_marker
-from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
 from core.files.file_records import FileRecords
-from core.files.producer_snapshot import read_producer_snapshot
+from core.files.producer_snapshot import believable_snapshots
 from core.forensics.missing_offsets import Hole, HoleReason, Tail
 from core.forensics.segment_reader import SegmentReader
 from core.records.batches import CURRENT_MAGIC, Batch
@@ -317,11 +316,19 @@ def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
         yield marker
 
 
-def checked_headers(records: FileRecords, position: int, end: int) -> Iterator[Batch]:
-    """Yields headers from `position` on, markers checked: raises CorruptRecordError at the first that is damaged, or
-    may be a damaged marker. Other batches' checksums are not checked: damage in their records hides no marker.
+def checked_headers(segments: Sequence[SegmentReader], start_offset: int) -> Iterator[Batch]:
+    """Yields the headers of a log's batches from the one that holds `start_offset` on, markers checked: raises
+    CorruptRecordError at the first that is damaged, or may be a damaged marker. Other batches' checksums are not
+    checked: damage in their records hides no marker.
     """
-    for header in records.iter_headers(position, end, whole_bytes=LARGEST_MARKER):
+    following = [segment.base_offset for segment in segments[1:]]
+    for number, segment in enumerate(segments):
+        if number == len(following) or following[number] > start_offset:
+            yield from _checked_from(segment.records, segment.position_of(start_offset))
+
+
+def _checked_from(records: FileRecords, position: int) -> Iterator[Batch]:
+    for header in records.iter_headers(position, whole_bytes=LARGEST_MARKER):
         if isinstance(header, RecordBatch):
             if header.size_bytes <= LARGEST_MARKER:
                 header.ensure_valid()
@@ -373,17 +380,9 @@ def find_open_transactions(
 
 
 def _sound_snapshots(directory: Path, end_offset: int) -> Iterator[_Snapshot]:
-    """Yields sound snapshots, the newest first; leaves out those that know offsets above their own."""
-    for offset, path in reversed(find_offset_files(directory, SNAPSHOT_SUFFIX)):
-        if offset > end_offset:
-            continue
-        try:
-            entries = read_producer_snapshot(path)
-        except (CorruptRecordError, OSError):
-            continue
-        if all(max(entry.last_offset, entry.current_txn_first_offset) < offset for entry in entries):
-            ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
-            yield _Snapshot(offset, ongoing)
+    for offset, entries in believable_snapshots(directory, end_offset):
+        ongoing = {e.producer_id: e.current_txn_first_offset for e in entries if e.current_txn_first_offset >= 0}
+        yield _Snapshot(offset, ongoing)
 
 
 def _are_open(
@@ -420,13 +419,5 @@ def _ensure_valid(segments: Sequence[SegmentReader], header: RecordBatch) -> Non
 
 
 def _batches(segments: Sequence[SegmentReader], start_offset: int) -> Iterator[RecordBatch]:
-    """Yields headers of the batches of magic 2 from the one that holds `start_offset` on, as `checked_headers` does;
-    older formats have no transactions.
-    """
-    following = [segment.base_offset for segment in segments[1:]]
-    for number, segment in enumerate(segments):
-        if number < len(following) and following[number] <= start_offset:
-            continue
-        for batch in checked_headers(segment.records, segment.position_of(start_offset), segment.records.size_bytes):
-            if isinstance(batch, RecordBatch):
-                yield batch
+    """Yields those of magic 2: older formats have no transactions."""
+    return (batch for batch in checked_headers(segments, start_offset) if isinstance(batch, RecordBatch))

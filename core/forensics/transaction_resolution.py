@@ -52,8 +52,8 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.salvaging_file import open_salvaging
 from core.files.end_transaction_marker import FateKind, Marker, read_marker
-from core.files.file_names import CLEAN_SHUTDOWN, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, find_offset_files
-from core.files.producer_snapshot import read_producer_snapshot
+from core.files.file_names import CLEAN_SHUTDOWN, TRANSACTION_INDEX_SUFFIX, find_offset_files
+from core.files.producer_snapshot import believable_snapshots
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.recovery_journal import read_rebuilt
@@ -797,16 +797,12 @@ def _end_of_index(index: SegmentIndex, holes: Iterable[tuple[int, int]], log_end
 
 
 def _read_snapshots(directory: Path, limit: int) -> list[ProducerSnapshotAt]:
-    """Reads the sound snapshots that state no offset above their own."""
     found = []
-    for offset, path in find_offset_files(directory, SNAPSHOT_SUFFIX):
-        with contextlib.suppress(CorruptRecordError, OSError):
-            entries = read_producer_snapshot(path)
-            if offset <= limit and all(max(e.last_offset, e.current_txn_first_offset) < offset for e in entries):
-                open_from = {entry.producer_id: entry.current_txn_first_offset for entry in entries}
-                epochs = {entry.producer_id: entry.producer_epoch for entry in entries}
-                found.append(ProducerSnapshotAt(offset, open_from, epochs))
-    return found
+    for offset, entries in believable_snapshots(directory, limit):
+        open_from = {entry.producer_id: entry.current_txn_first_offset for entry in entries}
+        epochs = {entry.producer_id: entry.producer_epoch for entry in entries}
+        found.append(ProducerSnapshotAt(offset, open_from, epochs))
+    return found[::-1]
 
 
 def _is_stopped_cleanly(directory: Path) -> bool:

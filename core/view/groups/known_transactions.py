@@ -22,12 +22,10 @@ from core.common.clock import Clock, SystemClock
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
-from core.files.file_names import SNAPSHOT_SUFFIX, find_offset_files
-from core.files.producer_snapshot import read_producer_snapshot
+from core.files.producer_snapshot import believable_snapshots
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.read_committed import checked_headers, find_open_transactions
 from core.log.producer_state import ProducerState
-from core.records.batches import Batch
 from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 from core.view.groups.replayed_topic import ReplayedTopic, ReplayedTransactions
@@ -143,7 +141,7 @@ def _read_on(log: PartitionReader, before: PartitionTransactions) -> PartitionTr
     states = {p: state for p, state in before.found.items() if _first_offset(state) >= log.start_offset}
     next_offset = before.end_offset
     try:
-        for batch in _checked_from(log, before.end_offset):
+        for batch in checked_headers(log.segments, before.end_offset):
             if batch.base_offset != next_offset:
                 return None
             if batch.base_offset >= log.end_offset:
@@ -165,31 +163,13 @@ def _timed(log: PartitionReader, found: Mapping[int, ProducerState], known: Mapp
     return PartitionTransactions(log.start_offset, log.end_offset, found, times)
 
 
-def _checked_from(log: PartitionReader, offset: int) -> Iterator[Batch]:
-    """Yields headers of the log's batches from that offset on, as `checked_headers` does."""
-    following = [segment.base_offset for segment in log.segments[1:]]
-    for number, segment in enumerate(log.segments):
-        if number < len(following) and following[number] <= offset:
-            continue
-        position = segment.position_of(offset)
-        yield from checked_headers(segment.records, position, segment.records.size_bytes)
-
-
 def _producers(log: PartitionReader, wanted: dict[int, int]) -> dict[int, ProducerState]:
     """Returns the state of these producers, from the newest sound snapshot and the batches after it."""
     states = {producer_id: ProducerState(producer_id) for producer_id in wanted}
-    offset = log.start_offset
-    for at, path in reversed(find_offset_files(log.directory, SNAPSHOT_SUFFIX)):
-        if not log.start_offset <= at <= log.end_offset:
-            continue
-        try:
-            entries = read_producer_snapshot(path)
-        except (CorruptRecordError, OSError):
-            continue
-        offset = at
+    offset, entries = next(believable_snapshots(log.directory, log.end_offset), (0, []))
+    if offset >= log.start_offset:
         states |= {e.producer_id: ProducerState.from_snapshot(e) for e in entries if e.producer_id in wanted}
-        break
-    for batch in log.headers(offset):
+    for batch in log.headers(max(offset, log.start_offset)):
         if batch.base_offset >= log.end_offset:
             break
         if isinstance(batch, RecordBatch) and batch.producer_id in wanted:
