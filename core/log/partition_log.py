@@ -52,7 +52,7 @@ from core.records.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from core.forensics.served_transactions import ServedTransactions
+    from core.forensics.read_committed import ServedTransactions
     from core.log.lazy_index_check import LazyIndexCheck
 
 _log = logging.getLogger("plog.log")

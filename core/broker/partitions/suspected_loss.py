@@ -24,8 +24,8 @@ from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_fil
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.partition_reader import PartitionReader
+from core.forensics.read_committed import ServedTransactions
 from core.forensics.recovery_journal import read_lost_offsets
-from core.forensics.served_transactions import ServedTransactions
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRONG_START, WRONG_TAIL
 from core.log.log_loader import LoadedLog

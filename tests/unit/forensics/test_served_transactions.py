@@ -7,7 +7,7 @@ from random import Random
 
 from core.client.read.consumer import AbortedFilter
 from core.files.end_transaction_marker import FateKind, Marker
-from core.forensics.served_transactions import ServedTransactions
+from core.forensics.read_committed import ServedTransactions
 from core.forensics.transaction_resolution import TransactionFate
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import Batch, iter_whole_batches
