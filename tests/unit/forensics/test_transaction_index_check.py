@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.files.file_names import find_offset_files
-from core.forensics.transaction_index_check import TransactionIndexCheck
+from core.forensics.shadow_layout import TransactionIndexCheck
 from core.index.transaction_index import parse_transaction_index
 from core.records.batches import iter_whole_batches
 from tests.support.for_each import for_each
