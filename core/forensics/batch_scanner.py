@@ -322,16 +322,7 @@ class BatchScanner:
             return self._examine_length(position, cause)
         flipped = self._flipped_magic(position, size)
         if flipped is None and (position + size == self.size_bytes or self._is_sound_at(position + size)):
-            end_position = position + size
-            return Damage(
-                kind=DamageKind.BAD_MAGIC,
-                message=cause,
-                position=position,
-                end_position=end_position,
-                offset=self._base_offset,
-                end_offset=None,
-                records=None,
-            )
+            return self._nameless(DamageKind.BAD_MAGIC, cause, position, position + size)
         return flipped or self._examine_length(position, cause)
 
     def _flipped_magic(self, position: int, size: int) -> Damage | None:
@@ -408,7 +399,8 @@ class BatchScanner:
         head = self._bytes(min(HEADER_SIZE, self.size_bytes - position), position)
         left = self.size_bytes - position
         if left >= _LENGTH_POSITION and self._is_zero(position, self.size_bytes):  # fewer may begin an offset
-            return self._lost(DamageKind.ZEROED, f"zeros from here on, {left} bytes to the end", position)
+            why = f"zeros from here on, {left} bytes to the end"
+            return self._nameless(DamageKind.ZEROED, why, position, self.size_bytes)
         offset = int.from_bytes(head[:8].tobytes().ljust(8, b"\0"), "big", signed=True)
         is_header = len(head) <= MAGIC_POSITION or head[MAGIC_POSITION] <= CURRENT_MAGIC
         if len(head) >= _LENGTH_POSITION:
@@ -416,9 +408,10 @@ class BatchScanner:
         if len(head) >= ENTRY_HEADER_SIZE:
             is_header &= LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True) > left
         if not is_header:
-            return self._lost(DamageKind.GARBAGE, f"{cause}: no batch, {left} bytes to the end", position)
+            why = f"{cause}: no batch, {left} bytes to the end"
+            return self._nameless(DamageKind.GARBAGE, why, position, self.size_bytes)
         if len(head) < HEADER_SIZE:
-            return self._lost(DamageKind.TORN_TAIL, cause, position)
+            return self._nameless(DamageKind.TORN_TAIL, cause, position, self.size_bytes)
         batch = RecordBatch(head, 0, position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
         return Damage(
@@ -431,31 +424,32 @@ class BatchScanner:
             records=_records_of(batch, batch.count) if is_whole else None,
         )
 
-    def _lost(self, kind: DamageKind, message: str, position: int) -> Damage:
+    def _nameless(
+        self,
+        kind: DamageKind,
+        message: str,
+        position: int,
+        end_position: int,
+        batch: Batch | None = None,
+        fix: ByteFix | None = None,
+    ) -> Damage:
+        """Names damage that no header shows the offsets of."""
         return Damage(
             kind=kind,
             message=message,
             position=position,
-            end_position=self.size_bytes,
+            end_position=end_position,
             offset=self._base_offset,
-            end_offset=None,
-            records=None,
+            batch=batch,
+            fix=fix,
         )
 
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Names the damage that ends where a batch was found again."""
-        size = following.position - position
-        is_zero = self._is_zero(position, following.position)
-        return Damage(
-            kind=DamageKind.ZEROED if is_zero else DamageKind.GARBAGE,
-            message=f"{size} bytes of zeros" if is_zero else f"{cause}: no batch for {size} bytes",
-            position=position,
-            end_position=following.position,
-            offset=self._base_offset,
-            end_offset=None,
-            records=None,
-            batch=batch,
-        )
+        end = following.position
+        if self._is_zero(position, end):
+            return self._nameless(DamageKind.ZEROED, f"{end - position} bytes of zeros", position, end, batch)
+        return self._nameless(DamageKind.GARBAGE, f"{cause}: no batch for {end - position} bytes", position, end, batch)
 
     def _framed(self, kind: DamageKind, message: str, batch: Batch, fix: ByteFix | None) -> Damage:
         """Names the damage of a batch whose size is known; its header may still show its offsets."""
@@ -463,17 +457,7 @@ class BatchScanner:
         header = batch if fix is None else _fixed(batch, fix)
         first = header.base_offset if isinstance(header, RecordBatch) else header.last_offset
         if not self._may_hold(first, header.last_offset):
-            return Damage(
-                kind=kind,
-                message=message,
-                position=batch.position,
-                end_position=end,
-                offset=self._base_offset,
-                end_offset=None,
-                records=None,
-                batch=batch,
-                fix=fix,
-            )
+            return self._nameless(kind, message, batch.position, end, batch, fix)
         span = header.last_offset + 1 - first
         records = _records_of(header, span)
         if not records:

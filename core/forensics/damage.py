@@ -75,8 +75,8 @@ class Damage:
     position: int
     end_position: int
     offset: int
-    end_offset: int | None
-    records: int | None
+    end_offset: int | None = None
+    records: int | None = None
     batch: Batch | None = None
     fix: ByteFix | None = None
 

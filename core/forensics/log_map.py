@@ -194,16 +194,7 @@ class LogMap:
         if one.fate is Fate.STRAY:
             why = "" if is_negative else ": other batches hold them, or no segment of that name may"
             message = f"a batch that does not belong here, {offsets}{why}"
-            return Damage(
-                kind=kind,
-                message=message,
-                position=piece.position,
-                end_position=piece.end_position,
-                offset=piece.base_offset,
-                end_offset=None,
-                records=None,
-                batch=batch,
-            )
+            return Damage(kind, message, piece.position, piece.end_position, piece.base_offset, batch=batch)
         first, end = one.right_base_offset, one.right_base_offset + piece.span
         fix = _fix_of(piece, first)
         message = f"{offsets}, expected {offsets_text(first, end)}"
@@ -647,7 +638,6 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
         end_position=end_position,
         offset=first,
         end_offset=end,
-        records=None,
         batch=batch,
     )
 

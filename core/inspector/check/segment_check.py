@@ -451,15 +451,7 @@ class EpochRun(NamedTuple):
 
 
 def _as_damage(position: int, end_position: int) -> Damage:
-    return Damage(
-        kind=DamageKind.OFFSETS_NOT_RISING,
-        message="",
-        position=position,
-        end_position=end_position,
-        offset=-1,
-        end_offset=None,
-        records=None,
-    )
+    return Damage(DamageKind.OFFSETS_NOT_RISING, "", position, end_position, offset=-1)
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
