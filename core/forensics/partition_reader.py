@@ -231,6 +231,7 @@ class PartitionReader:
         batches after it. `on_doubt` is called with offsets that are missing for no known reason; reading goes on after
         them. `on_note` is called with notes for the reader though nothing is wrong with the files.
         """
+        on_hole, on_doubt, on_note = on_hole or _refuse, on_doubt or _ignore, on_note or _ignore
         limit = self.last_stable_offset if read_committed else self.end_offset
         wanted, end_offset = end_offset, min(end_offset, limit)
         pages, outcomes = self.read_ahead(start_offset) if read_committed else (self.reading.pages(start_offset), None)
@@ -243,7 +244,12 @@ class PartitionReader:
                     if item.start >= end_offset:
                         return
                     reported.append(range(item.start, item.end))
-                    self._report(item, on_hole, on_doubt, on_note)
+                    if item.reason is HoleReason.UNKNOWN:
+                        on_doubt(item)
+                    elif item.reason is HoleReason.TRUNCATED:
+                        on_note(item.absence_text)
+                    elif item.reason is not HoleReason.COMPACTED:
+                        on_hole(item)
                 elif item.last_offset >= end_offset and first_offset_of(item, end_offset) >= end_offset:
                     return
                 elif is_given(item, outcome):
@@ -255,60 +261,38 @@ class PartitionReader:
         self,
         start_offset: int,
         reported: Sequence[range],
-        on_hole: Callable[[Hole], None] | None,
-        on_note: Callable[[str], None] | None,
+        on_hole: Callable[[Hole], None],
+        on_note: Callable[[str], None],
     ) -> None:
         """Reports damage that costs no offsets of the log; `reported` are the offsets of the holes that were met."""
         self._report_start(start_offset, on_hole, on_note)
         self._report_tail(on_hole, on_note)
         for error in self.unreadable:  # also of those whose offsets are all there: it may hold others
             if error.offset >= start_offset and not any(error.offset in offsets for offsets in reported):
-                self._report(unreadable_hole(error, error.offset, error.offset), on_hole, None, on_note)
+                on_hole(unreadable_hole(error, error.offset, error.offset))
 
-    def _report(
-        self,
-        hole: Hole,
-        on_hole: Callable[[Hole], None] | None,
-        on_doubt: Callable[[Hole], None] | None,
-        on_note: Callable[[str], None] | None,
-    ) -> None:
-        if hole.reason in (HoleReason.UNKNOWN, HoleReason.TRUNCATED):
-            if hole.reason is HoleReason.UNKNOWN and on_doubt is not None:
-                on_doubt(hole)
-            elif hole.reason is HoleReason.TRUNCATED and on_note is not None:
-                on_note(hole.absence_text)
-        elif hole.reason is not HoleReason.COMPACTED:
-            if on_hole is None:
-                raise hole.error()
-            on_hole(hole)
-
-    def _report_start(
-        self, start_offset: int, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None
-    ) -> None:
+    def _report_start(self, start_offset: int, on_hole: Callable[[Hole], None], on_note: Callable[[str], None]) -> None:
         """Reports a log start that is not believed, or that is, though another file contradicts it."""
         believed, contradicted = self._log_evidence.log_start_offset, self._log_evidence.contradicted_start
         if self.wrong_start is not None:
-            self._report(wrong_start_hole(self.wrong_start, self.start_offset), on_hole, None, on_note)
-        elif contradicted is not None and on_note is not None and start_offset <= believed:
+            on_hole(wrong_start_hole(self.wrong_start, self.start_offset))
+        elif contradicted is not None and start_offset <= believed:
             on_note(
                 f"the log begins at offset {believed} by {LOG_START_OFFSET_CHECKPOINT}; {LEADER_EPOCH_CHECKPOINT} "
                 f"says offset {contradicted}, as a crash right after DeleteRecords leaves it: records before the "
                 "start are not read"
             )
 
-    def _report_tail(self, on_hole: Callable[[Hole], None] | None, on_note: Callable[[str], None] | None) -> None:
+    def _report_tail(self, on_hole: Callable[[Hole], None], on_note: Callable[[str], None]) -> None:
         tail = self.reading.lone_tail
         if tail is None:
             return
         if tail.kind is not TailKind.WRONG:
             is_torn = tail.kind is TailKind.TORN
             why = "what a crash left of a write" if is_torn else "as preallocate=true leaves it"
-            if on_note is not None:
-                on_note(f"{tail}: {why}; the next start of a broker cuts it off")
-        elif on_hole is not None:
-            on_hole(tail.as_hole(self.reading.end_offset))
+            on_note(f"{tail}: {why}; the next start of a broker cuts it off")
         else:
-            raise tail.as_hole(self.reading.end_offset).error()
+            on_hole(tail.as_hole(self.reading.end_offset))
 
     # --- transactions
 
@@ -360,10 +344,10 @@ class PartitionReader:
         return markers_in(ahead, start_offset)
 
     def _filter(
-        self, outcomes: ReadCommitted | None, on_hole: Callable[[Hole], None] | None, *, with_control: bool
+        self, outcomes: ReadCommitted | None, on_hole: Callable[[Hole], None], *, with_control: bool
     ) -> Callable[[Batch, Outcome | None], bool]:
         """Decides for batches, in order, whether a reader gets them, by the outcome of `outcomes.in_page`. If it is not
-        known whether a batch was committed, `on_hole` is called, or an error raised, as `read` does.
+        known whether a batch was committed, `on_hole` is called.
         """
         reported: set[int] = set()
 
@@ -377,10 +361,7 @@ class PartitionReader:
             whole = outcome.whole
             if whole is not None and outcome.fate is FateKind.UNKNOWN and whole.first_offset not in reported:
                 reported.add(whole.first_offset)
-                hole = self._undecided_hole(batch, whole)
-                if on_hole is None:
-                    raise hole.error()
-                on_hole(hole)
+                on_hole(self._undecided_hole(batch, whole))
             return outcome.fate is FateKind.COMMITTED
 
         return is_given
@@ -418,6 +399,14 @@ class PartitionReader:
     def close(self) -> None:
         for segment in self.segments:
             segment.close()
+
+
+def _refuse(hole: Hole) -> None:
+    raise hole.error()
+
+
+def _ignore(_told: object) -> None:
+    """Says nothing to a caller that does not ask."""
 
 
 def _log_files(directory: Path, names: Iterable[str]) -> list[tuple[int, Path]]:
