@@ -19,7 +19,6 @@ from cli.findings_out import print_findings
 from cli.options import SchemaRegistryOption, say, say_failures
 from cli.output import OutputFormat, show, write_rows
 from cli.plog_command import command, new_app
-from cli.standard_streams import STDOUT
 from cli.table import Row
 from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, text_width
 from core.common.command_option import Argument, Option
@@ -262,32 +261,9 @@ def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
 
 def _print_text(dump: FileDump) -> None:
     out = open_stdout()
-    fd = _find_pipe()
-    if fd is not None:
-        _write_to(fd, dump)
-        return
     for piece in dump.kafka_text():
         out.write(piece)
     out.flush()
-
-
-def _write_to(fd: int, dump: FileDump) -> None:
-    try:
-        dump.write_kafka_text(fd)
-    except OSError as error:
-        if error.filename is None and not isinstance(error, BrokenPipeError):
-            raise OSError(error.errno, error.strerror, STDOUT) from error
-        raise
-
-
-def _find_pipe() -> int | None:
-    """Returns the descriptor of stdout, or None for a terminal, and for a closed stdout, or a test's, without one."""
-    if is_terminal():
-        return None
-    try:
-        return sys.stdout.fileno()
-    except OSError:
-        return None
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:

@@ -33,7 +33,6 @@ from core.inspector.dump.dump_options import DumpOptions
 from core.inspector.dump.segment_dump import SegmentDump
 from core.inspector.dump.segment_text import SegmentText
 from core.inspector.dump.side_file_dump import Row, dump_rows, kafka_text
-from core.inspector.dump.write_all import write_all
 
 _LOGS = (FileKind.LOG, FileKind.METADATA_SNAPSHOT)
 _LINES_TOGETHER = 1000
@@ -69,17 +68,6 @@ class FileDump:
             lines = kafka_text(self.path, self.kind, self._small_rows())
             while piece := "".join(islice(lines, _LINES_TOGETHER)):
                 yield piece.encode("utf-8", "replace")
-
-    def write_kafka_text(self, fd: int) -> None:
-        """Writes the text of Kafka's tool to a descriptor; for a large log on several CPUs."""
-        if not self.is_log:
-            for piece in self.kafka_text():
-                write_all(fd, [piece])
-            return
-        write_all(fd, [f"Dumping {self.path}\n".encode()])
-        text = SegmentText(self.path, self.options)
-        text.write(fd)
-        self.findings += text.findings
 
     def hex_fields(self) -> Iterator[HexField]:
         """Yields every byte, field by field."""

@@ -6,8 +6,9 @@ follows frames through the damage.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from core.common.config_def import HIDDEN
@@ -31,7 +32,7 @@ from core.records.record_batch import (
 )
 
 _READ_BYTES = 4 * 1024 * 1024
-"""The size of a read: most groups of batches lie in one buffer then, to be decoded where they are."""
+"""The size of a read. A group of batches lies in one buffer, to be decoded where it is."""
 
 _SMALL_BYTES = 4 * 1024 * 1024
 _NEGATIVE = 0x80
@@ -56,54 +57,58 @@ class SegmentBatches:
         """Where batches begin that are shown though they are damaged."""
         self.left = options.max_records
         """How many more are wanted; None if all are."""
-        self.walk = BatchScanner(path, base_offset_of(path), find_following(path), read_bytes=_READ_BYTES)
+        self._scanner = BatchScanner(path, base_offset_of(path), find_following(path), read_bytes=_READ_BYTES)
         self._is_for_text = is_for_text
+        self._awaited = options.start_timestamp
+        """The timestamp that the first wanted batch has or passes; None once it was met."""
         self._max_position = 1 << 63 if options.max_bytes is None else options.max_bytes
         is_whole = self.left is None and options.key is None and not options.skips_metadata
         self.hides_secrets = options.hides_secrets_of(path)
-        self.is_large = is_whole and self.walk.size_bytes > _SMALL_BYTES
-        self.is_read_in_windows = self.is_large and options.start_timestamp is None and options.max_bytes is None
+        self.is_large = is_whole and self._scanner.size_bytes > _SMALL_BYTES
 
     def groups(self) -> Iterator[list[Batch]]:
         """Batches in groups to be decoded together, or one by one."""
-        batches = self.batches_from(self.start_position())
-        if self.is_large:
-            yield from group_batches(batches)
-            return
-        while (self.left is None or self.left > 0) and (batch := next(batches, None)) is not None:
-            yield [batch]
+        pages = self._pages()
+        batches = ([batch] for page in pages for batch in page)
+        groups = chain.from_iterable(map(group_batches, pages)) if self.is_large else batches
+        while (self.left is None or self.left > 0) and (group := next(groups, None)) is not None:
+            yield group
             if self.left is not None and not self._options.with_records:
                 self.left -= 1
-        self.walk.close()
+        self._scanner.close()
 
-    def batches_from(self, position: int) -> Iterator[Batch]:
-        awaited = self._options.start_timestamp
-        for item in self.walk.walk_from(position):
-            end = item.end_position if isinstance(item, Damage) else item.position + item.size_bytes
-            if end > self._max_position:
-                break
-            if self.findings and not isinstance(item, Damage):
-                self._bound_claim(item.base_offset)
-            batch = self._framed(item) if isinstance(item, Damage) else item
-            if isinstance(item, Damage) and self._is_for_text:
-                frames = self._blind_batches(item.position)
-                if batch is None:
-                    yield from frames
+    def _pages(self) -> Iterator[Sequence[Batch]]:
+        """Yields the wanted batches: those of one read together, up to damage."""
+        for item in self._scanner.pages_from(self.start_position()):
+            if isinstance(item, Damage):
+                if self._scanner.position > self._max_position:
                     break
-                batch = next(frames, batch)  # of another magic to Kafka, perhaps
-                frames.close()
-                self.blind.discard(item.position)  # a batch is known to follow
-                self.is_broken_off = False
-            is_wanted = batch is not None and self.may_be_wanted(batch)
-            if batch is not None and is_wanted and (awaited is None or batch.max_timestamp >= awaited):
-                awaited = None
-                yield batch
-            if end >= self._max_position:
+                batch = self._framed(item)
+                if self._is_for_text:
+                    frames = self._blind_batches(item.position)
+                    if batch is None:
+                        yield from ([frame] for frame in frames)
+                        break
+                    batch = next(frames, batch)  # of another magic to Kafka, perhaps
+                    frames.close()
+                    self.blind.discard(item.position)  # a batch is known to follow
+                    self.is_broken_off = False
+                page = [] if batch is None else [batch]
+            else:
+                page = [batch for batch in item if batch.position + batch.size_bytes <= self._max_position]
+                for batch in page if self.findings else ():
+                    self._bound_claim(batch.base_offset)
+            yield [batch for batch in page if self._may_be_wanted(batch) and self._is_new_enough(batch)]
+            if self._scanner.position >= self._max_position:
                 break
-        self.walk.close()
 
-    def may_be_wanted(self, batch: Batch) -> bool:
+    def _may_be_wanted(self, batch: Batch) -> bool:
         return batch.last_offset >= self._options.start_offset
+
+    def _is_new_enough(self, batch: Batch) -> bool:
+        if self._awaited is not None and batch.max_timestamp >= self._awaited:
+            self._awaited = None
+        return self._awaited is None
 
     def start_position(self) -> int:
         """Returns a position, by the indexes, before which no wanted batch begins."""
@@ -141,7 +146,7 @@ class SegmentBatches:
         """
         file = FileSystem().open_read(self.path)
         try:
-            end = min(self.walk.size_bytes, self._max_position)
+            end = min(self._scanner.size_bytes, self._max_position)
             while end - position >= ENTRY_HEADER_SIZE and not self.is_broken_off:
                 head = file.read_at(HEADER_SIZE, position)
                 length, magic = int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_POSITION]
@@ -157,11 +162,11 @@ class SegmentBatches:
                 batch = LegacyRecordBatch(view, 0, position) if is_legacy else RecordBatch(view, 0, position)
                 self.damaged.add(position)
                 self.blind.add(position)
-                if self.may_be_wanted(batch):
+                if self._may_be_wanted(batch):
                     yield batch
                 position += size
             if self._options.max_bytes is None:
-                self.invalid_bytes = self.walk.size_bytes - position
+                self.invalid_bytes = self._scanner.size_bytes - position
         except OSError as error:
             raise access_error(error, self.path, "read") from error
         finally:

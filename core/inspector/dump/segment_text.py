@@ -6,9 +6,7 @@ a few megabytes without them. Tests hold the two against each other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -24,17 +22,13 @@ from core.inspector.dump.kafka_text import (
     plain_text,
     record_lines,
 )
-from core.inspector.dump.parallel_text import Turn, write_in_turns
 from core.inspector.dump.segment_batches import SegmentBatches
 from core.inspector.dump.value_format import as_utf8, format_text
-from core.inspector.dump.write_all import Buffer, write_all
-from core.records.batches import Batch, group_batches
+from core.records.batches import Batch
 from core.records.record import Record
-from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, HEADER_SIZE, RecordBatch
+from core.records.record_batch import CONTROL_FLAG, RecordBatch
 
-_WINDOW_BYTES = 2 * 1024 * 1024
-_COMPRESSED_WEIGHT = 8
-"""How many times more a compressed batch is likely to hold."""
+Buffer = bytes | memoryview
 
 
 class SegmentText:
@@ -78,65 +72,9 @@ class SegmentText:
     def pieces(self) -> Iterator[bytes]:
         """The whole text, in pieces."""
         yield self._start_text()
-        for text, _ in self._turns(0, 1):
-            yield b"".join(text)
+        for group in self._batches.groups():
+            yield b"".join(self._group_text(group))
         yield self._end_text()
-
-    def write(self, fd: int) -> None:
-        """Writes the text to a descriptor, on as many CPUs as it is worth. Raises OSError if writing fails."""
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        if not self._batches.is_read_in_windows or workers < 2 or self._options.account is not None:
-            for piece in self.pieces():
-                write_all(fd, [piece])
-            return
-        if self._options.with_records:
-            from core.inspector.dump import kafka_columns  # noqa: F401 - once, before there are several of us
-
-        write_all(fd, [self._start_text()])
-        outcomes = write_in_turns(
-            fd,
-            lambda number: self._turns(number, workers),
-            workers,
-            lambda: (self._batches.findings[:], 0 if self._batches.is_broken_off else self._batches.invalid_bytes),
-        )
-        found = [finding for findings, _ in outcomes for finding in findings]
-        self._batches.findings = sorted(found, key=lambda finding: finding.position)
-        self._batches.invalid_bytes = max(invalid_bytes for _, invalid_bytes in outcomes)
-        write_all(fd, [self._end_text()])
-
-    def _turns(self, number: int, workers: int) -> Iterator[Turn]:
-        """Yields the text of every so many-th window of the file, from window `number` on, and passes over the others
-        by their frames alone. The worker that finds damage in one of its own windows does all the rest.
-        """
-        if not self._batches.is_read_in_windows:
-            yield from (Turn(self._group_text(group), keeps_turn=True) for group in self._batches.groups())
-            return
-        walk = self._batches.walk
-        walk.position = self._batches.start_position()
-        size_bytes = self._window_bytes(walk.position)
-        for window in count():
-            if walk.position >= walk.size_bytes:
-                break
-            if window % workers != number:
-                if not walk.pass_window(size_bytes):
-                    break  # it is not this worker's turn to report the damage
-                continue
-            batches, is_well = walk.sound_window(size_bytes)
-            text: list[Buffer] = []
-            for group in group_batches(filter(self._batches.may_be_wanted, batches), _WINDOW_BYTES):
-                text += self._group_text(group)
-            yield Turn(text, keeps_turn=not is_well)
-            if not is_well:
-                for group in group_batches(self._batches.batches_from(walk.position)):
-                    yield Turn(self._group_text(group), keeps_turn=True)
-                break
-        walk.close()
-
-    def _window_bytes(self, position: int) -> int:
-        """Returns the best size of a window: smaller if the first batch is compressed."""
-        header = self._batches.walk.head(position, position + HEADER_SIZE)
-        is_compressed = len(header) == HEADER_SIZE and RecordBatch(memoryview(header)).attributes & CODEC_MASK
-        return _WINDOW_BYTES // _COMPRESSED_WEIGHT if is_compressed else _WINDOW_BYTES
 
     def _start_text(self) -> bytes:
         if kind_of(self.path) is FileKind.METADATA_SNAPSHOT:

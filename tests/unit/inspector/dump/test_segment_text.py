@@ -1,26 +1,22 @@
-"""The dump's two ways, record by record and by columns, are one text; so are one process and several."""
+"""The dump's two ways, record by record and by columns, are one text."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from core.common.errors import UsageError
-from core.inspector.dump import segment_batches, segment_text
+from core.inspector.dump import segment_batches
 from core.inspector.dump.dump_options import DumpOptions
 from core.inspector.dump.file_dump import find_dumps
 from core.inspector.dump.hex_dump import hex_fields
-from core.inspector.dump.parallel_text import Turn, write_in_turns
 from core.inspector.dump.segment_batches import SegmentBatches
 from core.inspector.dump.segment_text import SegmentText
 from core.inspector.dump.value_format import parse_value_format
 from tests.support.damage import plant, write_log
-from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, directories
 
 OPTIONS = [
@@ -56,37 +52,13 @@ def test_columns_and_records_make_one_text(
     assert [text(path, options) for path in paths] == by_record
 
 
-@pytest.mark.parametrize(("window_bytes", "first"), [(100, 0), (5000, 1)])
-def test_several_processes_make_one_text(
-    damaged: Path, window_bytes: int, first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the damaged log, and of every 20th of Kafka's."""
-    options = OPTIONS[window_bytes % 3]
-    paths = sorted({*every_log(damaged)[first::20], *damaged.glob("*.log")})
-    expected = [text(path, options) for path in paths]
-    monkeypatch.setattr(segment_batches, "_SMALL_BYTES", -1)
-    monkeypatch.setattr(segment_text, "_WINDOW_BYTES", window_bytes)
-    monkeypatch.setattr(segment_text, "_COMPRESSED_WEIGHT", 1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2}, raising=False)
-    for path, (whole, findings) in zip(paths, expected, strict=True):
-        out = tmp_path / "out"
-        dump = SegmentText(path, options)
-        with out.open("wb") as file:
-            dump.write(file.fileno())
-        assert out.read_bytes() == whole, path
-        assert sorted(str(f) for f in dump.findings) == sorted(findings)
-
-
-def test_batches_alone_do_not_load_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_alone_do_not_load_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer to load than the lines of a few thousand batches to be made."""
     monkeypatch.setattr(segment_batches, "_SMALL_BYTES", -1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1}, raising=False)
     monkeypatch.setitem(sys.modules, "core.inspector.dump.kafka_columns", None)
     monkeypatch.delattr("core.inspector.dump.kafka_columns", raising=False)
-    dump = SegmentText(GOLDEN / "multisegment" / "00000000000000000000.log", DumpOptions())
-    with (tmp_path / "out").open("wb") as file:
-        dump.write(file.fileno())
-    assert (tmp_path / "out").read_bytes().count(b"\nbaseOffset") > 1
+    found, _ = text(GOLDEN / "multisegment" / "00000000000000000000.log", DumpOptions())
+    assert found.count(b"\nbaseOffset") > 1
 
 
 def test_a_seek_through_the_indexes_finds_what_reading_all_finds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,48 +117,3 @@ def test_formats_of_keys_and_values() -> None:
     for wrong in ("utf9", "struct:zz", "no_such_module_here:f", "json:nothing_there"):
         with pytest.raises(UsageError):
             parse_value_format(wrong)
-
-
-# --- turns
-
-
-@for_each("workers, last", [(1, 7), (2, 0), (2, 99), (5, 1), (5, 7), (5, 98), (5, 100)])
-def test_turns_are_kept(tmp_path: Path, workers: int, last: int) -> None:
-    """From turn `last` on one worker writes all, and the others make what nobody should see."""
-    made = []
-
-    def turns_of(number: int) -> Iterator[Turn]:
-        for n in range(number, 100 + workers, workers):
-            made.append(n)
-            yield Turn([b"%d " % n, b"\n"] * (n % 7) if n <= last else [b"wrong"], keeps_turn=n == last)
-            if n == last:
-                yield from (Turn([b"%d " % n, b"\n"] * (n % 7), keeps_turn=True) for n in range(last + 1, 100))
-                return
-
-    with (tmp_path / "out").open("wb") as file:
-        outcomes = write_in_turns(file.fileno(), turns_of, workers, lambda: (os.getpid(), made[:]))
-    assert (tmp_path / "out").read_bytes() == b"".join(b"%d \n" % n * (n % 7) for n in range(max(100, last + 1)))
-    assert len({pid for pid, _ in outcomes}) == workers
-    assert sorted(n for _, mine in outcomes for n in mine) == list(range(last + 1)), "what was made and written"
-
-
-@for_each("bad", [0, 1, 7, 99])
-def test_what_a_worker_raises_is_raised_here(tmp_path: Path, bad: int) -> None:
-    def turns_of(number: int) -> Iterator[Turn]:
-        for n in range(number, 100, 3):
-            if n == bad:
-                raise LookupError(n)
-            yield Turn([b"%d\n" % n])
-
-    with (tmp_path / "out").open("wb") as file, pytest.raises(LookupError):
-        write_in_turns(file.fileno(), turns_of, 3, lambda: None)
-    written = (tmp_path / "out").read_bytes()
-    assert written == b"".join(b"%d\n" % n for n in range(len(written.splitlines())))
-
-
-def test_a_reader_that_goes_away() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with pytest.raises(BrokenPipeError):
-        write_in_turns(writing, lambda _number: (Turn([b"x" * 1000]) for _ in range(25)), 2, lambda: None)
-    os.close(writing)
