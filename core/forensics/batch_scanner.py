@@ -51,7 +51,6 @@ _LENGTH_POSITION = 8
 _FRAME = struct.Struct(">qi4xbI2xi")
 """Base offset, length, magic, crc and last offset delta, as they begin a batch."""
 
-_FRAME_BYTES = _FRAME.size
 _SMALLEST_ZERO_RUN = 512
 """The size of a disk's sector: a lost write leaves no fewer zeros."""
 
@@ -189,51 +188,6 @@ class BatchScanner:
             self.next_offset = item.last_offset + 1
             self._may_be_legacy = item.magic != CURRENT_MAGIC
         return item
-
-    # --- a window at a time
-
-    def sound_window(self, size_bytes: int) -> tuple[list[RecordBatch], bool]:
-        """Returns the batches from the position on that lie whole in a window of the file, or the first if it is
-        larger, all in one buffer; and whether all is well: the file ends after them, or the window's end cuts what
-        begins like a batch. Moves the position after them.
-        """
-        start, end = self.position, self._window_end(size_bytes)
-        self._data, self._data_position = self._read(end - start, start), start
-        batches = SoundRun(self._data, start, self._sound_starts()).batches()
-        if not batches:
-            self._data = memoryview(b"")  # which may be as large as a damaged length says
-        frame = self._frame()
-        is_well = frame is not None and frame[0] > end
-        return batches, bool(batches) and (is_well or self.position == self.size_bytes)
-
-    def pass_window(self, size_bytes: int) -> bool:
-        """Moves to where `sound_window` would if all is well, by frames alone; False if it would find no batch."""
-        start, end = self.position, self._window_end(size_bytes)
-        while (frame := self._frame()) is not None and frame[0] <= end:
-            self.position, self.next_offset = frame
-            self._may_be_legacy = False
-        return self.position > start
-
-    def _window_end(self, size_bytes: int) -> int:
-        frame = self._frame()
-        return max(self.position + size_bytes, frame[0] if frame is not None else 0)
-
-    def _frame(self) -> tuple[int, int] | None:
-        """Returns the end of the batch of the current magic whose header seems to be at the position, and the offset
-        after it, or None unless the file holds all of it.
-        """
-        try:
-            header = self._file.read_at(_FRAME_BYTES, self.position)
-        except OSError as error:
-            raise access_error(error, self.path, "read") from error
-        if len(header) < _FRAME_BYTES:
-            return None
-        offset, length, magic, _, last_offset_delta = _FRAME.unpack(header)
-        end = self.position + LOG_OVERHEAD + length
-        is_sized = HEADER_SIZE - LOG_OVERHEAD <= length <= MAX_BATCH_BYTES and end <= self.size_bytes
-        if magic != CURRENT_MAGIC or not is_sized:
-            return None
-        return end, offset + last_offset_delta + 1
 
     # --- bytes
 
