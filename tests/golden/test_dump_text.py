@@ -141,6 +141,15 @@ def test_garbage_in_a_header_is_printed_where_the_frame_fits(tmp_path: Path) -> 
     assert len(lines) == len(text_of(GOLDEN / "multisegment" / f"{SEGMENT}.log", with_data=False))
 
 
+def test_records_of_a_batch_without_a_sound_sequence_have_none(tmp_path: Path) -> None:
+    """DefaultRecord.readFrom: a base sequence below 0 gives each record NO_SEQUENCE."""
+    log = damaged_folder(tmp_path / "d", ".log", 688 + 53, struct.pack(">i", -5))
+    whole = text_of(GOLDEN / "multisegment" / f"{SEGMENT}.log")
+    start = next(n for n, line in enumerate(whole) if " position: 688 " in line)
+    assert " baseSequence: -5 " in text_of(log)[start]
+    assert " sequence: -1 " in text_of(log)[start + 1]
+
+
 @requires_kafka
 def test_the_text_of_damage_is_kafkas(tmp_path: Path) -> None:
     """But where Kafka's tool ends with an exception: codecs and magics that there are none of."""

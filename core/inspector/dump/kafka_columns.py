@@ -1,15 +1,19 @@
-"""Makes the record lines of Kafka's dump tool, a column at a time; `kafka_text` describes them."""
+"""Fills the record lines of `kafka_text`, of many batches of magic 2 at once, from columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from core.inspector.dump.kafka_text import KEY_LABEL, RECORD_LINE, VALUE_LABEL, utf8
 from core.records.batches import timestamp_type
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
+from core.records.record import MAX_SEQUENCE
+from core.records.record_batch import NO_SEQUENCE
 from core.records.text_columns import Part, digits, join_parts
 
 
@@ -27,40 +31,32 @@ def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryv
         start = end
 
 
+*_LABELS, _CLOSING, _ = f"\n{RECORD_LINE.rstrip()}".encode().split(b"%s")
+
+
 def _joined(columns: RecordColumns, *, with_data: bool) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """Returns all lines, and where each ends."""
+    fields = [
+        digits(columns.offsets),
+        _timestamp_types(columns),
+        digits(columns.timestamps),
+        digits(columns.key_lengths),
+        digits(columns.value_lengths),
+        _sequences(columns),
+    ]
     keys = ByteStrings(columns.buffer, columns.key_positions, columns.key_lengths)
     values = ByteStrings(columns.buffer, columns.value_positions, columns.value_lengths)
-    header_keys = _header_keys(columns)
-    lines = join_parts(_parts(columns, header_keys, keys, values, with_data=with_data), len(columns))
+    header_keys, data = _header_keys(columns), [keys, values] if with_data else []
+    lines = _join([*fields, header_keys], data, len(columns))
     if _is_utf8(lines[0]):  # then each text in it is, for there is ASCII on both sides of it
         return lines
     header_keys = _utf8(header_keys) if isinstance(header_keys, ByteStrings) else header_keys
-    parts = _parts(columns, header_keys, _utf8(keys), _utf8(values), with_data=with_data)
-    return join_parts(parts, len(columns))
+    return _join([*fields, header_keys], list(map(_utf8, data)), len(columns))
 
 
-def _parts(
-    columns: RecordColumns, header_keys: Part, keys: ByteStrings, values: ByteStrings, *, with_data: bool
-) -> list[Part]:
-    """Returns the parts of each line."""
-    parts: list[Part] = [
-        b"\n| offset: ",
-        digits(columns.offsets),
-        b" ",
-        _timestamp_types(columns),
-        b": ",
-        digits(columns.timestamps),
-        b" keySize: ",
-        digits(columns.key_lengths),
-        b" valueSize: ",
-        digits(columns.value_lengths),
-        b" sequence: ",
-        _sequences(columns),
-        b" headerKeys: [",
-        header_keys,
-        b"]",
-    ]
-    return [*parts, *_labelled(b" key: ", keys), *_labelled(b" payload: ", values)] if with_data else parts
+def _join(fields: list[Part], data: list[ByteStrings], rows: int) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    line = chain.from_iterable(zip(_LABELS, fields, strict=True))
+    return join_parts([*line, _CLOSING, *chain(*map(_labelled, (KEY_LABEL, VALUE_LABEL), data))], rows)
 
 
 def _timestamp_types(columns: RecordColumns) -> Part:
@@ -75,8 +71,8 @@ def _sequences(columns: RecordColumns) -> Part:
         return b"-1"
     bases = columns.of_batches(b.base_sequence for b in columns.batches)
     base_offsets = columns.of_batches(b.base_offset for b in columns.batches)
-    following = (bases + columns.offsets - base_offsets) & 0x7FFFFFFF
-    return digits(np.where(bases < 0, -1, following))
+    following = (bases + columns.offsets - base_offsets) & MAX_SEQUENCE
+    return digits(np.where(bases < 0, NO_SEQUENCE, following))
 
 
 def _header_keys(columns: RecordColumns) -> Part:
@@ -88,14 +84,15 @@ def _header_keys(columns: RecordColumns) -> Part:
     )
 
 
-def _labelled(label: bytes, texts: ByteStrings) -> list[Part]:
+def _labelled(label: str, texts: ByteStrings) -> list[Part]:
     """Returns the label and the text; nothing if it is null."""
     if not texts.has_nulls:
-        return [label, texts]
+        return [label.encode(), texts]
     is_null = texts.lengths < 0
     if is_null.all():
         return []
-    return [ByteStrings(label, np.zeros(len(texts), np.int64), np.where(is_null, 0, len(label))), texts]
+    sizes = np.where(is_null, 0, len(label))
+    return [ByteStrings(label.encode(), np.zeros(len(texts), np.int64), sizes), texts]
 
 
 def _is_utf8(text: memoryview) -> bool:
@@ -112,9 +109,4 @@ def _is_utf8(text: memoryview) -> bool:
 
 
 def _utf8(texts: ByteStrings) -> ByteStrings:
-    """Returns the texts, with U+FFFD if they are not UTF-8, as Java prints them."""
-    return ByteStrings.of_list([None if text is None else _as_utf8(text) for text in texts.to_pylist()])
-
-
-def _as_utf8(text: bytes) -> bytes:
-    return text.decode("utf-8", "replace").encode()
+    return ByteStrings.of_list([None if text is None else utf8(text).encode() for text in texts.to_pylist()])

@@ -6,7 +6,7 @@ Where plog's text differs from Kafka's is listed in docs/dump-log.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from core.common.errors import CorruptRecordError, MalformedMessageError
@@ -71,13 +71,30 @@ def _wrapped(number: int, bits: int) -> int:
     return (number + half) % (2 * half) - half
 
 
+RECORD_LINE = "| offset: %s %s: %s keySize: %s valueSize: %s sequence: %s headerKeys: [%s]%s\n"
+"""A record of magic 2: the offset, the type of the timestamp and the timestamp, and so on; `RecordText` at the end."""
+
+_MESSAGE_LINE = "| offset: %s %s: %s keySize: %s valueSize: %s isValid: %s crc: %s%s\n"
+"""A record of magic 0 and 1."""
+
+KEY_LABEL, VALUE_LABEL = " key: ", " payload: "
+
+
 def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
     """Writes the lines of a batch's wanted records; raises CorruptRecordError if its records don't decode."""
+    details: Iterable[tuple[object, object]]
     if isinstance(batch, LegacyRecordBatch):
-        pairs = zip(batch.records(is_checked=False), batch.messages(), strict=True)
-        return [_legacy_line(batch, record, message, text_of) for record, message in pairs if is_wanted(record)]
-    say = control_text if batch.is_control else text_of
-    return [_line(batch, record, say(record)) for record in batch.records() if is_wanted(record)]
+        line, records = _MESSAGE_LINE, batch.records(is_checked=False)
+        details = ((_boolean(is_valid(message)), message.crc) for message in batch.messages())
+    else:
+        line, records = RECORD_LINE, batch.records()
+        details = ((_sequence(batch, r), ",".join(utf8(name) for name, _ in r.headers)) for r in records)
+    type_, text_of = timestamp_type(batch), control_text if batch.is_control else text_of
+    return [
+        (line % (r.offset, type_, r.timestamp, _size(r.key), _size(r.value), *detail, text_of(r))).encode()
+        for r, detail in zip(records, details, strict=True)
+        if is_wanted(r)
+    ]
 
 
 def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], bool]) -> list[bytes]:
@@ -88,26 +105,14 @@ def bare_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record], 
     return [(f"|{text}\n" if text else "\n").encode() for text in texts]
 
 
-def _line(batch: Batch, record: Record, text: str) -> bytes:
-    key_size = -1 if record.key is None else len(record.key)
-    value_size = -1 if record.value is None else len(record.value)
-    keys = ",".join(utf8(name) for name, _ in record.headers)
-    sequence = batch.base_sequence
-    if sequence >= 0:
-        sequence = increment_sequence(sequence, record.offset - batch.base_offset)
-    return (
-        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
-        f"valueSize: {value_size} sequence: {sequence} headerKeys: [{keys}]{text}\n"
-    ).encode()
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
 
 
-def _legacy_line(batch: Batch, record: Record, message: Batch, text_of: RecordText) -> bytes:
-    key_size = -1 if record.key is None else len(record.key)
-    value_size = -1 if record.value is None else len(record.value)
-    return (
-        f"| offset: {record.offset} {timestamp_type(batch)}: {record.timestamp} keySize: {key_size} "
-        f"valueSize: {value_size} isValid: {_boolean(is_valid(message))} crc: {message.crc}{text_of(record)}\n"
-    ).encode()
+def _sequence(batch: RecordBatch, record: Record) -> int:
+    if batch.base_sequence < 0:
+        return NO_SEQUENCE
+    return increment_sequence(batch.base_sequence, record.offset - batch.base_offset)
 
 
 def no_text(_record: Record) -> str:
@@ -117,8 +122,8 @@ def no_text(_record: Record) -> str:
 
 def plain_text(record: Record) -> str:
     """Writes key and value as UTF-8."""
-    key = "" if record.key is None else f" key: {utf8(record.key)}"
-    return key if record.value is None else f"{key} payload: {utf8(record.value)}"
+    key = "" if record.key is None else KEY_LABEL + utf8(record.key)
+    return key if record.value is None else key + VALUE_LABEL + utf8(record.value)
 
 
 def control_text(record: Record) -> str:

@@ -1,12 +1,13 @@
 """A `.log` (or KRaft `.checkpoint`) as Kafka's dump tool prints it.
 
-Large files are decoded by columns, small ones record by record: loading the column libraries takes longer than reading
-a few megabytes without them. Tests hold the two against each other.
+`kafka_text` has the lines. Large files fill them from columns, and small ones, and odd batches, from records: loading
+the column libraries takes longer than reading a few megabytes without them. Tests hold the two against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain, groupby
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -15,6 +16,8 @@ from core.inspector.check.file_kind import FileKind, kind_of
 from core.inspector.check.findings import Finding
 from core.inspector.dump.dump_options import DumpOptions
 from core.inspector.dump.kafka_text import (
+    KEY_LABEL,
+    VALUE_LABEL,
     RecordText,
     bare_lines,
     batch_line,
@@ -40,6 +43,7 @@ class SegmentText:
         self._options = options
         self._batches = SegmentBatches(path, options, is_for_text=True)
         self._text_of = self._make_text()
+        self._may_be_columnar = self._batches.is_large and self._text_of in (plain_text, no_text)
 
     @property
     def findings(self) -> list[Finding]:
@@ -66,8 +70,8 @@ class SegmentText:
         if self._options.account is not None:
             self._options.account.begin(self.path.name, record.offset)
         key, value = self._options.key_format(record.key), self._options.value_format(record.value)
-        text = "" if record.key is None else f" key: {format_text(key)}"
-        return text if record.value is None else f"{text} payload: {format_text(value)}"
+        text = "" if record.key is None else KEY_LABEL + format_text(key)
+        return text if record.value is None else text + VALUE_LABEL + format_text(value)
 
     def pieces(self) -> Iterator[bytes]:
         """The whole text, in pieces."""
@@ -89,41 +93,37 @@ class SegmentText:
 
     def _group_text(self, group: list[Batch]) -> list[Buffer]:
         if not self._options.with_records:
-            return [self._batch_line(batch) for batch in group]
+            return list(map(self._batch_line, group))
         pieces: list[Buffer] = []
-        run: list[Batch] = []
-        may_be_columnar = self._batches.is_large and self._text_of in (plain_text, no_text)
-        for batch in group:
-            if self._batches.is_broken_off:
-                break
-            if may_be_columnar and self._is_columnar(batch):
-                run.append(batch)
-                continue
-            pieces += self._column_text(run)
-            run = []
-            pieces += self._batch_text(batch)
-        return pieces + self._column_text(run)
+        for is_columnar, batches in groupby(group, self._is_columnar):
+            pieces += (self._column_text if is_columnar else self._record_text)(list(batches))
+        return pieces
 
     def _is_columnar(self, batch: Batch) -> bool:
-        is_plain = isinstance(batch, RecordBatch) and not batch.attributes & CONTROL_FLAG
-        is_plain &= batch.position not in self._batches.blind
-        return is_plain and batch.base_offset >= self._options.start_offset
+        return (
+            self._may_be_columnar
+            and isinstance(batch, RecordBatch)
+            and not batch.attributes & CONTROL_FLAG
+            and batch.position not in self._batches.blind
+            and batch.base_offset >= self._options.start_offset
+        )
 
-    def _column_text(self, batches: Sequence[Batch]) -> list[Buffer]:
-        if not batches:
-            return []
+    def _column_text(self, batches: list[Batch]) -> list[Buffer]:
         from core.inspector.dump.kafka_columns import column_lines
         from core.records.columns import decode_columns
 
         try:
             columns = decode_columns(batches)
         except CorruptRecordError:
-            return [piece for batch in batches for piece in self._batch_text(batch)]
+            return self._record_text(batches)
         pieces: list[Buffer] = []
         lines = column_lines(columns, with_data=self._options.with_data)
         for batch, text in zip(batches, lines, strict=True):
             pieces += (self._batch_line(batch)[:-1], text, b"\n")
         return pieces
+
+    def _record_text(self, batches: list[Batch]) -> list[Buffer]:
+        return list(chain(*map(self._batch_text, batches)))
 
     def _batch_line(self, batch: Batch) -> bytes:
         is_sound = batch.position not in self._batches.damaged or is_valid(batch)
