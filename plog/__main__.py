@@ -15,7 +15,7 @@ def main() -> None:
     """Runs the command line and exits with its code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `run` heeds it: no traceback from the middle of an import
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # or NumPy starts threads, for what nothing here asks it
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else NumPy starts threads for work that plog never gives it
     from cli.standard_streams import open_standard_streams
 
     open_standard_streams()
@@ -30,7 +30,7 @@ def _leave(code: int) -> NoReturn:
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself would do now
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # of what was to be said, `run` has seen the end
+        with contextlib.suppress(OSError, ValueError):  # `run` has reported everything by now
             stream.flush()
     os._exit(code)
 

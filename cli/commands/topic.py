@@ -234,7 +234,7 @@ def _rows(topic: TopicDescription) -> list[Row]:
         {
             "topic": topic.name,
             "partition": p.partition,
-            "leader": p.leader,  # -1: none, as Kafka has it
+            "leader": p.leader,  # -1 means no leader, as in Kafka
             "leader_epoch": p.leader_epoch,
             "replicas": list(p.replicas),
             "isr": list(p.isr),

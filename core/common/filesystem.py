@@ -175,7 +175,7 @@ class FileSystem:
         is_new = not path.exists()
         self.make_directory(path)
         if is_new:
-            with contextlib.suppress(OSError):  # of a disk that knows no modes
+            with contextlib.suppress(OSError):  # the file system may have no modes
                 path.chmod(0o700)
 
     def remove_tree(self, path: Path) -> None:

@@ -98,7 +98,7 @@ class OutFile:
         self.file: BinaryIO = io.BufferedWriter(NamedFile(fd, str(path)))
 
     def _beside(self, mode: int) -> int:
-        self._path = self._path.resolve()  # of a link, where it leads
+        self._path = self._path.resolve()  # a link's target is replaced, not the link
         self._partial = self._path.with_name(f"{self._path.name}.partial")
         if mode == _PLAIN_MODE and self._path.exists():
             mode = stat.S_IMODE(self._path.stat().st_mode)
@@ -109,7 +109,7 @@ class OutFile:
 
     def _remove_older(self, partial: Path) -> None:
         """Removes the partial file of a failed run; its mode may differ. Raises AccessError if that run is not over."""
-        with contextlib.suppress(OSError):  # of one that is not there, or may not be read
+        with contextlib.suppress(OSError):  # the file may be missing or unreadable
             fd = os.open(partial, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 self._lock(fd)

@@ -35,7 +35,7 @@ class Pending(Generic[T]):
     """Whether it is complete, has failed, or was cancelled."""
     _timer: TimerHandle | None = None
     _followed: Pending[Any] | None = None
-    _make: Callable[[Any], Any] | None = None  # of the completed value
+    _make: Callable[[Any], Any] | None = None  # makes the result of the value
 
     # --- for the waiting side
 
@@ -124,7 +124,7 @@ class Pending(Generic[T]):
         self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self.on_value = self.on_failure = self._make = self._timer = None  # they hold this: no cycles to be collected
+        self.on_value = self.on_failure = self._make = self._timer = None  # else cycles would be left
         self.forget()
 
     # --- for subclasses

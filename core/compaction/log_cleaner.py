@@ -185,7 +185,7 @@ class LogCleaner:
                 write_checkpoint()
                 settle_swap(log.directory, ready.base_offset, self._filesystem)
             except OSError:
-                cleaning.process.close()  # it would take the next log's message for its go-ahead
+                cleaning.process.close()  # the process would take the next log's message for its go-ahead
                 raise
             return cleaning.process.go_on()
 

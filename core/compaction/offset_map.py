@@ -117,7 +117,7 @@ class OffsetMap:
             free_rows = np.flatnonzero(there == 0)
             if len(free_rows):
                 free, marks = slots.take(free_rows), np.arange(len(free_rows), dtype=np.uint64)
-                # of several rows that take one slot the last one gets it, in each column
+                # if several rows take one slot, the last of them gets it, in each column
                 self._high[free], self._low[free], self._entries[free] = (
                     high.take(free_rows),
                     low.take(free_rows),

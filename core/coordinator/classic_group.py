@@ -240,7 +240,7 @@ class ClassicGroup:
             member.protocols = _protocols(request)
             member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
             member.session_timeout_ms = request.session_timeout_ms
-            member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # of the same request before
+            member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID))  # answers the member's earlier request
             member.awaiting_join = answer
             self.rebalance()
 
@@ -488,7 +488,9 @@ class ClassicGroup:
             self._expect_heartbeat(member)
             answer.complete_with(self._sync_response(member))
             return
-        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))  # of the same request before
+        member.answer_sync(
+            SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        )  # answers the member's earlier request
         member.awaiting_sync = answer
         if member.member_id == self.leader_id:
             self._assign({a.member_id: a.assignment for a in request.assignments})

@@ -111,7 +111,7 @@ def holds_segments(directory: Path) -> bool:
         elif is_file(entry) or find_unreadable(Path(entry.path)) is not None:
             return True
         else:
-            has_logs = True  # that went meanwhile
+            has_logs = True  # the log was deleted meanwhile
     return has_others and not has_logs and locate_partition(directory)[0] is not None
 
 
@@ -121,7 +121,7 @@ def is_misnamed_partition(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         return bool(find_offset_files(Path(entry.path), LOG_SUFFIX))
-    except OSError:  # nobody needs to read it
+    except OSError:  # no command needs to read the folder
         return False
 
 

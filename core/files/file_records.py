@@ -179,7 +179,7 @@ class FileRecords:
             self.trim()
             self.file.write_at(data, self.size_bytes)
             return
-        self.file.write_at(memoryview(data)[:HEADER_SIZE], self.size_bytes)  # which may have changed since
+        self.file.write_at(memoryview(data)[:HEADER_SIZE], self.size_bytes)  # the header may have changed since
         self.file.write_at(memoryview(data)[ahead.size_bytes :], self.size_bytes + ahead.size_bytes)
         self._is_torn = False
 

@@ -103,12 +103,12 @@ def _ensure_sound(file: SalvagingFile, path: str) -> None:
     size = file.size()
     header = file.read_at(_HEADER.size, 0)
     if len(header) < _HEADER.size:
-        parse_producer_snapshot(header, path)  # which says so
+        parse_producer_snapshot(header, path)  # raises the error
     version, crc, count = _HEADER.unpack_from(header)
     if version != _VERSION and not file.unreadable:
         raise CorruptRecordError(f"producer snapshot of version {version}, expected {_VERSION}", path=path)
     if not file.unreadable:
-        _ensure_fits(size, count, path)  # first: a file may be of any size
+        _ensure_fits(size, count, path)  # checked first: a file may be of any size
     computed = crc32c_of_parts(_pieces(file, _CRC_END))
     if file.unreadable:
         bad = file.unreadable[0]

@@ -149,7 +149,7 @@ class DamagedRanges:
         self._replace(kept)
 
     def check_invariants(self) -> None:
-        by_segment = sorted(self._gaps, key=attrgetter("segment_base_offset"))  # which keeps their order else
+        by_segment = sorted(self._gaps, key=attrgetter("segment_base_offset"))  # a stable sort
         for gap, following in pairwise(by_segment):
             if gap.segment_base_offset == following.segment_base_offset:
                 is_after = gap.end_offset <= following.start_offset and gap.end_position <= following.position

@@ -44,7 +44,7 @@ def read_fetched(records: memoryview, *, end_offset: int, latest_epoch: int, lea
             raise _unsupported(records[start + MAGIC_POSITION], start)
         batch = RecordBatch(records, start)
         if crc32c(records[start + ATTRIBUTES_POSITION : end]) != batch.crc:
-            batch.ensure_valid()  # which names the damage
+            batch.ensure_valid()  # its error names the damage
         batch_epoch = batch.partition_leader_epoch
         if batch.base_offset < next_offset or batch.last_offset_delta < 0:
             _ensure_continues(batch, next_offset, is_first=not batches)

@@ -223,7 +223,7 @@ class LogTruncation:
         snapshot = self._directory / offset_file_name(known_end, SNAPSHOT_SUFFIX)
         proof = lost_end_path(snapshot, log_end)
         if proof.exists():
-            return  # of a start that was killed
+            return  # an earlier start was killed after this step
         if snapshot.exists():
             self._filesystem.rename(snapshot, proof)
         else:
@@ -301,7 +301,7 @@ class LeaderEpochRecovery:
             self._recovery.past_damage(self._rebuild)
         elif epochs.entries and epochs.entries[0].start_offset > start_offset and self._has_epochs():
             self._recovery.past_damage(self._rebuild_beginning)
-        epochs.truncate_from_end(end_offset + 1)  # one that begins at the end has no record yet
+        epochs.truncate_from_end(end_offset + 1)  # an epoch that begins at the end has no record yet
         self._begin_at(start_offset)
 
     def _has_epochs(self) -> bool:
@@ -537,7 +537,7 @@ class _Loader:
         self._producers.remove_stray_snapshots({s.base_offset for s in self._segments}, end_offset)
         self._recovery.rebuild_producer_state(log_start_offset, end_offset)
         self._producers.listed_snapshots = None
-        self._recovery.past_damage(self._segments.active.find_newest_timestamp)  # which appends go on from
+        self._recovery.past_damage(self._segments.active.find_newest_timestamp)  # appends go on from it
         log = self._make_log(log_start_offset, end_offset, min(recovery_point, end_offset))
         log.update_high_watermark(high_watermark)
         tail = None if self._arrangement is None else self._arrangement.tail

@@ -134,7 +134,7 @@ class OffsetCheckpoints:
         starts = {tp: log.log_start_offset for tp, log in self._logs.items()}
         for tp in [tp for tp, log in self._logs.items() if has_earlier_epochs(log)]:
             written = self.log_starts.get(tp, 0)
-            starts[tp] = written if written <= starts[tp] else 0  # one that was not believed
+            starts[tp] = written if written <= starts[tp] else 0  # a start that was not believed is dropped
         self._write(LOG_START_OFFSET_CHECKPOINT, {tp: start for tp, start in starts.items() if start > 0}, run)
 
     def write_cleaned(self, partition: TopicPartition, offset: int, run: RunInBackground = run_now) -> None:

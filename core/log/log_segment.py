@@ -155,13 +155,13 @@ class LogSegment(SegmentLookup):
         indexes = self._indexes = self._make_indexes(is_new=is_new)
         if is_new:
             indexes.create()
-            self._filesystem.unlink(self._path(LOG_SUFFIX))  # one that could not be deleted when it was cut off
+            self._filesystem.unlink(self._path(LOG_SUFFIX))  # a segment that was cut off may not have been deleted
         note_opened = self._note_opened()
         try:
             self._records = self._make_records(note_opened, is_new=is_new)
         except OSError:
             for path in self.paths[1:] if is_new else ():
-                with contextlib.suppress(OSError):  # those that stay are empty, and no trace of a segment
+                with contextlib.suppress(OSError):  # a file that stays is empty, and no trace of a segment
                     self._filesystem.unlink(path)
             raise
         if is_new:
@@ -223,7 +223,7 @@ class LogSegment(SegmentLookup):
         listed = self._listed
         if listed is not None:
             with listed.lock:
-                if self._being_checked is not None:  # by this thread: the check uses them
+                if self._being_checked is not None:  # this thread checks them, and the check uses them
                     return self._being_checked
                 if self._indexes is None:
                     self._check(listed)
@@ -231,7 +231,7 @@ class LogSegment(SegmentLookup):
         return self._indexes
 
     def _check(self, listed: ListedSegment) -> None:
-        _ = self.records  # of the size that was listed
+        _ = self.records  # opens the records, with the size that was listed
         self._being_checked = self._make_indexes()
         try:
             listed.check(self, listed.end_offset)
@@ -389,7 +389,7 @@ class LogSegment(SegmentLookup):
         """Stops counting its files, as the log has removed the segment."""
         self._is_removed = True
         if self._listed is not None:
-            self._listed = self._listed._replace(check=_check_nothing)  # which holds the log
+            self._listed = self._listed._replace(check=_check_nothing)  # the former check refers to the log
         self._open_files.forget(self)
 
     def close_until_used(self) -> None:
@@ -632,7 +632,7 @@ class LogSegment(SegmentLookup):
                 self._index(item, item.position)
                 continue
             gap = item.range
-            is_end_unknown = gap.end_offset == LONG_MAX == recovery_point  # nobody knows how far the log was safe
+            is_end_unknown = gap.end_offset == LONG_MAX == recovery_point  # it is not known how far the log was safe
             if recovery_point <= gap.start_offset < end_offset or is_end_unknown:
                 return item  # not so for batches of the next segment's offsets, with which nothing is missing
             if gap.end_offset > recovery_point:  # it goes on where nothing was safe: the log ends with it

@@ -258,7 +258,7 @@ class PartitionLog:
         state = self.producers.state_of(batch.producer_id)
         marker = read_end_transaction_marker(batch.records()[0]) if batch.is_control else None
         if marker is not None:
-            self.segments.active.transaction_index.entries()  # which may fail before anything is written, not after
+            self.segments.active.transaction_index.entries()  # this may fail before anything is written, not after
             state.ensure_may_end(batch, marker)
         else:
             state.ensure_epoch(batch)
@@ -327,13 +327,13 @@ class PartitionLog:
         """Writes as many batches from `number` on as can be written at once; returns how many."""
         first, segment = batches[number], self.segments.active
         if segment.should_roll(first, self._clock):
-            if not segment.may_hold(first):  # nor could one that begins at the log's end
+            if not segment.may_hold(first):  # not even a new one at the log's end may hold it
                 self._pass_hole(first.base_offset)
             segment = self.roll()
         run = run_from(batches, number, segment, self._clock)
         for batch in run:
             if batch.attributes & CONTROL_FLAG:
-                segment.transaction_index.entries()  # which may fail before anything is written, not after
+                segment.transaction_index.entries()  # this may fail before anything is written, not after
                 break
         if first.partition_leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(first.partition_leader_epoch, first.base_offset)
@@ -558,7 +558,7 @@ class PartitionLog:
             segment.note_change()  # the disk may have the old one of that name still
             self.segments.add(segment)
             self.log_start_offset = offset
-            self.leader_epochs.clear()  # those of before lead to offsets that are no part of this log
+            self.leader_epochs.clear()  # the former epochs have offsets that are no part of this log
             self._end_at(offset)
 
     def _announce_cut(self, offset: int) -> None:
@@ -642,7 +642,7 @@ class PartitionLog:
             paths = [path for segment in old for path in segment.paths]
             following = self.segments.higher(replaced[-1])
             assert following is not None
-            paths += self.producers.snapshot_paths(range(base_offset + 1, following.base_offset))  # those of stops, too
+            paths += self.producers.snapshot_paths(range(base_offset + 1, following.base_offset))  # also those of stops
             deleted = [self._rename_deleted(path) for path in paths if path.exists()]
             for swap, path in swap_files(self.directory, base_offset):
                 self._filesystem.link(swap, path)

@@ -158,7 +158,7 @@ class ProducerStateManager:
         self._packed.note_change(state)
         first = self.ongoing.pop(batch.producer_id, None)
         if first is not None:
-            insort(self.ended, (first, batch.last_offset))  # of a log that is read again, they become many
+            insort(self.ended, (first, batch.last_offset))  # they become many when a log is read again
         return completed
 
     def abort_damaged(self, aborted: AbortedTransaction) -> bool:
@@ -307,7 +307,7 @@ def rebuild_producer_state(
     for segment in segments.from_offset(offset):
         if segment.base_offset >= log_end_offset:
             break
-        start = segment.position_of(offset) if offset > segment.base_offset else 0  # which needs no index
+        start = segment.position_of(offset) if offset > segment.base_offset else 0  # a start at 0 needs no index
         for batch in dropwhile(lambda batch: batch.last_offset < offset, segment.batches(start)):
             if batch.last_offset >= log_end_offset:
                 break

@@ -139,7 +139,7 @@ class SegmentRecovery:
                     raise
                 end = OffsetPosition(self.end_of(segment, self.log_end_offset), segment.size_bytes)
                 if reading is None or reading.path != segment.records.path:
-                    reading = segment.reading(end)  # which knows a damaged segment after the first look
+                    reading = segment.reading(end)  # it remembers what it has read of a damaged segment
                 gap = segment.find_gap(error.position, reading)
                 self._damage.note(segment, gap, self._partition)
             else:

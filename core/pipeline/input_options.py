@@ -149,7 +149,7 @@ class InputOptions:
                 lines = warning_of_bom(warning_of_json(lines, say), say)
         if self.crlf:
             lines = dropping_cr(lines)
-        elif self.format is InputFormat.lines and delimiter == b"\n":  # the others pass over it
+        elif self.format is InputFormat.lines and delimiter == b"\n":  # the other parsers skip a \r
             lines = warning_of_cr(lines, say)
         return parse_lines(lines, self._parser(say))
 

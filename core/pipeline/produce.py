@@ -132,7 +132,7 @@ class RowWriter:
         self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_bytes)
         self._started_s = time.monotonic()
         self._sent = 0
-        self._unsent = np.empty(0, np.int64)  # of the rows that are sent just now
+        self._unsent = np.empty(0, np.int64)  # those of the rows that are being sent
         self._may_be_too_old = True
         self._progress = session.frontend.show_progress("acknowledged", "records")
         self.report: dict[int, PartitionReport] = {}
@@ -433,7 +433,7 @@ class RowWriter:
         """Asks for the topic's retention; endless if the broker does not say."""
         from core.client.admin.admin import Admin
 
-        with closing(self._client.another()) as client:  # whose connections have no requests under way
+        with closing(self._client.another()) as client:  # its connections have no requests under way
             find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)
             configs = Retry().call(find, _NOT_HEARD_YET)
         values = {config.name: config.value for config in configs}

@@ -50,7 +50,7 @@ def read_bounded(
             done(partition)
             continue
         while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
-            batches.pop()  # nobody asked for it, and it may not decode
+            batches.pop()  # it was not asked for, and may not decode
         for columns in _decoded(batches, partial(source.leave_out, partition)):
             inside = (columns.offsets >= starts[partition]) & (columns.offsets < ends[partition])
             yield _chunk(partition, columns, inside)

@@ -129,7 +129,7 @@ def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = N
         columns = [column.trimmed() for column in columns]
     data = columns[0].buffer if width == 1 else b"".join([column.buffer for column in columns])
     offsets = np.empty(2 * rows * width + 2, np.int32)
-    offsets[0], offsets[-1] = 0, len(data)  # by which Arrow guesses how much there will be
+    offsets[0], offsets[-1] = 0, len(data)  # Arrow guesses the size of the result by these
     bounds = offsets[1:-1].reshape(rows, width, 2)
     before = 0
     for number, column in enumerate(columns):
@@ -142,14 +142,14 @@ def _take(columns: Sequence[ByteStrings], null: npt.NDArray[np.bool_] | None = N
     chosen = np.arange(1, 2 * rows * width, 2)
     if null is not None:
         indices = pa.array(chosen, mask=null)
-    else:  # which pa.array would take longer for: it imports numpy.ma
+    else:  # pa.array would take longer: it imports numpy.ma
         indices = pa.Int64Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)])
     return _array_take()([array, indices])
 
 
 @cache
 def _array_take() -> Callable[[list[Any]], Any]:
-    try:  # where pyarrow.compute has it from, but for its wrappers of 300 functions, made at import in 30 ms
+    try:  # pyarrow.compute imports it from there, and makes wrappers of 300 functions in 30 ms
         from pyarrow._compute import call_function
     except ImportError:
         from pyarrow.compute import call_function

@@ -80,7 +80,7 @@ def _cut(sizes: Int64s, limit: int) -> Int64s:
 
 _NO_HEADERS = encode_headers(())
 _NULL = 1  # a length of -1
-_VARINT_BYTES = 6  # of a length, and one more
+_VARINT_BYTES = 6  # at most 5 of a length, and one more
 _LENGTH_BYTES = 5
 _HEAD_BYTES = 32
 """More than the bytes before a record's value, or its key, can be: length, attributes, timestamp delta, offset delta,

@@ -292,7 +292,7 @@ def ensure_known(settings: Mapping[str, str], where: str = "") -> None:
             raise _unspoken(mechanism)
         if value.lower() not in ("", *_REFUSED[name]):
             expected = f", expected {' or '.join(_REFUSED[name])}" if _REFUSED[name] else ""
-            shown = f"{name}={value}" if name != "sasl.oauthbearer.config" else name  # which may hold secrets
+            shown = f"{name}={value}" if name != "sasl.oauthbearer.config" else name  # its value may hold secrets
             raise UsageError(f"{where}{shown}: plog does not support this{expected}")
 
 
@@ -592,7 +592,7 @@ def _options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
     for number, name in enumerate(module.options, 1):
         if name not in known and not (module.name == _BEARER_MODULE and name.startswith("extension_")):
             meant = did_you_mean(name, known)
-            told = name if meant else f"its option {number}"  # which may be the end of a password
+            told = name if meant else f"its option {number}"  # an unknown name may be the end of a password
             raise UsageError(
                 f"sasl.jaas.config: {told} is no option of {module.name.rpartition('.')[2]}",
                 hint=meant or f"it has {', '.join(sorted(known))}",

@@ -256,7 +256,7 @@ def _commit_once(client: KafkaClient, tasks: Sequence[Prepared], number: int, la
     admin = GroupAdmin(client)
     for task in tasks:
         place = TopicPartition(task.topic, 0)
-        committed = admin.stable_offsets(task.group, {place, *admin.offsets(task.group)})  # of other topics, too
+        committed = admin.stable_offsets(task.group, {place, *admin.offsets(task.group)})  # also for other topics
         done = [found for found in committed.values() if found.offset >= number]
         if done and done[0].offset > number:
             raise PlogError(

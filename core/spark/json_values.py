@@ -23,7 +23,7 @@ def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> 
             continue
         try:
             decode(value)
-        except (msgspec.DecodeError, RecursionError):  # of too many levels, which Spark counts by itself
+        except (msgspec.DecodeError, RecursionError):  # a value with too many levels; Spark counts them itself
             end = _end_of_value(value)
             if value[end:].strip(_SPACE):
                 shown = value[end:].strip(_SPACE)[:_SHOWN].decode("utf-8", "replace")

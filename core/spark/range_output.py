@@ -201,7 +201,7 @@ class _Output:
         self._writers: dict[str, tuple[Path, _Writer]] = {}
         self._rows: dict[str, int] = {}
         self._spilled = SpilledRows(claim.temporary(unit), self._schema, claim.filesystem)
-        self._ended: dict[str, WrittenFile] = {}  # by the names that they have beside
+        self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
         if self._partition is None:
             self._writer("")
 

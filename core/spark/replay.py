@@ -222,7 +222,7 @@ class Replay:
         claim = self.claim
         for name in filter(_names_of(plan), self._files_without_receipt(plan)):
             claim.take_away(self.directory / name)
-        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # of plog before it had the lock
+        for path in [*self._state.glob("*.tmp"), *self._state.glob("*.part")]:  # left by a plog that had no lock yet
             claim.take_away(path)
 
     def unknown_files(self, plan: ReplayPlan) -> list[str]:

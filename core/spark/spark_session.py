@@ -199,7 +199,7 @@ def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
 def _stop(session: SparkSession, log: Path) -> None:
     from py4j.protocol import Py4JError
 
-    with _output_to(log), suppress(Py4JError, OSError):  # of a JVM that was killed
+    with _output_to(log), suppress(Py4JError, OSError):  # the JVM may have been killed
         session.stop()
 
 

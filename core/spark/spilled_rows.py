@@ -52,7 +52,7 @@ class SpilledRows:
     def discard(self) -> None:
         """Takes the file away."""
         if self._sink is not None:
-            with contextlib.suppress(OSError):  # of a full disk, on which it can't be ended
+            with contextlib.suppress(OSError):  # on a full disk the file can't be ended
                 self._close()
             self._filesystem.unlink(self._path)
 

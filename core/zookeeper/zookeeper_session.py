@@ -545,7 +545,7 @@ class ZooKeeperSession:
             del self._asked[future]
 
     def _call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the answer any more
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 

@@ -53,7 +53,7 @@ class _Sync:
         try:
             sync_segments(self._segments)
         except OSError as error:
-            self.error = error.with_traceback(None)  # which would hold this, the log and its files
+            self.error = error.with_traceback(None)  # the traceback would keep this object, the log and its files
 
 
 class Flusher:

@@ -202,7 +202,7 @@ class LogStartup:
         self._note_doubts(loaded, found_doubts)
         try:
             self._raise_leader_epochs([loaded])
-        except KafkaError as error:  # of the metadata log: an epoch that is not on the disk could be used twice
+        except KafkaError as error:  # an epoch that is not in the metadata log could be used twice
             self._log_manager.set_offline(partition, error)
             return
         self._replicas.serve_loaded(loaded.log)

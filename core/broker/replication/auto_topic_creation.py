@@ -105,7 +105,7 @@ class AutoTopicCreation:
         _log.warning("the controller does not make topic %s: %s", result.name, message)
         if result.name in self._asked:
             self._refusals[result.name] = KafkaError(error, message)
-        if len(self._refusals) > _MOST_KEPT:  # of topics that were not requested again
+        if len(self._refusals) > _MOST_KEPT:  # some are of topics that were not requested again
             del self._refusals[next(iter(self._refusals))]
 
 

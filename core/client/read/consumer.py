@@ -85,7 +85,7 @@ _WRONG_ENDS = {
     ),
     WRONG_START: "the broker ignores log-start-offset-checkpoint, which names a start that can't be the log's",
 }
-_MOST_OFFSETS = 1 << 24  # that a damaged batch is believed to hold
+_MOST_OFFSETS = 1 << 24  # a damaged batch that claims more is not believed
 _MOST_HOLES_KEPT = 1000
 _MOST_STUCK = 10
 """Answers in a row from which nothing can be read; a few may be sound, as when a batch lies after a high watermark that
@@ -148,7 +148,7 @@ class Consumer:
                 try:
                     found.extend(self._advance(answers, positions))
                 except PlogError as error:
-                    failure = error  # what came before it is given first
+                    failure = error  # records before it are returned first
                 if self._reads_ahead and positions and failure is None:
                     sent = self._try_to_send(positions)
                 yield from found
@@ -389,14 +389,14 @@ class _PartitionRead:
     partition: TopicPartition
     client: KafkaClient
     options: ReadOptions
-    end_offset: int = 1 << 63  # what comes from there on is none of the reader's
+    end_offset: int = 1 << 63  # the reader wants no records from there on
 
     disk_failed: Retry = field(init=False)
     """While the disk of its leader fails."""
     refused: Retry = field(init=False)
     """While its leader refuses it."""
     waiting: Retry = field(init=False)
-    """While its log ends before what is wanted of it."""
+    """While its log ends before the wanted offset."""
     stuck: int = 0  # how many answers in a row held nothing that can be read
     failure: tuple[int, CorruptRecordError] | None = None
     """What was met after what was given last, with the offset that the broker is asked for again."""
@@ -419,7 +419,7 @@ class _PartitionRead:
     further on.
     """
     damaged: int | None = None  # first offset of the damage that is being passed over
-    known_damage: _Ranges = field(default_factory=list)  # what its leader knew of when that began
+    known_damage: _Ranges = field(default_factory=list)  # the damage that its leader knew of when that began
     report: _BrokerReport | None = None  # asked for at the first hole, or the first batch of a transaction
     met: UnexplainedGaps = field(default_factory=UnexplainedGaps)
     """The unexplained offsets that were read past and not reported yet."""
@@ -545,7 +545,7 @@ class _PartitionRead:
         first_offset = first_offset_of(batch, position)
         if first_offset > position:
             if following is None and not is_first:
-                return False  # asked for first, it comes with what follows, or the broker knows why
+                return False  # a fetch at the hole returns what follows, or the broker knows why
             is_given_first = has_batches and not self.options.skips_damage
             if is_given_first and _common(self._ask_leader().damaged, position, first_offset):
                 return False
@@ -663,7 +663,7 @@ class _PartitionRead:
         try:
             batch.ensure_valid()
         except CorruptRecordError:
-            return  # of bytes that are damaged nobody knows which offsets they had
+            return  # which offsets damaged bytes had is not known
         if missing and not self.options.skips_damage:
             raise _damage(f"offsets do not rise of {self.partition}", missing[0][0])
         for first, last in missing:
@@ -783,7 +783,7 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
             if position <= following.last_offset < high_watermark:
                 return max(first_offset_of(following, position), position)
             if following.last_offset < position and batch is not None and batch.next_offset <= position:
-                return position  # both stand after their place, and what belongs here may follow
+                return position  # both stand after their place: the batch that belongs here may follow
     if batch is None:
         return position + 1
     count = batch.next_offset - first_offset_of(batch, position)

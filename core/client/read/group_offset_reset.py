@@ -26,7 +26,7 @@ from core.records.record import Record
 Offsets = Mapping[TopicPartition, GroupOffset]
 
 _DURATION = re.compile(r"-?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-_ROUNDS = 3  # of looking: a batch may have nothing but an end of a transaction
+_ROUNDS = 3  # tries: a batch may hold nothing but a transaction's marker
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1000)
 
 

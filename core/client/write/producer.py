@@ -138,7 +138,7 @@ class Producer:
         self._queues: dict[int, deque[_PendingBatch]] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._refused: list[_PendingBatch] = []
-        self._unsent: npt.NDArray[np.int64] = np.empty(0, np.int64)  # of the last call of `send`
+        self._unsent: npt.NDArray[np.int64] = np.empty(0, np.int64)  # rows of the last call of `send`
         self._sequences: dict[int, int] = {}
         self._known_to_broker: set[int] = set()
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH

@@ -94,7 +94,7 @@ class IsrAlterations:
         if state is None or partition.topic in self._context.deleted:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if proposed.leader_epoch > state.leader_epoch or proposed.partition_epoch > state.partition_epoch:
-            return ErrorCode.NOT_CONTROLLER  # another one has given these
+            return ErrorCode.NOT_CONTROLLER  # a newer controller has given these
         if proposed.leader_epoch < state.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if state.leader != broker_id:

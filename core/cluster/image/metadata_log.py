@@ -141,7 +141,7 @@ class MetadataLog:
         PERHAPS_KEPT that it may, because the disk refused the cut too.
         """
         if self._failure is not None:
-            raise self._failure.with_traceback(None)  # which would grow, and hold each request that was refused
+            raise self._failure.with_traceback(None)  # a traceback would grow, and keep each refused request
         end_offset = self._log.log_end_offset
         try:
             if not self._is_leading:

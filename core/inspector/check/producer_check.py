@@ -240,7 +240,7 @@ class ProducerCheck:
             problem = _problem_of(entry, seen, markers, is_certain=self.is_certain, is_complete=is_complete)
             if problem is not None:
                 yield _index_finding(path, f"entry {number}: {problem}", entry.last_offset, number)
-        for aborted in seen.values():  # with a record and a marker, and no damage between them
+        for aborted in seen.values():  # those with a record and a marker, and no damage between them
             if aborted.last_offset not in listed:
                 yield _index_finding(
                     path,

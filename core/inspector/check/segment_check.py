@@ -147,7 +147,7 @@ class _IndexCheck(ABC):
             self._complain(self.CORRUPT, f"{size_bytes} bytes, expected a multiple of {size}", size_bytes // size)
         entries = IndexEntries(file, self.ENTRY)
         if len(entries) <= _MOST_HELD_ENTRIES:
-            self._entries = list(entries)  # which is faster
+            self._entries = list(entries)  # a list is faster
             return
         for number in range(1, _PAGE_ENTRIES):
             if entries[number][0] <= entries[number - 1][0]:
@@ -267,7 +267,7 @@ class OffsetIndexCheck(_IndexCheck):
         return -1 if self._unseen_end is not None else self._next_due(1)
 
     def take_entries_after(self) -> int | None:
-        self._unseen_end = None  # its batch is written with others, of which the last are lost
+        self._unseen_end = None  # its batch was written with others, the last of which are lost
         return super().take_entries_after()
 
     def findings(self, *, has_batches: bool, may_lag: bool = False) -> Iterator[Finding]:
@@ -784,7 +784,7 @@ class SegmentCheck:
                     yield replace(self._finding(Code.BAD_BATCH, refusal, batch), records=0)  # they are read here
 
     def _finding(self, code: Code, message: str, batch: Batch) -> Finding:
-        count = batch.count if isinstance(batch, RecordBatch) else 1  # nobody knows how many a compressed one holds
+        count = batch.count if isinstance(batch, RecordBatch) else 1  # how many a compressed one holds is not known
         first_offset = self._first_offset_of(batch)
         if first_offset < self.log_start_offset:
             first_offset = min(self.log_start_offset, batch.last_offset)

@@ -129,7 +129,7 @@ def find_unchecked(path: Path) -> list[Path]:
         others = [path / entry.name for entry in _entries(path) if _is_anothers(entry)]
         preallocated = filter(None, map(_find_preallocated, find_partition_folders(path).values()))
         return [*find_foreign_folders(path), *others, *preallocated]
-    except (AccessError, OSError):  # which verify reported
+    except (AccessError, OSError):  # verify has reported it
         return []
 
 
@@ -318,7 +318,7 @@ def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> G
     for entry in _entries(path):
         inner = path / entry.name
         if entry.name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-            if is_live:  # its owner is at it
+            if is_live:  # the broker that owns it is compacting
                 is_cleaned = True
                 continue
             message = "a compaction was not finished; the next start of a broker does it"

@@ -286,7 +286,7 @@ def _region(log_map: LogMap, one: FileDamage) -> _Region:
     following = [piece.base_offset for piece in pieces[after:]]
     following += [later.base_offset for later in log_map.files[number + 1 : number + 2]]
     high = min(following, default=None)
-    is_longer = damage.end_position - damage.position > MAX_BATCH_BYTES  # than any batch
+    is_longer = damage.end_position - damage.position > MAX_BATCH_BYTES  # no batch is as long
     end = damage.position + MAX_BATCH_BYTES if is_longer else damage.end_position
     data = bytearray(file.file.read_at(end - damage.position, damage.position))
     if damage.fix is not None:

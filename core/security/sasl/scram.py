@@ -84,7 +84,7 @@ class ScramClient:
         self._nonce = nonce or make_nonce()
         extension = f",{_TOKEN_EXTENSION}=true" if is_token else ""
         self._first_bare = f"n={_escape(name)},r={self._nonce}{extension}"
-        self._signature: bytes | None = None  # which the server must show
+        self._signature: bytes | None = None  # the server must show it
 
     def first(self) -> bytes:
         return f"{_NO_BINDING},{self._first_bare}".encode()

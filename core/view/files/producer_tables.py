@@ -148,7 +148,7 @@ class SnapshotTable(_FolderTable):
         self._count = 0
         try:
             with reading(path):
-                next(iter_producer_snapshot(path), None)  # which checks it all
+                next(iter_producer_snapshot(path), None)  # this checks the whole file
                 self._count = count_producers(self._file.size())
         except UnreadableFileError as error:
             self.problems.append(error.message)

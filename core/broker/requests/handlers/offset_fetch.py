@@ -79,7 +79,7 @@ def _fetch(
             partition = TopicPartition(name, number)
             committed = offsets.get(partition, _NOTHING)
             if by_id and committed.topic_id not in (ZERO_UUID, topic.topic_id):
-                committed = _NOTHING  # of a deleted topic with that name
+                committed = _NOTHING  # the offset was of a deleted topic of that name
             response = OffsetFetchResponsePartitions(
                 number, committed.offset, committed.leader_epoch, committed.metadata
             )
