@@ -275,7 +275,7 @@ def test_the_log_says_once_for_whom_a_partition_waits(caplog: pytest.LogCaptureF
     assert caplog.messages == [
         f"{waits} {second} and {third}: t-0",
         f"{waits} {third}: t-0",
-        f"t-0: broker 3 leads, as it has most ({ends})",
+        f"t-0: broker 3 leads, as it has the most records ({ends})",
     ]
 
 

@@ -75,7 +75,7 @@ def test_what_is_no_level(text: str) -> None:
 def test_features_that_are_named_twice() -> None:
     with pytest.raises(UsageError, match="a is named twice"):
         parse_wanted(["a=1"], ["a=0"], is_unsafe=False)
-    with pytest.raises(UsageError, match="goes alone"):
+    with pytest.raises(UsageError, match="is given alone"):
         parse_wanted(["all", "a=1"], [], is_unsafe=False)
 
 
