@@ -483,7 +483,7 @@ def test_a_rolling_restart_costs_clients_nothing(cluster: MixedCluster) -> None:
             cluster.wait_for(name, isr=ALL)
         load.wait_for_more()
     for node, member in cluster.plogs.items():
-        assert b"it stops all the same" not in member.log.read_bytes()[before[node] :]
+        assert b"this broker stops all the same" not in member.log.read_bytes()[before[node] :]
     ensure_kept(cluster, load, reading)
 
 
