@@ -1,13 +1,13 @@
-"""What the owner of a replay's folder may do there, and what ends it.
+"""The right of a driver and its tasks to write into a replay's folder, and what ends that right.
 
     DIR/_plog/lock-7/owner.json   who has the folder (`LockOwner`); locked by flock for as long as the owner lives
     DIR/_plog/lock-7/..           what the owner and its tasks are still writing
 
 Each owner has a number, greater than that of the one before. A file that the owner or its tasks write begins in the
-number's folder, and is renamed from there to its place when it is whole; a file that is taken away is renamed to there
-first. The next owner removes that folder, and looks what is in DIR after that (replay_lock.py). So a rename is the last
-look at the number: a task that still runs for an older one, on whatever machine, and wherever it was stopped meanwhile,
-has nothing to rename and nowhere to rename to.
+number's folder, and is renamed from there to its place when it is whole; a file that is removed is first renamed into
+that folder. The next owner removes the folder, and only then looks what is in DIR (replay_lock.py). So the rename
+itself checks the number: a task that still runs for an older number, on whatever machine, has nothing to rename, and no
+folder to rename it to.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _PREFIX = "lock-"
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """A driver, as it describes itself. `started`: what sets it apart from others of its `pid` (`process_start`);
-    `holds_flock`: False if the file system has no such locks; `is_released`: it ended, and others may come.
+    """A driver, as it describes itself. `started` tells it from other processes with the same `pid` (`process_start`);
+    `holds_flock`: False if the file system has no such locks; `is_released`: it has ended, and another driver may take
+    the folder.
     """
 
     host: str
@@ -55,7 +56,7 @@ UNKNOWN_OWNER = LockOwner(host="", pid=0, started=0, since="", holds_flock=False
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One owner's right to write into `directory`; immutable, and goes along to tasks on other machines."""
+    """One owner's right to write into `directory`. Immutable; sent to tasks on other machines."""
 
     directory: Path
     number: int
@@ -66,12 +67,12 @@ class Claim:
         return lock_folder(self.directory, self.number)
 
     def beside(self, name: str) -> Path:
-        """Gives where a file lies that is of use to this owner and its tasks alone."""
+        """Returns the path of a file that only this owner and its tasks use."""
         return self.folder / name
 
     def temporary(self, name: str) -> Path:
-        """Gives where a file is written before it has its place: a name that nobody else has, as several attempts may
-        be at one task at once, on several machines, whose processes have the same ids.
+        """Returns the path at which a file is written before it is renamed to its place. The name is unique: several
+        attempts may run one task at once, on several machines, in processes with the same ids.
         """
         return self.beside(f"{name}.{uuid.uuid4().hex}.tmp")
 
@@ -83,8 +84,8 @@ class Claim:
         self.place(beside, target)
 
     def place(self, beside: Path, target: Path) -> None:
-        """Brings a file to the disk, and then to its place. Raises DirectoryLockedError if another has the folder now;
-        the disk's OSError.
+        """Syncs a file to the disk, then renames it to its place. Raises DirectoryLockedError if another has the folder
+        now; the disk's OSError.
         """
         with self.explaining_loss():
             self.filesystem.sync_file(beside)
@@ -114,7 +115,7 @@ class Claim:
 
     @contextlib.contextmanager
     def explaining_loss(self) -> Iterator[None]:
-        """Wraps what opens or renames files of the number's folder: says why they are not there."""
+        """Wraps code that opens or renames files of the number's folder, and explains why they are missing."""
         try:
             yield
         except FileNotFoundError:
@@ -127,13 +128,13 @@ def lock_folder(directory: Path, number: int) -> Path:
 
 
 def lock_numbers(directory: Path) -> list[int]:
-    """Gives them in order; the last one counts. Raises the disk's OSError."""
+    """Returns the lock numbers in order; the last one is valid. Raises the disk's OSError."""
     names = (path.name.removeprefix(_PREFIX) for path in (directory / STATE).glob(f"{_PREFIX}*"))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
 def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
-    """Finds the number that counts, and whose it is; None if the folder never had an owner. Takes no lock and writes
+    """Finds the valid number and its owner; returns None if the folder never had an owner. Takes no lock and writes
     nothing. Raises the disk's OSError.
     """
     while numbers := lock_numbers(directory):
@@ -149,7 +150,9 @@ def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
 
 
 def remove_folder(folder: Path, filesystem: FileSystem) -> None:
-    """Removes it until it is gone, though others still make files in it. Raises the disk's OSError."""
+    """Removes the folder, again until it is gone, as other processes may still create files in it. Raises the disk's
+    OSError.
+    """
     while folder.exists():
         try:
             filesystem.remove_tree(folder)

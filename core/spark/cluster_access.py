@@ -1,9 +1,9 @@
 """Reads how driver and tasks reach a cluster: the options `kafka.*` and `commandConfig` of source, sink and replays.
 
 `kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
-as `--command-config` is. What options say is written into plans and may be shown by Spark's UI, so a secret is no
-option's value: it is in the file, or is taken from elsewhere by `${env:NAME}` or `${file:PATH:KEY}`. Each process reads
-them where it runs; files and variables must be there, too.
+as `--command-config` is. Spark writes the values of options into plans and may show them in its UI, so an option may
+not hold a secret: the secret is in the file, or is read by `${env:NAME}` or `${file:PATH:KEY}`. Each process reads them
+where it runs; files and variables must be there, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SERVERS = "kafka.bootstrap.servers"
 
 
 def access_of(options: Mapping[str, str]) -> str:
-    """Gives what the options say of it, as JSON without secrets; "" for plaintext. Raises UsageError for a secret among
-    them. Names of options are in lower case.
+    """Returns the options for the connection as JSON without secrets, or "" for plaintext. Raises UsageError if an
+    option holds a secret. Names of options are in lower case.
     """
     config = options.get(COMMAND_CONFIG.lower(), "")
     settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
@@ -42,8 +42,8 @@ def access_of(options: Mapping[str, str]) -> str:
 
 
 def servers_of(options: Mapping[str, str]) -> str:
-    """Gives those of `kafka.bootstrap.servers`, else of the file; "" if neither names any. Raises UsageError for a file
-    that is wrong.
+    """Returns the servers of `kafka.bootstrap.servers`, else those of the file, or "" if neither names any. Raises
+    UsageError for an invalid file.
     """
     named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
     if named or not config:

@@ -98,7 +98,7 @@ class PlogDataSource(DataSource):
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    """Gives the columns of a query's schema; raises UsageError for one that does not exist, or of another type."""
+    """Returns the columns of a query's schema; raises UsageError for a missing column or another type."""
     for field in schema.fields:
         expected = SPARK_TYPES.get(field.name)
         if expected is None:
@@ -109,9 +109,8 @@ def _columns(schema: StructType) -> tuple[str, ...]:
 
 
 class PlogReader(DataSourceReader):
-    """Reads, without `pushFilters`, on purpose: Spark keeps one reader and its partitions for all scans of a DataFrame,
-    in one query and in later ones, so that a condition of one scan would leave out rows of another. Options restrict
-    what is read.
+    """Reads batches and streams. It has no `pushFilters`, on purpose: Spark keeps one reader and its partitions for all
+    scans of a DataFrame, so a condition of one scan would drop rows of another. Options restrict what is read.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -190,8 +189,9 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends, _topic_ids(source, ends)
 
     def _find_available(self, begins: Offsets) -> tuple[Offsets, TopicIds]:
-        """Gives where `availableNow` stops reading. A stream that begins at the latest offset may begin after what was
-        there when it was prepared: a partition that is still as long as that has nothing to read, and is not cut.
+        """Returns the offsets at which `availableNow` stops reading. A stream that begins at the latest offset may
+        begin after the end that was found when it was prepared: then the partition has nothing to read, and was not
+        truncated.
         """
         assert self._available is not None
         ends = dict(self._available)
@@ -201,10 +201,9 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends, self._available_ids
 
     def _go_on_from(self, start: dict[str, Any], ends: Offsets, ids: TopicIds) -> dict[TopicPartition, int]:
-        """Gives where each partition of `ends` goes on: at `start`; a partition that came since at 0, or data is lost.
-
-        PlogError for a topic of another id and for a partition that ends before `start`. Without failOnDataLoss the one
-        is read from its beginning, and the other goes on from its end.
+        """Returns the offset from which each partition of `ends` is read on: its `start`, or 0 for a new partition.
+        Raises PlogError for a topic with another id, and for a partition that ends before `start`; without
+        failOnDataLoss, the first is read from its beginning, and the second from its end.
         """
         begins = _from_dict(start)
         before: TopicIds = start.get(TOPIC_IDS, {})
@@ -230,7 +229,7 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _is_open(self, partition: TopicPartition, offset: int) -> bool:
-        """Says whether the log goes up to the offset, and only what is committed does not: a stream that has read
+        """Returns whether the log reaches the offset and its committed records do not: a stream that has read
         uncommitted records waits there once it reads committed ones.
         """
         if not self._options.read_committed:
@@ -266,7 +265,7 @@ def _warn_of_holes(source: Source, starts: Offsets, ends: Offsets) -> None:
 
 
 def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) -> None:
-    """Raises UsageError if a partition is to be read from an offset past that where the reading ends."""
+    """Raises UsageError if the starting offset of a partition is past its ending offset."""
     for partition in sorted(starts):
         if starts[partition] > ends[partition]:
             raise UsageError(
@@ -276,7 +275,7 @@ def _ensure_forward(starts: Offsets, ends: Offsets, starting: str, ending: str) 
 
 
 def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """Gives one task's records. PySpark has one task, with a partition of its own making, if a plan has no ranges."""
+    """Yields one task's records. If a plan has no ranges, PySpark runs one task with a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
     return read_range(partition.range, columns)
@@ -288,14 +287,14 @@ def _ensure_there(source: Source, ends: Offsets) -> None:
 
 
 def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Shares `limit` offsets out among the partitions, by what each has, as Spark's Kafka source does."""
+    """Divides `limit` offsets among the partitions in proportion to their offsets, as Spark's Kafka source does."""
     total = sum(new.values())
     shares = {tp: limit * count / total for tp, count in new.items()}
     return {tp: min(int(share) if share >= 1 else 1 if share > 0 else 0, new[tp]) for tp, share in shares.items()}
 
 
 def _topic_ids(source: Source, partitions: Iterable[TopicPartition]) -> TopicIds:
-    """Gives them by topic, of those that have one: the first partition's that says it."""
+    """Returns the ids by topic, for topics that have one: the first that a partition of the topic has."""
     found: TopicIds = {}
     for partition in sorted(partitions):
         if partition.topic not in found and (topic_id := source.topic_id(partition)):

@@ -1,6 +1,6 @@
 """The log of a Delta table, over a replay's Parquet files: one commit that adds them all.
 
-The commit carries the replay's id as an application transaction, so that a rerun sees that it is there.
+The commit carries the replay's id as an application transaction, so that a rerun sees the commit.
 
 Source: Delta Transaction Log Protocol; the package deltalake (delta-rs) writes it.
 """
@@ -23,7 +23,7 @@ _VERSION = 1
 
 
 def ensure_delta() -> None:
-    """Raises AccessError if the package is not there, or does not have what is needed of it."""
+    """Raises AccessError if the package is missing, or lacks a function that plog calls."""
     try:
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: F401
         from deltalake.transaction import AddAction, create_table_with_add_actions  # noqa: F401
@@ -39,8 +39,8 @@ def ensure_delta() -> None:
 
 
 def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_by: str, replay_id: str) -> None:
-    """Makes the folder a Delta table that has these files and no others; once, however often it is called. A table has
-    the columns of its files: of none no table is made.
+    """Makes the folder a Delta table of exactly these files; a second call changes nothing. A table takes its columns
+    from its files, so without files no table is made.
     """
     if not files:
         return

@@ -16,12 +16,12 @@ from typing import Any
 from core.common.topic_partition import TopicPartition
 
 NOWHERE = -1
-"""The offset of a group that has committed nothing of a partition."""
+"""The offset that stands for a group that has committed nothing for a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """What is noted of one group and one partition. `before` is where the group was before the replay committed."""
+    """The note for one group and one partition. `before` is the group's offset before the replay committed."""
 
     before: int
     is_done: bool
@@ -40,9 +40,8 @@ def commit_replayed(
     find_offsets: Callable[[], Mapping[TopicPartition, int]],
     commit: Callable[[Mapping[TopicPartition, int]], None],
 ) -> list[TopicPartition]:
-    """Commits the end offsets of those partitions that are not noted as done; gives those that it committed.
-
-    `save` adds to the notes. Errors are those of the three functions; the next run goes on from there.
+    """Commits the end offsets of the partitions that are not noted as done; returns those that it committed. `save`
+    adds to the notes. Raises what the three functions raise; the next run continues from there.
     """
     todo = {partition: end for partition, end in ends.items() if partition not in notes or not notes[partition].is_done}
     if not todo:

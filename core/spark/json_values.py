@@ -1,6 +1,5 @@
-"""Checks that values which are to become columns are one JSON value each: Spark takes the first and drops the rest.
-
-Whether the value itself is good JSON of the schema is Spark's to say, which allows more than others do.
+"""Checks that each value that becomes columns is a single JSON value: Spark would take the first one and drop the rest.
+Spark itself checks whether the value is JSON of the schema; it allows more than other parsers do.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> 
 
 
 def _end_of_value(text: bytes) -> int:
-    """Finds where the first JSON value ends; the end of the text if it does not, or is no object, list or string."""
+    """Finds the end of the first JSON value: the end of the text if the value does not end, or is no object, list or
+    string.
+    """
     depth, quote, escaped = 0, 0, False
     for position, byte in enumerate(text):
         if quote:

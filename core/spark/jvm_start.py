@@ -1,7 +1,5 @@
-"""Starts Spark's JVM so that nothing of it is left if the start is broken off.
-
-PySpark keeps the process to itself until the JVM has said where it listens. Whatever ends that wait leaves a shell or a
-JVM, which waits for a caller that does not come.
+"""Starts Spark's JVM so that no process is left if the start is interrupted. PySpark does not show the process until
+the JVM has reported its port. If that wait is interrupted, a shell or a JVM stays behind and waits for its caller.
 """
 
 from __future__ import annotations
@@ -21,15 +19,18 @@ _LOOK_SECONDS = 0.5
 
 class _Launcher(subprocess.Popen[bytes]):
     def poll(self) -> int | None:
-        """Gives no 0: PySpark waits for ever for one that has ended with it, as `spark-submit --version` does."""
+        """Never returns 0: PySpark waits for ever for a process that has ended with 0, as `spark-submit --version`
+        does.
+        """
         code = super().poll()
         return 1 if code == 0 else code
 
 
 @contextmanager
 def killed_if_broken_off(is_hopeless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Kills what PySpark starts in the block, with its children, if an exception ends the block, or `is_hopeless` says
-    so meanwhile, from another thread: that ends the block. To be used by the main thread.
+    """Kills the process that PySpark starts in the block, with its children, if an exception ends the block or
+    `is_hopeless` returns True. Another thread calls `is_hopeless`, and its kill ends the block. Used by the main
+    thread.
     """
     from pyspark import java_gateway
 
@@ -73,9 +74,8 @@ def killed_if_broken_off(is_hopeless: Callable[[], bool] = lambda: False) -> Ite
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kills it with the shells, and the other JVM, that start it.
-
-    They stay in our process group: who kills that kills all.
+    """Kills the process, with the shells and the other JVM that start it. They stay in our process group, so killing
+    the group kills all of them.
     """
     for pid in (*_descendants(process.pid), process.pid):
         with suppress(ProcessLookupError):
@@ -84,7 +84,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Finds none if the system does not say: they end by themselves, a second later."""
+    """Finds the descendants; none if the system does not list them: they end by themselves a second later."""
     try:
         children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -1,7 +1,6 @@
-"""Compares the files of a replay by --schema or --transform with the log: the offsets in them, and the counts.
-
-The columns that Spark or a function made of the values are not made again, so they are not checked. What can be
-checked depends on what is in the files:
+"""Compares the files of a replay by --schema or --transform with the log: their offsets and counts. The columns that
+Spark or a function made of the values are not made again, so they are not checked. The columns in the files decide what
+can be checked:
 
     --schema, with the column offset        each range's files have each of its offsets once
     --schema, without it                    each range's files have as many rows as it has records
@@ -31,14 +30,14 @@ _OFFSET = "offset"
 
 
 def what_is_not_checked(plan: ReplayPlan) -> str:
-    """Says it in words, for a plan that is not `is_direct`."""
+    """Describes what is not checked, for a plan that is not `is_direct`."""
     if not plan.transform:
         return "the columns that --schema makes of values are not compared with the log: offsets and counts are"
     return f"what {plan.transform} makes of records is not compared with the log: which offsets were read is"
 
 
 def compare_offsets(replay: Replay, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-    """Gives each range, what is wrong with its offsets or counts ("" for nothing), and whether it could be compared."""
+    """Yields each range, the problem of its offsets or counts ("" for none), and whether it could be compared."""
     whole = read_receipt(replay.directory, WHOLE)
     records = 0
     for range_ in plan.ranges:
@@ -85,7 +84,7 @@ def _offsets_of_log(range_: OffsetRange) -> Any:  # numpy.ndarray
 
 
 def _offsets_of_files(directory: Path, files: tuple[WrittenFile, ...], kind: str) -> Any | None:  # numpy.ndarray
-    """Reads them; None if they have no column of that name with whole numbers in it."""
+    """Reads the offsets in the files; returns None if they have no integer column of that name."""
     found = [np.empty(0, np.int64)]
     for file in files:
         column = _OFFSETS[kind](directory / file.name)

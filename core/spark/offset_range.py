@@ -28,7 +28,7 @@ _log = logging.getLogger("plog.spark")
 _MOST_OF_A_NAME = 128
 
 TellLeftOut = Callable[[str], None]
-"""Called with what a reading leaves out, in words."""
+"""Called with a description of each loss that a reading leaves out."""
 
 GROUP_BYTES = 4 * 1024 * 1024
 """Bytes of batches that are decoded at once, and handed on as one Arrow batch."""
@@ -40,8 +40,8 @@ class OffsetRange:
     `size_bytes` of log. `fails_if_gone`: reading fails at offsets that are damaged, missing, or deleted since it was
     planned; else it goes on after them, and reports which they are. `latest_per_key`: of each key only the last record
     of the range, and none if that is a tombstone. `nulls_bad_timestamps`: as `to_arrow` takes it. `max_expansion`:
-    bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: values are to be one
-    JSON value each. `access`: how the servers are reached, as `cluster_access.connect` takes it.
+    bytes that one batch may decompress to, 0 for the limit that is set for everyone. `is_json`: each value must be a
+    single JSON value. `access`: how the servers are reached, as `cluster_access.connect` takes it.
     """
 
     topic: str
@@ -61,8 +61,9 @@ class OffsetRange:
 
     @property
     def name(self) -> str:
-        """Names what is written of it, without its ending; a file's, for any topic's name. Files whose names begin with
-        _ or . are hidden from Spark and others, so something that no topic's name has comes before those.
+        """Returns the name of the range's file without its suffix; it is a valid file name for any topic. Files whose
+        names begin with _ or . are hidden from Spark and others, so an @, which no topic's name has, comes before such
+        a name.
         """
         topic = f"@{self.topic}" if self.topic.startswith(("_", ".")) else self.topic
         if len(topic) > _MOST_OF_A_NAME:
@@ -82,8 +83,8 @@ class OffsetRange:
 def read_range(
     range_: OffsetRange, columns: Sequence[str], tell_left_out: TellLeftOut = _log.warning
 ) -> Iterator[Any]:  # of pyarrow.RecordBatch
-    """Reads the range's records, checked, by the columns that are wanted. Raises what `read_columns` raises, and
-    PlogError for values that are not what they are to be.
+    """Reads and checks the range's records; yields the requested columns. Raises what `read_columns` raises, and
+    PlogError for a value that is not a single JSON value though `is_json` asks for it.
     """
     for records in read_columns(range_, tell_left_out):
         if range_.is_json:
@@ -94,12 +95,12 @@ def read_range(
 
 
 def read_columns(range_: OffsetRange, tell_left_out: TellLeftOut = _log.warning) -> Iterator[RecordColumns]:
-    """Reads the range's records, checked. `tell_left_out` is called with what the log has lost of the range and reading
-    goes on after, perhaps twice with the same.
+    """Reads the range's records, checked. `tell_left_out` is called with each loss of the range that reading passes
+    over, perhaps twice with the same one.
 
     If the range `fails_if_gone`: CorruptRecordError for damage, PlogError if the range's beginning was deleted, and
-    `tell_left_out` is called only for offsets that are missing for no known reason. KafkaError and
-    ConnectionFailedError as the servers say.
+    `tell_left_out` is called only for offsets that are missing for no known reason. Raises KafkaError and
+    ConnectionFailedError if the servers fail.
     """
     options = ReadOptions(  # Spark would try a task again at once, a few times, or not at all
         FAILOVER_SECONDS,
@@ -137,8 +138,8 @@ def _decoded(
     options: ReadOptions,
     find_path: Callable[[Batch], Path | None],
 ) -> Iterator[RecordColumns]:
-    """Gives the batches' records that lie in the range, but for deleted ones in `gone`, [start, end) each, which may
-    stand in the first batch that is left of the log.
+    """Yields the batches' records in the range, except the deleted offsets in `gone`, [start, end) each: the first
+    batch that is left of the log may still hold them.
     """
 
     def leave_out(batch: Batch, error: CorruptRecordError) -> None:
@@ -173,7 +174,9 @@ def _from_files(
 
 
 def _meet_deleted(range_: OffsetRange, start: int, end: int, options: ReadOptions, gone: list[tuple[int, int]]) -> None:
-    """Notes in `gone` that [start, end) of the range are deleted; raises PlogError unless that is passed over."""
+    """Notes in `gone` that the offsets [start, end) of the range are deleted; raises PlogError unless damage is
+    skipped.
+    """
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not options.skips_damage:
@@ -183,7 +186,7 @@ def _meet_deleted(range_: OffsetRange, start: int, end: int, options: ReadOption
 
 
 def _from_servers(range_: OffsetRange, options: ReadOptions, gone: list[tuple[int, int]]) -> Iterator[Batch]:
-    """Reads them; if damage is passed over, it goes on where the log begins by now."""
+    """Reads the batches from servers; if damage is passed over, continues at the present start of the log."""
     from core.client.admin.admin import EARLIEST, Admin
     from core.client.read.consumer import Consumer
     from core.spark.cluster_access import connect

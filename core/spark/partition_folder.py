@@ -26,11 +26,11 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED = re.compile("[\\x00-\\x1f\"#%'*/:=?\\\\\\x7f{\\[\\]^]")
 _MOST_BYTES = 255
-"""The most bytes of a name, in the file systems that there are."""
+"""The most bytes of a file name in common file systems."""
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """Names it; raises PlogError for a value that is too long for a name."""
+    """Returns the folder's name; raises PlogError for a value that is too long for a name."""
     name = f"{_escape(column)}={_escape(value) if value else NULL_PARTITION}"
     size = len(os.fsencode(name))
     if size > _MOST_BYTES:
@@ -52,8 +52,8 @@ def _escape(text: str) -> str:
 
 
 def ensure_names_folders(column: str, kind: Any) -> None:
-    """Raises UsageError for a column whose folders others would not read: of a type (pyarrow.DataType) that has no
-    text, or of a name that hides them.
+    """Raises UsageError for a column whose folders other programs would not read: its type (pyarrow.DataType) has no
+    text, or its name hides the folders.
     """
     if pa.types.is_nested(kind):
         raise UsageError(f"--partition-by {column}: a value of {kind} can't name a folder")
@@ -65,7 +65,7 @@ def ensure_names_folders(column: str, kind: Any) -> None:
 
 
 def partition_texts(values: Any) -> Any:
-    """Gives a text for each value of a pyarrow.Array, as Spark casts it; null for an empty one, too."""
+    """Returns the text of each value of a pyarrow.Array, as Spark casts it; null also for an empty text."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         texts = pa.array([None if text is None else _timestamp_text(text) for text in time_texts(values)], pa.string())

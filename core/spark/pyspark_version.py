@@ -1,4 +1,4 @@
-"""Checks that the PySpark that is installed is one that plog's jobs and its data source run with."""
+"""Checks that the installed PySpark can run plog's jobs and its data source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MINIMUM_VERSION = (4, 2)  # the first that hands Arrow batches to a data source'
 
 
 def ensure_pyspark() -> None:
-    """Raises AccessError if there is none, an older one, or one that lacks what it needs itself."""
+    """Raises AccessError if PySpark is missing or too old, or if it lacks a package that it needs."""
     try:
         from pyspark.version import __version__ as version
     except ImportError as error:

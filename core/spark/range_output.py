@@ -1,13 +1,13 @@
-"""Writes what a task of a replay leaves: the files of its unit, whole or not at all, and a receipt for them.
+"""Writes the output of a replay's task: the files of its unit, all or none, and a receipt for them.
 
     DIR/<unit>.parquet                      or DIR/day=2013-01-15/<unit>.parquet, if it is partitioned
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
                                             "left_out": [..]}
 
 Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
-and with it the unit is done. Of several attempts at a unit, the files of one are taken, all of them: it is named there
-(`<unit>.chosen`), and whoever comes after it brings its files to their places, too. Of a job that is one unit, each
-task leaves a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
+and with it the unit is done. If several attempts write a unit, all files come from one of them: `<unit>.chosen` names
+it, and a later attempt renames that attempt's files to their places, too. If a whole job is one unit, each task leaves
+a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_OPEN_FILES = 256
 """The most open files of one unit. The rows of further folders wait in a file of their own until these are closed."""
 
 _AT_ONCE = 16
-"""Files that are brought to the disk at once, each with its folder: disks take such requests together."""
+"""The most files that are synced to the disk at once, each with its folder: disks combine such requests."""
 
 BYTES_FORMATS = ("binary", "string", "base64")
 """How keys and values are written: as they are, as the text that they are, or as base64."""
@@ -89,7 +89,7 @@ class WrittenFile:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """`records`: how many were read of the log. `gaps`: (start, end, reason, evidence) of offsets without a record.
-    `left_out`: what the log has lost of the range, in words.
+    `left_out`: descriptions of the range's records that the log has lost.
     """
 
     unit: str
@@ -109,7 +109,7 @@ class Receipt:
 
 
 def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
-    """Makes the folders that files and receipts are written in, on the disk. Raises the disk's OSError."""
+    """Makes the folders for files and receipts, and syncs them to the disk. Raises the disk's OSError."""
     filesystem = filesystem or FileSystem()
     filesystem.make_directory(directory / STATE / _RECEIPTS)
     for folder in (directory / STATE, directory):
@@ -117,7 +117,7 @@ def make_state(directory: Path, filesystem: FileSystem | None = None) -> None:
 
 
 def claim_unshared(directory: Path, filesystem: FileSystem | None = None) -> Claim:
-    """Makes the claim to a folder that nobody else knows: it needs no lock. Raises the disk's OSError."""
+    """Makes the claim to a folder that no other process knows: it needs no lock. Raises the disk's OSError."""
     make_state(directory, filesystem)
     claim = Claim(directory, 1, filesystem or FileSystem())
     claim.filesystem.make_directory(claim.folder)
@@ -129,7 +129,7 @@ def receipt_path(directory: Path, unit: str) -> Path:
 
 
 def write_receipt(claim: Claim, receipt: Receipt) -> None:
-    """Writes it whole, also if two attempts at a task are at it at once. Raises what `Claim.place` raises, but
+    """Writes the whole receipt, even if two attempts at a task write it at once. Raises what `Claim.place` raises, but
     AccessError if the disk refuses.
     """
     content = json.dumps(receipt.to_json()).encode()
@@ -141,25 +141,25 @@ def write_receipt(claim: Claim, receipt: Receipt) -> None:
 
 
 def not_written(error: OSError, path: Path) -> AccessError:
-    """Says what the system refused, in its words and not in Arrow's."""
+    """Returns the error with the system's words instead of Arrow's."""
     named = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
     return access_error(named, path, "write")
 
 
 def read_receipt(directory: Path, unit: str) -> Receipt | None:
-    """Gives None if there is none. Raises what `read_state` raises."""
+    """Returns the unit's receipt, or None. Raises what `read_state` raises."""
     hint = "remove it, and the same command replays its records again"
     return read_state(receipt_path(directory, unit), Receipt.from_json, hint)
 
 
 def write_part(claim: Claim, unit: str, files: Sequence[WrittenFile]) -> None:
-    """Notes what one task wrote of a whole that is one unit. Raises what `Claim.place` raises."""
+    """Notes what one task wrote of a job that is one unit. Raises what `Claim.place` raises."""
     content = json.dumps({"files": [file.to_json() for file in files]}).encode()
     claim.write(claim.beside(f"{unit}.part"), content)
 
 
 def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
-    """Reads what all tasks wrote of it, for this owner of the folder."""
+    """Reads the notes of all tasks of a job that is one unit, for this owner of the folder."""
     parts = [json.loads(path.read_bytes()) for path in sorted(claim.folder.glob("*.part"))]
     return tuple(WrittenFile.from_json(fields) for part in parts for fields in part["files"])
 
@@ -170,10 +170,9 @@ def read_parts(claim: Claim) -> tuple[WrittenFile, ...]:
 def write_files(
     claim: Claim, unit: str, format_: OutputFormat, batches: Iterable[Any], schema: Any
 ) -> tuple[WrittenFile, ...]:
-    """Writes the batches (of pyarrow.RecordBatch, of `schema`), in the order they come; a file even if there are none.
-
-    Raises UsageError for a column that can't be written so, DirectoryLockedError as `Claim.place` does, and AccessError
-    if the disk refuses: no file has its name then.
+    """Writes the batches (of pyarrow.RecordBatch, of `schema`), in their order; without batches, an empty file. Raises
+    UsageError for a column that the format can't hold, DirectoryLockedError as `Claim.place` does, and AccessError if
+    the disk refuses: then no file has its final name.
     """
     output: _Output | None = None
     try:
@@ -266,8 +265,8 @@ class _Output:
         self._writers.clear()
 
     def _bring_to_places(self) -> tuple[WrittenFile, ...]:
-        """Gives the files their names: those of the first attempt at the unit that comes here. What a function gives
-        may be other rows in each attempt, and no file of one may stand beside a receipt, or files, of another.
+        """Renames the files of the first attempt at the unit that comes here. The user's function may return other rows
+        in each attempt, and files of one attempt may not be mixed with files or the receipt of another.
         """
         claim, chosen = self._claim, self._claim.beside(f"{self._unit}.chosen")
         own = claim.temporary(self._unit)
@@ -304,7 +303,7 @@ class _Output:
             self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
-        """Takes away what is not finished."""
+        """Removes unfinished files."""
         self._spilled.discard()
         for path, writer in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
@@ -314,7 +313,7 @@ class _Output:
 
 
 def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any] | None:
-    """Makes what gives the values that a batch is partitioned by; raises UsageError if there is no such column."""
+    """Returns a function that computes a batch's partition values; raises UsageError if there is no such column."""
     by = format_.partition_by
     if not by:
         return None
@@ -330,14 +329,14 @@ def partition_column(format_: OutputFormat, schema: Any) -> Callable[[Any], Any]
 
 
 def ensure_writable(format_: OutputFormat, schema: Any) -> None:
-    """Raises UsageError if rows of the schema can't be written so, or would not be read by others."""
+    """Raises UsageError if the format can't hold rows of the schema, or other programs would not read them."""
     partition_column(format_, schema)
     written_schema(format_, schema)
 
 
 def written_schema(format_: OutputFormat, schema: Any) -> Any:
-    """Gives the schema of the files; raises UsageError for a column that they can't hold: two of one name, for readers
-    that ignore case, or one of the folders' name.
+    """Returns the schema of the files; raises UsageError for columns that they can't hold: two with one name, if case
+    is ignored, or one with the name of the folders' column.
     """
     _ensure_distinct([*schema.names, *({format_.partition_by} - {*schema.names, ""})])
     fields = []
@@ -370,7 +369,7 @@ def _bytes_format(format_: OutputFormat, name: str) -> str:
 
 
 def to_written(format_: OutputFormat, batch: Any, schema: Any) -> Any:
-    """Converts it; raises PlogError for bytes that should be text and are not."""
+    """Converts the batch; raises PlogError for bytes that should be text and are not."""
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         column = batch.column(name)
@@ -455,7 +454,7 @@ class _CsvFile:
         self._file.write(lines.getvalue())
 
     def _texts(self, times: Any) -> Any:
-        """Writes them as Arrow does."""
+        """Formats the values as Arrow does."""
         zone = "Z" if times.type.tz else ""
         texts = (None if text is None else text.replace("T", " ") + zone for text in time_texts(times))
         return pa.array(texts, pa.string())
@@ -477,7 +476,7 @@ class _JsonFile:
         self._file.write("".join(f"{encode(dict(zip(self._names, row, strict=True)))}\n" for row in rows).encode())
 
     def _values(self, name: str, column: Any) -> list[Any]:
-        """Gives them; raises PlogError for a time inside another value that Python does not hold."""
+        """Returns the values; raises PlogError for a nested time that Python can't represent."""
         if pa.types.is_timestamp(column.type):
             zone = "Z" if column.type.tz else ""
             return [None if text is None else text + zone for text in time_texts(column, "ms")]

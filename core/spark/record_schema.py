@@ -43,11 +43,11 @@ SPARK_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""The same in Spark's words."""
+"""The same schema in Spark's notation."""
 
 
 def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
-    """Gives it; raises UsageError for a column that does not exist."""
+    """Returns the schema of these columns; raises UsageError for a column that does not exist."""
     for name in columns:
         if name not in COLUMNS:
             raise UsageError(f"no column {name!r}, expected some of {', '.join(COLUMNS)}")
@@ -57,8 +57,8 @@ def schema_of(columns: Sequence[str]) -> Any:  # pyarrow.Schema
 def to_arrow(
     partition: TopicPartition, records: RecordColumns, columns: Sequence[str], *, nulls_bad_timestamps: bool = False
 ) -> Any:  # pyarrow.RecordBatch
-    """Gives the records' columns that are wanted, in that order. Raises PlogError for a timestamp that Spark's type
-    does not hold; with `nulls_bad_timestamps` it is null.
+    """Returns the requested columns of the records, in that order. Raises PlogError for a timestamp that Spark's type
+    can't hold; with `nulls_bad_timestamps` it becomes null.
     """
     found = [
         _timestamps(partition, records, is_null_if_bad=nulls_bad_timestamps)

@@ -29,8 +29,8 @@ class RecordCutter:
         self._partitioners: dict[str, Partitioner] = {}
 
     def cut(self, batch: Any) -> Iterator[tuple[str, RecordsToSend]]:  # batch: pyarrow.RecordBatch
-        """Gives (topic, rows of one of its partitions), in the order of the rows. Raises PlogError for a row without a
-        topic, or whose partition does not exist.
+        """Yields (topic, rows of one of its partitions), in the order of the rows. Raises PlogError for a row without a
+        topic, and for a row whose partition does not exist.
         """
         if self._topic:
             yield from self._of_topic(self._topic, batch)

@@ -7,7 +7,7 @@
     DIR/_plog/manifest.json  all files with their rows and SHA-256, and all gaps; written last: the replay is done then
 
 A unit is a range; of a job that shuffles records between tasks, everything is one. A rerun does the units that have no
-receipt and touches nothing else; a third run does nothing. Who reads the output trusts the manifest. Whatever writes
+receipt and touches nothing else; a third run does nothing. Readers of the output trust the manifest. Code that writes
 holds the lock; reading, planning and the proof take none.
 """
 
@@ -78,7 +78,7 @@ class Replay:
 
     @contextlib.contextmanager
     def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
-        """Locks it for a block that may write; gives the owner that the lock was taken over from. Raises what
+        """Locks the folder for a block that may write; returns the owner that the lock was taken over from. Raises what
         `ReplayLock.acquire` raises.
         """
         former = self.lock.acquire(take_over=take_over)
@@ -89,20 +89,20 @@ class Replay:
 
     @property
     def claim(self) -> Claim:
-        """Raises AccessError outside of `locked`."""
+        """Returns the claim; raises AccessError outside of `locked`."""
         return self.lock.claim
 
     # --- the plan
 
     @property
     def plan(self) -> ReplayPlan | None:
-        """Reads the frozen one, if there is one."""
+        """Reads the frozen plan, or returns None."""
         hint = "replay to a new folder: without the plan it is not known what is in this one"
         return read_state(self._state / "plan.json", ReplayPlan.from_json, hint)
 
     def find_plan(self, request: Mapping[str, Any]) -> ReplayPlan | None:
-        """Reads the plan that was written here before; None if the folder can have one. Raises PlogError if the first
-        is of another request, or if other things are in the folder.
+        """Reads the plan that was written here before; returns None if the folder is free for one. Raises PlogError if
+        that plan is for another request, or if the folder holds other files.
         """
         frozen = self.plan
         if frozen is None:
@@ -117,7 +117,7 @@ class Replay:
         return frozen
 
     def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """Gives the plan that was written here before, else the one that is made, once it is written. Raises what
+        """Returns the plan that was written here before, else makes one, writes it and returns it. Raises what
         `find_plan` raises.
         """
         frozen = self.find_plan(request)
@@ -144,8 +144,8 @@ class Replay:
             )
 
     def withdraw(self, plan: ReplayPlan) -> None:
-        """Takes the frozen plan away, of which nothing was written: what was requested can't be done. When the lock is
-        released, the folder is as it was found.
+        """Removes the frozen plan, before any of its files was written, because the request can't be carried out. When
+        the lock is released, the folder is as it was before.
         """
         if self.receipts(plan) or self.is_done:
             return
@@ -162,14 +162,14 @@ class Replay:
         return (self._state / _MANIFEST).exists()
 
     def missing(self, plan: ReplayPlan) -> list[OffsetRange]:
-        """Gives the ranges that have no receipt yet."""
+        """Returns the ranges that have no receipt yet."""
         if receipt_path(self.directory, WHOLE).exists():
             return []
         return [range_ for range_ in plan.ranges if not receipt_path(self.directory, range_.name).exists()]
 
     def find_lost_files(self, plan: ReplayPlan) -> dict[str, list[str]]:
-        """Finds files that the receipts name and that are not in the folder any more, by unit. Raises PlogError for one
-        that has another size: what somebody changed is not for a replay to remove.
+        """Finds, by unit, files that the receipts name and that are no longer in the folder. Raises PlogError for a
+        file with another size: a replay does not replace a file that was changed.
         """
         lost: dict[str, list[str]] = {}
         for receipt in self.receipts(plan):
@@ -194,7 +194,7 @@ class Replay:
         return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
 
     def reopen(self, units: Iterable[str]) -> None:
-        """Takes away the receipts of these units, and the manifest: they are to be done again. Raises what
+        """Removes the receipts of these units, and the manifest, so that the units are written again. Raises what
         `Claim.take_away` raises.
         """
         self.claim.take_away(self._state / _MANIFEST)
@@ -202,12 +202,12 @@ class Replay:
             self.claim.take_away(receipt_path(self.directory, unit))
 
     def left_out(self, plan: ReplayPlan) -> list[str]:
-        """Says what the log has lost of the units that are done."""
+        """Describes what the log has lost of the units that are done."""
         return list(dict.fromkeys(text for receipt in self.receipts(plan) for text in receipt.left_out))
 
     def write_nothing(self, plan: ReplayPlan) -> None:
-        """Writes one file without rows, of a plan without ranges: readers find the columns in it, as they do if Spark's
-        own writer was given nothing. Folders have none. Raises what `write_files` raises.
+        """Writes one file without rows, for a plan without ranges: readers find the columns in it, as with Spark's own
+        writer. Partitioned output gets no such file. Raises what `write_files` raises.
         """
         if plan.output.partition_by:
             return
@@ -216,8 +216,8 @@ class Replay:
         write_receipt(self.claim, Receipt(WHOLE, files, records=0))
 
     def clear(self, plan: ReplayPlan) -> None:
-        """Takes away what tasks that ended between left: files of the plan's units without a receipt, and temporary
-        ones. Raises what `Claim.take_away` raises, and AccessError outside of `locked`.
+        """Removes what interrupted tasks left: files of units without a receipt, and temporary files. Raises what
+        `Claim.take_away` raises, and AccessError outside of `locked`.
         """
         claim = self.claim
         for name in filter(_names_of(plan), self._files_without_receipt(plan)):
@@ -226,7 +226,7 @@ class Replay:
             claim.take_away(path)
 
     def unknown_files(self, plan: ReplayPlan) -> list[str]:
-        """Names of files in the folder that no receipt knows, and no task of the plan wrote: somebody else's."""
+        """Returns the names of files in the folder that no receipt names, and no task of the plan wrote."""
         is_ours = _names_of(plan)
         return [name for name in self._files_without_receipt(plan) if not is_ours(name)]
 
@@ -236,12 +236,12 @@ class Replay:
         return [str(name) for name in names if str(name) not in known and name.parts[0] not in (STATE, _DELTA)]
 
     def receipts(self, plan: ReplayPlan) -> list[Receipt]:
-        """Gives the receipts of the units that are done."""
+        """Returns the receipts of the units that are done."""
         found = (read_receipt(self.directory, unit) for unit in (WHOLE, *(range_.name for range_ in plan.ranges)))
         return [receipt for receipt in found if receipt is not None]
 
     def files(self, plan: ReplayPlan) -> list[WrittenFile]:
-        """Gives all of them. Raises PlogError if a unit is missing."""
+        """Returns all files of the replay. Raises PlogError if a unit is missing."""
         missing = self.missing(plan)
         if missing:
             raise PlogError(
@@ -251,7 +251,7 @@ class Replay:
         return [file for receipt in self.receipts(plan) for file in receipt.files]
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Takes away what killed tasks left, and writes the manifest: the replay is done then. Raises PlogError if a
+        """Removes what killed tasks left, and writes the manifest: with that the replay is done. Raises PlogError if a
         unit is missing.
         """
         self.clear(plan)
@@ -269,7 +269,7 @@ class Replay:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """Reads it; raises AccessError if the replay is not done, and what `read_state` raises."""
+        """Reads the manifest; raises AccessError if the replay is not done, and what `read_state` raises."""
 
         def parse(fields: dict[str, Any]) -> dict[str, Any]:
             for file in fields["files"]:
@@ -290,7 +290,7 @@ class Replay:
     # --- groups that its end offsets are committed to
 
     def commit_notes(self, group: str) -> dict[TopicPartition, CommitNote]:
-        """Reads what earlier runs noted of their commits to the group."""
+        """Reads the notes of earlier runs about their commits to the group."""
         return self._groups().get(group, {})
 
     def _groups(self) -> dict[str, dict[TopicPartition, CommitNote]]:
@@ -303,7 +303,7 @@ class Replay:
         return read_state(self._state / "groups.json", parse) or {}
 
     def note_commits(self, group: str, notes: Notes) -> None:
-        """Adds to what is noted of commits to the group."""
+        """Adds notes about commits to the group."""
         groups = self._groups()
         groups[group] = {**groups.get(group, {}), **notes}
         self._write(
@@ -317,7 +317,9 @@ class Replay:
     # --- the proof
 
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """Gives the files that the manifest promises, and what is wrong now: missing, changed, or strangers."""
+        """Returns the files that the manifest names, and the problems: files that are missing, changed, or not of the
+        replay.
+        """
         manifest = self.manifest()
         promised = [WrittenFile.from_json(fields) for fields in manifest["files"]]
         problems = []
@@ -336,10 +338,8 @@ class Replay:
         return promised, problems
 
     def compare_with_log(self, plan: ReplayPlan) -> Iterator[tuple[OffsetRange, str, bool]]:
-        """Gives each range, what its files have wrong of what the log says now ("" if they are exact), and whether it
-        could be compared.
-
-        The range is written again, beside, and compared. Only of a plan that `is_direct`.
+        """Yields each range, the difference of its files from the log ("" if they are exact), and whether it could be
+        compared. The range is written again elsewhere, and compared. Only for a plan that `is_direct`.
         """
         for range_ in plan.ranges:
             receipt = read_receipt(self.directory, range_.name)
@@ -376,7 +376,7 @@ def plan_of_manifest(manifest: dict[str, Any]) -> ReplayPlan:
 
 
 def _names_of(plan: ReplayPlan) -> Callable[[str], bool]:
-    """Makes what says whether a task of the plan gives this name to a file."""
+    """Returns a function that tells whether a task of the plan writes a file of this name."""
     units = {range_.name for range_ in plan.ranges}
     in_folders, ending = bool(plan.output.partition_by), plan.output.ending
 
@@ -441,8 +441,8 @@ def write_range(claim: Claim, range_: OffsetRange, plan: ReplayPlan) -> Receipt:
 
 
 def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
-    """Gives the records, gaps and left out offsets of a receipt, for a range that another task reads: the log is read
-    once more if its headers alone don't show them. Raises what `find_gaps` raises.
+    """Returns the records, gaps and left-out offsets for the receipt of a range that another task reads: reads the log
+    again if its headers alone don't show them. Raises what `find_gaps` raises.
     """
     records, gaps = find_gaps(range_)
     left_out: dict[str, None] = {}
@@ -452,8 +452,8 @@ def account(range_: OffsetRange) -> tuple[int, Gaps, tuple[str, ...]]:
 
 
 def find_gaps(range_: OffsetRange, *, fails: bool = True) -> tuple[int, Gaps]:
-    """Counts the range's records, and says why other offsets have none; (-1, nothing) of servers, which do not say.
-    Raises PlogError if some are lost, the range `fails_if_gone`, and with `fails`.
+    """Counts the range's records, and finds why the other offsets have none; returns (-1, nothing) for servers, which
+    do not tell. Raises PlogError if records are lost, the range `fails_if_gone`, and `fails` is set.
     """
     if not range_.directory:
         return -1, ()

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def save(frame: DataFrame, claim: Claim, ranges: Sequence[OffsetRange] | None) -> None:
-    """Writes each task's files, by the replay's plan, and its range's receipt, if each has the records of one."""
+    """Writes each task's files by the replay's plan, and the receipt of its range if each task has the records of one
+    range.
+    """
     writer = frame.write.format(ReplayFiles.name()).mode("append").option("directory", str(claim.directory))
     writer = writer.option("lock", claim.number)
     if ranges is not None:

@@ -1,4 +1,4 @@
-"""The Spark side of a replay: what is missing becomes tasks, and each leaves its files and its receipt.
+"""The Spark side of a replay: the missing units become tasks, and each task writes its files and its receipt.
 
 If records are written as they are, a task reads its range and writes it, and nothing passes through the JVM. If values
 are made into columns, or a function of the user's changes the DataFrame, Spark reads by the plog source, and the tasks
@@ -51,8 +51,8 @@ _SOURCE = re.compile(r"BatchScan.*\bplog\b.*")
 
 
 def run_replay(session: SparkSession, replay: Replay, plan: ReplayPlan, on_done: Callable[[Receipt], None]) -> None:
-    """Does what is missing, and calls `on_done` with every unit as it is done. Raises PySparkException if a task fails;
-    raises what `Claim.place` raises too: the replay is locked.
+    """Writes the missing units, and calls `on_done` with each one. Raises PySparkException if a task fails, and what
+    `Claim.place` raises. The caller holds the replay's lock.
     """
     todo = replay.missing(plan)
     replay.clear(plan)
@@ -120,8 +120,8 @@ def _write_tasks(session: SparkSession, replay: Replay, plan: ReplayPlan, todo: 
 
 
 def make_frame(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """Makes what is to be written; raises UsageError if the function is not there, fails or gives something else, and
-    if the schema does not fit.
+    """Makes the DataFrame that is written; raises UsageError if the user's function is missing, fails or returns no
+    DataFrame, and if the schema does not fit.
     """
     session.dataSource.register(ReplayFiles)
     frame = _read(session, plan.columns, [replace(range_, is_json=bool(plan.schema)) for range_ in ranges])
@@ -197,8 +197,8 @@ def keeps_ranges(frame: DataFrame, ranges: int) -> bool:
 
 
 def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
-    """Says whether records come from the plog source, and from nowhere else, without changing partitions on the way.
-    What is sent to all tasks whole (a broadcast) does not count.
+    """Says whether records come from the plog source, and from nowhere else, without changing partitions on the way. A
+    broadcast, which goes whole to all tasks, does not count.
     """
     name = node.nodeName()
     if name == "AdaptiveSparkPlan":
@@ -214,7 +214,7 @@ def _is_straight(node: Any) -> bool:  # py4j's, of a SparkPlan
 
 
 def _name_below(node: Any) -> str:
-    """Gives the node's name, or that of the one that it only hands on from."""
+    """Returns the node's name, or the name of the node whose output it only passes on."""
     while node.nodeName() == "InputAdapter":
         node = node.children().apply(0)
     return str(node.nodeName())

@@ -1,13 +1,13 @@
-"""Gives a replay's folder to one driver at a time.
+"""Lets one driver at a time have a replay's folder.
 
-`_plog/lock-<number>/` (claim.py) appears whole, by a rename that fails if somebody else has the number: of two that
-want a folder one gets it. Then the folders of lower numbers are removed, and only then does the new owner look what is
-done. An owner that ends gives the next number to nobody (`is_released`), so that nothing of its own is at work after
-it either.
+`_plog/lock-<number>/` (claim.py) appears whole, by a rename that fails if somebody else has the number: of two drivers
+that want a folder, one gets it. Then the folders of lower numbers are removed, and only then does the new owner look
+which units are done. An owner that ends gives the next number to nobody (`is_released`), so that nothing of its own is
+at work after it either.
 
 An owner that ended without that is recognized on its own machine: its flock is free, and its process is gone. If the
-owner is on another machine, or the file system has no flock, nobody can know; the user must say it (`take_over`). A
-wrong word costs the other owner its work, and nobody a record.
+owner is on another machine, or the file system has no flock, plog can't tell; the user must say so (`take_over`). If
+the user is wrong, the other owner loses its work, and no record is lost.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class ReplayLock:
         return self._claim
 
     def acquire(self, *, take_over: bool = False) -> LockOwner | None:
-        """Gives the owner that it was taken over from, if that one did not release it. Raises DirectoryLockedError if
-        an owner lives, or may live and is not to be taken over, with nothing written; AccessError if the disk refuses.
+        """Returns the owner that the lock was taken over from, if that owner did not release it. Raises
+        DirectoryLockedError, with nothing written, if an owner lives, or may live and `take_over` is not set;
+        AccessError if the disk refuses.
         """
         self._has_made_directory = not self._directory.exists()
         try:
@@ -101,7 +102,7 @@ class ReplayLock:
         )
 
     def _try_number(self, number: int) -> bool:
-        """Gives False if somebody else was quicker."""
+        """Returns False if another driver was quicker."""
         prepared = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.make_directory(prepared)
         try:
@@ -125,7 +126,7 @@ class ReplayLock:
         return True
 
     def _remove_former(self, claim: Claim) -> None:
-        """Removes what is there of it, renamed first, so that what is at work there comes to an end."""
+        """Removes a former owner's folder, renamed first, so that tasks that still work in it fail."""
         older = [lock_folder(self._directory, n) for n in lock_numbers(self._directory) if n < claim.number]
         for folder in [*older, *self._state.glob(f"{_CLAIM}*")]:
             away = claim.beside(f"was-{folder.name}")
@@ -138,7 +139,7 @@ class ReplayLock:
         self._leaves_nothing = True
 
     def release(self) -> None:
-        """Gives the folder back, if it is held still: nothing that began under the lock gets its place after that."""
+        """Gives the folder back, if it is held: after that, no task that began under the lock can place a file."""
         if self._claim is None or self._owner is None:
             return
         claim, following = self._claim, self._claim.beside("released")
@@ -158,7 +159,7 @@ class ReplayLock:
             self._close()
 
     def _remove_all_traces(self, claim: Claim) -> None:
-        """Removes them; nothing comes late, so the next owner may have the number again."""
+        """Removes all traces of the lock; no task can come late, so the next owner may have the number again."""
         away = self._state / f"{_CLAIM}{uuid.uuid4().hex}"
         self._filesystem.rename(claim.folder, away)
         remove_folder(away, self._filesystem)
@@ -174,7 +175,9 @@ class ReplayLock:
 
 
 def _write_owner(folder: Path, filesystem: FileSystem) -> tuple[File, LockOwner]:
-    """Writes that it is this process, and gives the file, which is locked while it is open, if that can be done."""
+    """Writes this process down as the owner, and returns the file, which is locked while it is open, if the file system
+    has locks.
+    """
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     file = filesystem.open_append(folder / OWNER)
@@ -201,7 +204,9 @@ def _encode(owner: LockOwner) -> bytes:
 
 
 def find_flock(path: Path) -> bool | None:
-    """Says whether a process holds it; None if that can't be known. (Asked for shared: two that ask are no holders.)"""
+    """Returns whether a process holds the lock, or None if that can't be known. It asks for a shared lock, so that two
+    processes that ask don't take each other for the holder.
+    """
     try:
         fd = open_regular(path, os.O_RDONLY)
     except OSError:
@@ -232,7 +237,7 @@ def is_running(pid: int, started: int) -> bool | None:
 
 
 def process_start(pid: int) -> int:
-    """Gives clock ticks since the machine's start; 0 for a process that is gone, and if there is no /proc."""
+    """Returns a process's start in clock ticks since the machine's; 0 if the process is gone, or without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -24,8 +24,8 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """`request`: what was requested, in the user's words: the same again is the same replay, whatever the log has
-    become. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
+    """`request`: the request in the user's words; the same request again is the same replay, however the log has
+    changed. `schema`: of JSON values that are made into columns, in Spark's words; `transform`: module:function.
     `topic_ids` by topic, if they are known.
     """
 
@@ -40,11 +40,11 @@ class ReplayPlan:
 
     @property
     def is_direct(self) -> bool:
-        """Whether tasks write what they read, as it is."""
+        """Whether tasks write records as they read them."""
         return not self.transform and not self.schema
 
     def reached_by(self, access: str) -> ReplayPlan:
-        """Gives the plan with `access` for its servers; with that from when it was made, if that is empty."""
+        """Returns the plan with `access` for its servers; an empty `access` keeps that of the plan."""
         if not access:
             return self
         return replace(self, ranges=tuple(replace(r, access=access) if r.servers else r for r in self.ranges))
@@ -57,7 +57,9 @@ class ReplayPlan:
         return ends
 
     def ranges_after(self, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """Gives what it has of each partition from these offsets on; all of one that they do not name."""
+        """Returns the plan's ranges of each partition from these offsets on; all ranges of a partition without an
+        offset.
+        """
         later = [replace(r, start_offset=max(r.start_offset, ends.get(r.topic_partition, 0))) for r in self.ranges]
         return [range_ for range_ in later if range_.start_offset < range_.end_offset]
 
@@ -66,7 +68,7 @@ class ReplayPlan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ReplayPlan:
-        """Raises PlogError for a plan of another version, and KeyError or TypeError for what is no plan."""
+        """Raises PlogError for a plan of another version, and KeyError or TypeError for JSON that is no plan."""
         given = dict(fields)
         version = given.pop("version")
         if version != _VERSION:
@@ -81,8 +83,8 @@ class ReplayPlan:
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Finds them by topic, of those that have one, as the source says now. Raises AccessError and ConnectionFailedError
-    if it can't be asked.
+    """Finds the present ids by topic, for topics that have one. Raises AccessError and ConnectionFailedError if it
+    can't be asked.
     """
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():
@@ -98,7 +100,7 @@ def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
 
 
 def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) -> None:
-    """Raises PlogError if what is still to be read is not there any more, or is not what the plan was made of."""
+    """Raises PlogError if records that are still to be read are gone, or are not those that were planned."""
     now = find_topic_ids(missing)
     for topic, topic_id in now.items():
         planned = plan.topic_ids.get(topic, topic_id)
@@ -115,7 +117,7 @@ def ensure_source_is_the_same(plan: ReplayPlan, missing: Sequence[OffsetRange]) 
 
 
 def _find_bounds(range_: OffsetRange) -> tuple[int, int]:
-    """Finds where the log of the range's partition begins, and where what can be read of it ends."""
+    """Finds the start of the log of the range's partition, and the end of its readable records."""
     partition = range_.topic_partition
     if range_.servers:
         with closing(ServersSource(range_.servers, range_.access, read_committed=range_.read_committed)) as source:

@@ -27,7 +27,7 @@ _NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.
 
 
 def is_local(master: str) -> bool:
-    """Says whether tasks run in processes of this one's."""
+    """Returns whether tasks run in children of this process."""
     return master.split("[")[0] == "local"
 
 
@@ -46,7 +46,7 @@ def write_zip(path: Path) -> None:
 
 
 def send(context: SparkContext) -> None:
-    """Has the nodes of a cluster get the packages, once for each application."""
+    """Sends the packages to the nodes of a cluster, once for each application."""
     from pyspark import SparkFiles
 
     if any(file.endswith(f"/{_ARCHIVE}") for file in context.listFiles):
@@ -71,7 +71,7 @@ def ship(session: SparkSession) -> None:
 
 
 def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
-    """Looks on a node: gives who it is, and what it lacks."""
+    """Looks on a node; returns its name, and what it lacks."""
     problems = []
     for name in _NEEDED:
         try:

@@ -31,7 +31,7 @@ Offsets = Mapping[TopicPartition, int]
 
 _NO_LIMIT = 1 << 62
 _INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-"""Topics that are read if they are named, and by no pattern."""
+"""Topics that are read only if they are named, not by a pattern."""
 
 
 class Piece(NamedTuple):
@@ -52,21 +52,25 @@ class Source(Protocol):
         """Splits the offsets [start, end), in order, into pieces of about `target_bytes`."""
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:
-        """Gives (directory, servers) of an `OffsetRange` of it."""
+        """Returns (directory, servers) of an `OffsetRange` of the partition."""
 
     def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
-        """Says what there is to say of offsets [start, end) that are missing for no known reason, as far as a look
-        shows; "" if there is nothing.
+        """Describes the offsets [start, end) that are missing for no known reason, as far as the source shows them; ""
+        if there are none.
         """
 
     def topic_id(self, partition: TopicPartition) -> str:
-        """Gives it in Kafka's text form; "" if the topic has none, as before Kafka 2.8. Another id is another topic."""
+        """Returns the topic's id in Kafka's text form; "" if it has none, as before Kafka 2.8. Another id is another
+        topic.
+        """
 
     def close(self) -> None: ...
 
 
 def open_source(options: SourceOptions) -> Source:
-    """Raises AccessError if it is not there, and ConnectionFailedError if nobody answers."""
+    """Opens the source that the options name. Raises AccessError if it is missing, and ConnectionFailedError if no
+    server answers.
+    """
     if options.servers:
         return ServersSource(options.servers, options.access, read_committed=options.read_committed)
     return FilesSource(list(map(Path, options.paths)), read_committed=options.read_committed)
@@ -153,7 +157,7 @@ def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: 
 
 
 def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
-    """Cuts [start, end) into so many parts of one length."""
+    """Cuts [start, end) into that many parts of equal length."""
     cuts = [start + (end - start) * n // max(pieces, 1) for n in range(max(pieces, 1) + 1)]
     return [(a, b) for a, b in pairwise(cuts) if a < b]
 
@@ -162,7 +166,9 @@ def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def find_partitions(source: Source, options: SourceOptions) -> list[TopicPartition]:
-    """Finds them; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if a topic is missing, UsageError for a partition."""
+    """Finds the partitions; raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) for a missing topic, UsageError for a missing
+    partition.
+    """
     records = source.records
     if options.assigned:
         for partition in options.assigned:
@@ -210,7 +216,7 @@ def _at_times(times: Offsets, option: str, source: Source, *, is_met: bool) -> d
 
 
 def plan_ranges(source: Source, options: SourceOptions, starts: Offsets, ends: Offsets) -> list[OffsetRange]:
-    """Plans one for each task, in order of partitions and offsets. Raises PlogError if offsets are not there."""
+    """Plans one range for each task, in order of partitions and offsets. Raises PlogError if offsets are missing."""
     pieces: list[tuple[TopicPartition, Piece]] = []
     for partition in sorted(starts):
         start, end = _what_is_there(source, partition, starts[partition], ends[partition], options)

@@ -48,11 +48,10 @@ _OWN = (
 _REFUSED = (
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",
 )  # fmt: skip
-"""Settings of a consumer that the Kafka source takes from nobody."""
+"""Consumer settings that the Kafka source does not let users set."""
 _METADATA_TTL = "partition.metadata.cache.ttl.ms"
 _WITHOUT_EFFECT = ("kafkaconsumer.polltimeoutms", "groupidprefix", _METADATA_TTL)
-"""Options of the Kafka source that tune its consumers, and how long it believes what it knows of partitions: taken, and
-without meaning here.
+"""Options of the Kafka source that tune its consumers and the age of its metadata: accepted, and without effect here.
 """
 
 
@@ -70,7 +69,7 @@ class Bound:
     times: Mapping[TopicPartition, int] | None = None
 
     def begins_or_ends_at(self, word: int) -> bool:
-        """Says whether some partition is at EARLIEST, or LATEST, itself; times are neither."""
+        """Returns whether a partition has EARLIEST or LATEST itself as its bound; times are neither."""
         if self.is_time or self.times is not None:
             return False
         return word in ([self.everywhere] if self.offsets is None else self.offsets.values())
@@ -110,7 +109,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Parses them; raises UsageError, with the option's name, for what is not understood."""
+        """Parses the options; raises UsageError with the option's name for a value that is invalid."""
         given = {name.lower(): value for name, value in options.items()}
         _ensure_known(given)
         read = _Reader(given)
@@ -205,14 +204,14 @@ class _Reader:
             raise UsageError(f"option {name}: {text!r} is not understood: {error}") from None
 
     def number(self, name: str) -> int:
-        """Reads one; 0 if it is not given."""
+        """Reads a number; returns 0 if it is not given."""
         found = self.parsed(name, partial(_parse_whole, what="a whole number"), 0)
         if name.lower() in self._given and found <= 0:
             raise UsageError(f"option {name}: {found}, expected 1 or more")
         return found
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """Reads one; the first if it is not given."""
+        """Reads one of the choices; returns the first if none is given."""
         text = self._given.get(name.lower(), choices[0]).lower()
         if text not in choices:
             raise UsageError(f"option {name}: {text!r}, expected {' or '.join(choices)}")
@@ -240,7 +239,7 @@ class _Reader:
         return COLUMNS if has_headers else tuple(name for name in COLUMNS if name != "headers")
 
     def bound(self, which: str) -> Bound | None:
-        """Reads it: a time for all comes before times for each, and they before offsets."""
+        """Reads a bound: a time for all partitions takes precedence over times for each, and these over offsets."""
         timestamp = self.parsed(f"{which}Timestamp", partial(_parse_whole, what="milliseconds since 1970"), None)
         if timestamp is not None:
             return Bound(f"{which}Timestamp", timestamp, is_time=True)
@@ -301,7 +300,7 @@ def _parse_object(text: str, expected: ValueError) -> dict[str, Any]:
 
 
 def _parse_number(value: object, expected: ValueError) -> int:
-    """Reads one of JSON, or of a text; none that is cut off, or stands for something else, as 1.5 and true do."""
+    """Reads a whole number from JSON or text; refuses 1.5 and true, which Python would convert."""
     if type(value) is int or (isinstance(value, str) and re.fullmatch(r"-?\d+", value, re.ASCII)):
         return int(value)
     raise expected

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.2
 _CANCEL_SECONDS = 10.0
 _DEATH_SECONDS = 1.0
-"""How long a JVM whose connection broke is waited for."""
+"""How long plog waits for a JVM whose connection broke."""
 
 _MASTER_SECONDS = 25.0
 """How long a cluster may keep silent after a first master did not answer; Spark tries again after 20 s."""
@@ -51,7 +51,7 @@ _NOISE = re.compile(
 _LAST_LINES = 2
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
-"""PySpark's loggers, which print what its exceptions say, in JSON, and that of what connects it with the JVM."""
+"""PySpark's loggers, which print its exceptions in JSON, and the logger of its connection with the JVM."""
 
 _LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -65,12 +65,11 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 
 @contextmanager
 def spark_session(master: str, scratch: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
-    """Gives a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files. `tell` is
-    called with what keeps a cluster from beginning.
+    """Opens a session for the time of the block. `scratch` is a folder for logs and Spark's temporary files. `tell` is
+    called with the reason why a cluster does not begin.
 
     Raises AccessError if PySpark or Java is missing or too old, Spark does not start, or a node of the cluster lacks
-    what plog's tasks need; what Spark said is in `scratch`/spark.log. Raises PlogError for what goes wrong with Spark
-    in the block.
+    what plog's tasks need; `scratch`/spark.log has Spark's messages. Raises PlogError if Spark fails in the block.
     """
     ensure_pyspark()
     from py4j.protocol import Py4JError
@@ -145,7 +144,7 @@ def _start(master: str, scratch: Path, log: Path) -> SparkSession:
 
 
 def _tell_of_waiting(log: Path, tell: Callable[[str], None]) -> Callable[[], None]:
-    """Makes what looks whether a cluster has nobody to run a job, and tells it once: Spark waits for ever."""
+    """Returns a function that reports, once, that a cluster has no worker to run a job: Spark waits for ever."""
     told: list[str] = []
 
     def look() -> None:
@@ -172,7 +171,7 @@ class _StartWatch:
 
 
 def why_not_started(log: str) -> str:
-    """Finds in what Spark and its JVM have said why it did not start; "" if they have said nothing."""
+    """Finds in the output of Spark and its JVM why Spark did not start; "" if there is no output."""
     if masters := re.findall(rf"{_NO_MASTER} (\S+)", log):
         return f"all masters are unresponsive: no connection to {', '.join(dict.fromkeys(masters))}"
     for pattern in _REASONS:
@@ -183,7 +182,7 @@ def why_not_started(log: str) -> str:
 
 
 def _note(error: Exception, log: Path) -> str:
-    """Adds to Spark's log what an error says; gives it."""
+    """Adds the error's text to Spark's log, and returns it."""
     text = str(error)
     with log.open("a") as file:
         file.write(f"{text}\n")
@@ -191,7 +190,7 @@ def _note(error: Exception, log: Path) -> str:
 
 
 def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
-    """Takes away PySpark's own handler of Ctrl-C: one that comes then is to end the command as other signals do."""
+    """Removes PySpark's own handler of Ctrl-C, so that a Ctrl-C ends the command as other signals do."""
     if threading.current_thread() is threading.main_thread() and on_interrupt is not None:
         signal.signal(signal.SIGINT, on_interrupt)
 
@@ -204,14 +203,13 @@ def _stop(session: SparkSession, log: Path) -> None:
 
 
 def _jvm_of(session: SparkSession) -> subprocess.Popen[bytes] | None:
-    """Gives it; None if it is no child of ours."""
+    """Returns the JVM's process, or None if it is no child of ours."""
     return getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else knows
 
 
 def run_interruptibly(session: SparkSession, work: Callable[[], None], look: Callable[[], None] = lambda: None) -> None:
-    """Does the work, which Ctrl-C breaks off, and looks now and then, and at the end, in the caller's thread.
-
-    In a thread of its own: a call to the JVM is not made to be interrupted, but by Spark's own way to cancel its jobs.
+    """Runs the work in a thread of its own, and calls `look` now and then, and at the end, in the caller's thread.
+    Ctrl-C cancels Spark's jobs, because a call to the JVM can't be interrupted in another way.
     """
     from py4j.protocol import Py4JError
 
@@ -257,7 +255,7 @@ def _jvm_failure(session: SparkSession, log: Path) -> PlogError | None:
 
 
 def _failure(error: Exception, log: Path) -> PlogError:
-    """Makes a failed job's error for people: the error of ours that a task raised, if one did."""
+    """Makes the error that users see for a failed job: plog's own error, if a task raised one."""
     text = _note(error, log)
     errors = PlogError.__module__
     ours = re.findall(rf"^{re.escape(errors)}\.\w+Error: (.+)(?:\n *hint: (.+))?$", text, re.MULTILINE)
@@ -273,7 +271,7 @@ def _failure(error: Exception, log: Path) -> PlogError:
 
 @contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Sends to the log what processes print that are started meanwhile, for as long as they live."""
+    """Sends the output of processes that are started in the block to the log, for as long as they live."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

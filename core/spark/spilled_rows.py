@@ -31,7 +31,7 @@ class SpilledRows:
         self._batches = 0
 
     def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
-        """Adds them; raises the disk's OSError."""
+        """Adds rows; raises the disk's OSError."""
         if self._writer is None:
             self._sink = open_sink(self._filesystem, self._path)
             self._writer = pyarrow.ipc.new_file(self._sink, self._schema)
@@ -40,7 +40,7 @@ class SpilledRows:
         self._batches += 1
 
     def read(self) -> Iterator[tuple[str, Iterator[Any]]]:
-        """Gives each folder with its batches. Nothing may be added any more."""
+        """Yields each folder with its batches. No rows may be added after that."""
         if self._writer is None:
             return
         self._close()
@@ -50,7 +50,7 @@ class SpilledRows:
                 yield folder, (reader.get_batch(number) for number in numbers)
 
     def discard(self) -> None:
-        """Takes the file away."""
+        """Removes the file."""
         if self._sink is not None:
             with contextlib.suppress(OSError):  # on a full disk the file can't be ended
                 self._close()

@@ -1,4 +1,4 @@
-"""Reads the JSON files of a replay's `_plog` folder, which may be damaged, or written by somebody else."""
+"""Reads the JSON files of a replay's `_plog` folder, which may be damaged, or written by another program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
-    """Gives what `parse` makes of the file's JSON; None if there is no file. Raises AccessError if it can't be read, or
-    does not say what it should; `hint` is what to do then.
+    """Returns what `parse` makes of the file's JSON, or None if there is no file. Raises AccessError, with `hint`, if
+    the file can't be read or `parse` refuses it.
     """
     try:
         return parse(json.loads(path.read_bytes()))

@@ -7,12 +7,11 @@ Each partition of the source is a lane, with a transactional id and a consumer g
                                              frozen plan, and the groups that its end was committed to;
                                              "is_lacking": true if records were left out that the log had lost
 
-`<id>` is made of what was asked for, so that the same command finds its lanes again, with `--allow-loss` too. A task
-goes through a lane's ranges in order; the records of one are a transaction, and its end offset is committed with them.
-Another task that takes the lane over fences the first. What a lane was planned for is written before any record is.
-
-A replay that begins where a group has read up to is a job that is done again and again. Its lanes keep their plan until
-that is done and the group is at its end; then they are planned again, from there.
+`<id>` is a digest of the request, so that the same command finds its lanes again, also with `--allow-loss`. A task goes
+through a lane's ranges in order; the records of one are a transaction, and its end offset is committed with them.
+Another task that takes the lane over fences the first. A lane's plan is written before any of its records. A replay
+that begins at a group's offsets is a job that is run again and again: its lanes keep their plan until it is done and
+the group is at its end; then they are planned again, from there.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ class Lane:
         return self.done_offset >= self.end_offset
 
     def at(self, found: GroupOffset) -> Lane:
-        """Gives the lane as its committed offset says."""
+        """Returns the lane with the progress of its committed offset."""
         is_lacking = json.loads(found.metadata).get("is_lacking", False)
         return replace(self, done_offset=found.offset, is_lacking=is_lacking)
 
     @property
     def metadata(self) -> str:
-        """Writes what is committed with the offset."""
+        """Returns the metadata that is committed with the offset."""
         groups = {group: note.to_json() for group, note in self.groups.items()}
         fields = {"start": self.start_offset, "end": self.end_offset, "topic_id": self.topic_id, "groups": groups}
         return json.dumps(fields | (_IS_LACKING if self.is_lacking else {}))
@@ -97,9 +96,9 @@ class TopicReplay:
         return connect(self.servers, self.access)
 
     def freeze(self, plan: ReplayPlan) -> list[Lane]:
-        """Writes the lanes' plans down, or takes those that were written before. Raises PlogError if the topic is not
-        the same any more, or the group to begin from was set back to what is replayed; KafkaError if the topic
-        to write to is not there.
+        """Writes the lanes' plans, or reads those that were written before. Raises PlogError if the topic is not the
+        same any more, or the group to begin from was set back to what is replayed; KafkaError if the topic to write to
+        is not there.
         """
         from_group = plan.request.get("from_group", "")
         replay_id = _replay_id(plan)
@@ -183,8 +182,8 @@ class TopicReplay:
         return TopicPartition(self.topic, 0)
 
     def run(self, session: SparkSession, lanes: Sequence[Lane], look: Callable[[], None] = lambda: None) -> list[str]:
-        """Does what is missing, a task for each lane, and calls `look` now and then; gives what was left out. Raises
-        PySparkException if a task fails.
+        """Writes what is missing, a task for each lane, and calls `look` now and then; returns what was left out.
+        Raises PySparkException if a task fails.
         """
         todo = [lane for lane in lanes if lane.missing]
         servers, topic, access = self.servers, self.topic, self.access
@@ -200,14 +199,14 @@ class TopicReplay:
         return left_out
 
     def look(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Gives the lanes as they are now."""
+        """Returns the lanes with their present progress."""
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
             found = {lane.name: admin.offsets(lane.name).get(self._place) for lane in lanes}
         return [lane if (offset := found[lane.name]) is None else lane.at(offset) for lane in lanes]
 
     def note_commits(self, lanes: Sequence[Lane], group: str, notes: Notes) -> None:
-        """Adds what is noted of commits to a group to the lanes, which are done."""
+        """Adds notes about commits to a group to the lanes, which are done."""
         noted = {lane.partition: lane for lane in lanes if lane.partition in notes}
         with contextlib.closing(self.connect()) as client:
             admin = GroupAdmin(client)
@@ -217,13 +216,15 @@ class TopicReplay:
 
 
 def _covers(lane: Lane) -> bool:
-    """Says whether its ranges have what is still to be replayed."""
+    """Returns whether the ranges cover what is still to be replayed."""
     ranges = lane.ranges
     return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
 
 
 def _replay_id(plan: ReplayPlan) -> str:
-    """Gives the same id with or without the option to go on after a loss, which must not replay again what is there."""
+    """Returns the replay's id, the same with and without `--allow-loss`, so that records in the topic are not replayed
+    again.
+    """
     request = dict(plan.request)
     if "allow_loss" in request:
         request["allow_loss"] = False
@@ -231,13 +232,13 @@ def _replay_id(plan: ReplayPlan) -> str:
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:
-    """Gives what of the ranges, as they are planned now, was planned first."""
+    """Returns the part of the present ranges that was planned at first."""
     inside = [range_ for range_ in ranges if range_.start_offset < end and range_.end_offset > start]
     return tuple(replace(r, start_offset=max(r.start_offset, start), end_offset=min(r.end_offset, end)) for r in inside)
 
 
 def _from(ranges: tuple[OffsetRange, ...], like: OffsetRange, start: int, end: int) -> tuple[OffsetRange, ...]:
-    """Gives the ranges with what was deleted of the log before them, so that whoever reads them tells of it."""
+    """Returns the ranges, extended by deleted offsets before them, so that the reader reports these."""
     if not ranges:
         return (replace(like, start_offset=start, end_offset=end),) if start < end else ()
     return (replace(ranges[0], start_offset=min(start, ranges[0].start_offset)), *ranges[1:])
@@ -247,8 +248,8 @@ def _from(ranges: tuple[OffsetRange, ...], like: OffsetRange, start: int, end: i
 
 
 def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[str]:
-    """Writes what is missing of it, range by range; gives what was left out. Raises what `read_range`, `ensure_allowed`
-    and `TransactionalProducer` raise.
+    """Writes the missing records of the lane, range by range; returns what was left out. Raises what `read_range`,
+    `ensure_allowed` and `TransactionalProducer` raise.
     """
     reach = partial(connect, servers, access)
     with contextlib.closing(TransactionalProducer(reach, lane.name, timeout_ms=_TIMEOUT_MS)) as producer:
@@ -272,7 +273,7 @@ def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[s
 
 
 def _for_target(batch: Any, partitions: int) -> Any:  # pyarrow.RecordBatch
-    """Keeps the partition of the source, if the target has it; else keys decide, as for a producer."""
+    """Keeps the source's partition if the target topic has it; otherwise keys decide, as for a producer."""
     if len(batch) and batch.column("partition")[0].as_py() < partitions:
         return batch
     return batch.drop_columns(["partition"])

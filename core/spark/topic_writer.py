@@ -3,9 +3,9 @@
 Columns are those of Spark's Kafka sink (value; key, topic, partition, headers if they are there), and `timestamp`.
 Each attempt at a task writes in a transaction of its own, and leaves it prepared; the driver ends them (job_commit.py).
 
-A stream is known by the id that Spark writes into `metadata` of its checkpoint when that is new, wherever the
-checkpoint lies and however it was named. The id is part of the transactional ids, so a checkpoint that is deleted and
-begun again is another stream, and its batches count from 0.
+A stream is identified by the id that Spark writes into `metadata` of a new checkpoint, wherever the checkpoint is. The
+id is part of the transactional ids, so a checkpoint that is deleted and begun again is another stream, and its batches
+count from 0.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WriterOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriterOptions:
-        """Raises UsageError for what is not understood. `transactional_id_prefix` is "" if it is not given."""
+        """Parses the options; raises UsageError for an invalid one. `transactional_id_prefix` is "" by default."""
         given = {name.lower(): value for name, value in options.items()}
         servers = servers_of(given)
         if not servers:
@@ -70,11 +70,11 @@ class WriterOptions:
 
 
 class PreparedTask(Prepared, WriterCommitMessage):
-    """What Spark hands to the driver."""
+    """The result of a task that Spark hands to the driver."""
 
 
 class _TopicWriter:
-    """The side of its tasks, and what the driver's have in common."""
+    """The part that runs in tasks, and what the drivers' parts have in common."""
 
     def __init__(self, options: WriterOptions, schema: StructType) -> None:
         self._options = options
@@ -105,7 +105,7 @@ class _TopicWriter:
 
 
 def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTask]:
-    """Gives those of tasks that had records."""
+    """Returns the results of tasks that had records."""
     return [message for message in messages if isinstance(message, PreparedTask)]
 
 
@@ -125,7 +125,7 @@ class TopicBatchWriter(_TopicWriter, DataSourceArrowWriter):
 
 
 class TopicStreamWriter(_TopicWriter, DataSourceStreamArrowWriter):
-    """Writes a stream's batches, of which the last may be done more than once."""
+    """Writes a stream's batches; Spark may run the last one more than once."""
 
     def _job(self, context: TaskContext) -> StreamBatch:
         stream, batch = (context.getLocalProperty(name) for name in (_STREAM_ID, _BATCH_ID))
