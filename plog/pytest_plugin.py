@@ -70,7 +70,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def plog_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
-    """Gives a fresh broker in this process."""
+    """Returns a fresh broker in this process."""
     from plog.testing import running_broker
 
     yield from _run(request, running_broker)
@@ -78,7 +78,7 @@ def plog_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def plog_server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
-    """Gives a fresh `plog serve`, in a process of its own, which the test may kill and start again."""
+    """Returns a fresh `plog serve` in a process of its own, which the test may kill and start again."""
     from plog.testing import running_server
 
     yield from _run(request, running_server)
@@ -100,7 +100,7 @@ def _run(request: pytest.FixtureRequest, start: Callable[..., AbstractContextMan
 
 
 def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
-    """Gives the settings of the marks of that name; the one nearest to the test counts."""
+    """Returns the settings of the marks of that name; the mark nearest to the test wins."""
     settings: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers(name))):
         if mark.args:
@@ -129,7 +129,7 @@ def _cluster_scope(fixture_name: str, config: pytest.Config) -> Any:  # noqa: AR
 
 @pytest.fixture(scope=_cluster_scope)
 def plog_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
-    """Gives a cluster of several brokers, which the tests of a module share."""
+    """Returns a cluster of several brokers, which the tests of a module share."""
     from plog.testing import running_cluster
 
     options = _cluster_options(request)
@@ -141,8 +141,8 @@ def plog_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
 
 
 def _cluster_options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Gives the number of brokers, their features and their settings. A mark that stands nearer to a test than the
-    cluster does would have no effect: it is an error.
+    """Returns the number of brokers, their features and their settings. A mark on a narrower scope than the cluster's
+    would have no effect: it is an error.
     """
     node, config = request.node, request.config
     for item in request.session.items:

@@ -107,7 +107,7 @@ class RunningCluster:
     """A cluster that clients may connect to: brokers 1 to N, each a `plog serve` of its own, and a ZooKeeper. Owned by
     one thread.
 
-    What names a broker raises UsageError if there is none of that id.
+    Methods that take a broker's id raise UsageError if no broker has it.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -159,8 +159,8 @@ class RunningCluster:
         self._broker(broker).resume()
 
     def controller(self, timeout_s: float = _HEALTHY_SECONDS) -> int:
-        """Gives the id of the controller, and waits for one if there is none. Raises AccessError if there is none in
-        that time.
+        """Returns the controller's id, and waits for a controller if there is none. Raises AccessError if none is
+        elected in that time.
         """
         from core.processes.cluster_check import find_controller
 
@@ -410,7 +410,7 @@ class _BrokerThread(threading.Thread):
         await server.run()
 
     def wait_until_ready(self) -> str:
-        """Gives the address; raises what kept the broker from starting."""
+        """Returns the address; raises the error that kept the broker from starting."""
         self._is_decided.wait(_START_SECONDS)
         if self._failure is not None:
             raise self._failure

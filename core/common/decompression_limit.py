@@ -62,7 +62,7 @@ def expansion_limited_to(size: int) -> Iterator[None]:
 
 
 def each_limited_to(size: int, items: Iterator[T]) -> Iterator[T]:
-    """Does likewise while each item is made, without effect on the consumer of the items."""
+    """Limits the same while each item is made, without effect on the consumer of the items."""
     while True:
         with expansion_limited_to(size):
             try:

@@ -30,7 +30,7 @@ def printable(text: str, keeps: str = "\n") -> str:
 
 
 def printable_bytes(data: bytes | memoryview) -> bytes:
-    """Does likewise for bytes that should be UTF-8, and leaves tabs; those that are not are written as `\xff`."""
+    """Makes bytes printable that should be UTF-8, and keeps tabs; bytes that are not UTF-8 are written as `\xff`."""
     return printable(str(data, "utf-8", "backslashreplace"), "\n\t").encode()
 
 

@@ -415,8 +415,8 @@ class LogSegment(SegmentLookup):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the next start needs no more of it on the disk: it is unchanged since it was opened; or since it was
-        created, empty, for a new log, as a start creates it again.
+        """Whether a sync of the segment is unnecessary for the next start: it is unchanged since it was opened, or
+        since it was created, empty, for a new log, as a start creates it again.
         """
         return self._changes == self._first_changes and (not self._is_new or self.base_offset == 0)
 

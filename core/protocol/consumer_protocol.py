@@ -20,7 +20,7 @@ _VERSION = struct.Struct(">h")
 
 
 def read_consumer_protocol(message_type: type[M], data: bytes) -> M:
-    """Reads the message, a newer version as the newest known. Raises MalformedMessageError if it is none."""
+    """Reads the message, a newer version as the newest known. Raises MalformedMessageError for other data."""
     if len(data) < _VERSION.size:
         raise MalformedMessageError(f"{len(data)} bytes are too few for a {message_type.__name__}")
     (version,) = _VERSION.unpack_from(data)
@@ -38,5 +38,5 @@ def write_consumer_protocol(message: object, version: int) -> bytes:
 
 
 def consumer_protocol_version(data: bytes) -> int:
-    """Gives the version in which the data was written; 0 for what is none."""
+    """Returns the version in which the data was written; 0 for data that is too short to have one."""
     return max(_VERSION.unpack_from(data)[0], 0) if len(data) >= _VERSION.size else 0

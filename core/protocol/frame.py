@@ -83,8 +83,8 @@ class Endpoint(Generic[Req, Res]):
     def decode_request(self, frame: memoryview) -> tuple[RequestHeader, Req]:
         """Reads the header and request of a frame without its size; raises MalformedMessageError if they do not decode.
 
-        What follows the request is passed over, as Kafka does: librdkafka's Metadata request for all topics has three
-        bytes too many.
+        Ignores bytes after the request, as Kafka does: librdkafka's Metadata request for all topics has three bytes too
+        many.
         """
         header, position = self._header.decode(frame)
         request, _ = self._request.decode(frame, position)

@@ -136,7 +136,7 @@ float64 = _number("float64", 0.0)
 
 
 def uuid(versions: str = "0+", *, tagged: str = "none", tag: int = -1, ignorable: bool = False) -> Any:
-    """Declares 16 bytes; all zero if there is none."""
+    """Declares a uuid of 16 bytes; all zeros stand for no uuid."""
     return _field("uuid", versions, bytes(16), tagged=tagged, tag=tag, ignorable=ignorable)
 
 
@@ -244,7 +244,7 @@ def message(*, valid: str, flexible: str, api_key: int = -1) -> Callable[[type[T
 
 @cache
 def default_instance(cls: type) -> Any:
-    """Gives the struct with all defaults. Messages that don't say otherwise share it: replace it, don't change it."""
+    """Returns the struct with all defaults. Messages share it as their default: replace it, don't change it."""
     return cls()
 
 
@@ -276,7 +276,7 @@ _schemas: dict[type, Schema] = {}
 
 
 def schema_of(cls: type) -> Schema:
-    """Gives the declared schema of a message or struct class; raises KeyError for any other class."""
+    """Returns the declared schema of a message or struct class; raises KeyError for any other class."""
     return _schemas[cls]
 
 
@@ -295,14 +295,16 @@ class Api(Generic[Req, Res]):
 
     @property
     def versions(self) -> VersionRange:
-        """Gives the versions that are served; both ends are in."""
+        """Returns the versions that plog serves, both ends included."""
         return schema_of(self.request).valid
 
     def request_header_version(self, version: int) -> int:
         return 2 if version in schema_of(self.request).flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """Gives it: 0 for every version of ApiVersions, as a client can't know yet what the broker speaks."""
+        """Returns the version of the response's header: 0 for every version of ApiVersions, as a client can't know yet
+        which versions the broker speaks.
+        """
         if self.key == API_VERSIONS_KEY:
             return 0
         return 1 if version in schema_of(self.response).flexible else 0

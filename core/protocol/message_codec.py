@@ -70,8 +70,8 @@ class MessageCodec(Generic[M]):
 
     @cached_property
     def decode(self) -> Callable[..., tuple[M, int]]:
-        """Gives the message at a position of a buffer, 0 if none is said, and the position after it; raises
-        MalformedMessageError if it is none.
+        """Returns the message at a position of a buffer, by default 0, and the position after it; raises
+        MalformedMessageError if no such message is there.
 
         `records` and `bytes` fields: records are views of the buffer, bytes are copies.
         """
@@ -83,7 +83,7 @@ class MessageCodec(Generic[M]):
         return self._source.encoder_of(self.message_type)
 
     def encode(self, message: M) -> bytes:
-        """Gives the whole message as bytes; its `records` must be bytes-like."""
+        """Returns the whole message as bytes; its `records` must be bytes-like."""
         pieces: list[Any] = []  # bytes-like, where no records are a Region
         self.encode_into(message, pieces.append)
         return b"".join(pieces)
@@ -95,8 +95,8 @@ def _codec(message_type: type, version: int) -> MessageCodec[Any]:
 
 
 def codec(message_type: type[M], version: int) -> MessageCodec[M]:
-    """Gives the codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) if there
-    is none.
+    """Returns the codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) for a
+    version that the class does not have.
     """
     compiled: MessageCodec[M] = _codec(message_type, version)  # type: ignore[arg-type]  # classes are hashable
     return compiled
@@ -415,7 +415,7 @@ class _Source:
         return [f"{pad}a({self._struct(format_)}.pack({', '.join(f'{m}.{f.name}' for f in run)}))"]
 
     def _encode_value(self, field: Field, value: str, x: str, pad: str) -> list[str]:
-        """Writes the value of that source text, for which the local `x` may be used."""
+        """Writes the value of that source text; the generated code may use the local `x` for it."""
         if field.kind in _FIXED:
             return [f"{pad}a({self._struct(_FIXED[field.kind][0])}.pack({value}))"]
         if field.kind == "uuid":

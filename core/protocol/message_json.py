@@ -11,7 +11,7 @@ from core.protocol.message import Field, schema_of
 
 
 def message_to_json(message: Any, version: int) -> dict[str, Any]:  # any declared message or struct
-    """Gives the fields that the version has, in wire order; tagged fields only if they differ from their default. Of
+    """Returns the fields that the version has, in wire order; tagged fields only if they differ from their default. Of
     record batches only the size is shown.
     """
     schema = schema_of(type(message))

@@ -396,12 +396,12 @@ class RecordColumns:
         return replace(self, buffer=buffer, value_positions=positions, value_lengths=lengths)
 
     def with_keys(self, keys: Any) -> RecordColumns:
-        """Does likewise with other keys."""
+        """Returns a copy with other keys."""
         buffer, positions, lengths = self._append(keys)
         return replace(self, buffer=buffer, key_positions=positions, key_lengths=lengths)
 
     def with_headers(self, headers: Sequence[Headers]) -> RecordColumns:
-        """Does likewise with other headers."""
+        """Returns a copy with other headers."""
         import pyarrow as pa
 
         sections = pa.array([encode_headers(of_record) for of_record in headers], pa.binary())

@@ -231,7 +231,7 @@ class RecordBatch:
         return self.records_in(bytes(self.records_section()))
 
     def records_in(self, section: bytes) -> list[Record]:
-        """Does likewise, if its section was uncompressed already."""
+        """Decodes the records of the batch's uncompressed section."""
         try:
             records = decode_records(section, self.count, self.base_offset, self.base_timestamp)
         except CorruptRecordError as error:

@@ -192,8 +192,8 @@ class Membership:
     # --- the broker's place in the cluster
 
     def note_unfit(self, reason: str, hint: str) -> None:
-        """Logs that a controller can't be obeyed, unless one was before: then the request is somebody else's. The
-        broker does not leave for that, because anybody may send such a request.
+        """Logs that a controller can't be obeyed, unless a controller was obeyed before: then the request is not the
+        controller's. The broker does not leave the cluster for it, because anybody may send such a request.
         """
         if self.controller.controller_id == NO_CONTROLLER and reason not in self._said:
             self._said.add(reason)

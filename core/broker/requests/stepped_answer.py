@@ -1,6 +1,5 @@
-"""An answer that takes work in steps, of which there may be many: others are served in between.
-
-Such work goes through records by columns. `LazyNumpy` has another thread load the libraries for that before the first.
+"""An answer whose work is done in steps, perhaps many: other requests are served in between. Such work reads records by
+columns. `LazyNumpy` lets another thread load the libraries for it before the first step.
 """
 
 from __future__ import annotations

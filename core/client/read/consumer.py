@@ -128,12 +128,11 @@ class Consumer:
     def read(
         self, start_offsets: Mapping[TopicPartition, int], end_offsets: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Gives batches as they come, until every partition has reached its end offset.
-
-        An empty list says that a partition was read to its end. The first batch may begin before the start offset, the
-        last end after the end offset. No control batches, if they are not wanted, and for read_committed none of
-        aborted transactions. Raises KafkaError with the broker's code; CorruptRecordError for a batch whose
-        checksum is wrong; raises ConnectionFailedError if patience is at an end.
+        """Yields batches as they arrive, until every partition has reached its end offset. An empty list means that a
+        partition was read to its end. The first batch may begin before the start offset, and the last may end after the
+        end offset. Control batches are left out if they are not wanted, and with read_committed also batches of aborted
+        transactions. Raises KafkaError with the broker's code; CorruptRecordError for a batch whose checksum is wrong;
+        ConnectionFailedError when the time to wait for a broker is over.
         """
         positions = {tp: offset for tp, offset in start_offsets.items() if offset < end_offsets[tp]}
         for partition, end in end_offsets.items():
@@ -163,7 +162,7 @@ class Consumer:
     def _advance(
         self, answers: list[tuple[TopicPartition, PartitionData]], positions: dict[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Batch]]]:
-        """Gives what the answers hold; moves the positions on, and takes away those that have reached their ends."""
+        """Yields the batches of the answers; moves the positions on, and removes those that have reached their ends."""
         got_nothing = True
         without_more: list[_PartitionRead] = []
         for partition, data in answers:
@@ -202,8 +201,9 @@ class Consumer:
         start_offsets: Mapping[TopicPartition, int],
         find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
-        """Does likewise, for ever; gives None after a round that brought nothing. What `find_more` gives, called after
-        each round, is read too from then on, from those offsets; if no broker answers it, it is called again later.
+        """Reads as `read` does, for ever; yields None after a round without batches. `find_more` is called after each
+        round, and the partitions that it returns are read from then on, from the offsets that it names; if no broker
+        answers it, it is called again later.
         """
         positions = dict(start_offsets)
         idle = Retry(math.inf, most_s=_IDLE_SECONDS)
@@ -236,7 +236,7 @@ class Consumer:
                 yield partition, start, batches
 
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
-        """Gives the error if a leader can't be reached, or is not there."""
+        """Returns the error if a leader can't be reached, or is not in the cluster."""
         try:
             return self._send(positions)
         except ConnectionFailedError as error:
@@ -249,7 +249,7 @@ class Consumer:
     def _receive_patiently(
         self, sent: _Sent | ConnectionFailedError, positions: Mapping[TopicPartition, int]
     ) -> list[tuple[TopicPartition, PartitionData]]:
-        """Gives what came; no more, if a connection breaks."""
+        """Yields the answers; ends early if a connection breaks."""
         found: list[tuple[TopicPartition, PartitionData]] = []
         try:
             if isinstance(sent, ConnectionFailedError):
@@ -314,7 +314,7 @@ class Consumer:
                 self._reads[partition].note_stuck()
 
     def _ensure_still_led(self, leader: int, partitions: list[TopicPartition]) -> None:
-        """Raises UnansweredError if another broker leads one of the partitions by now, and who reads is patient."""
+        """Raises UnansweredError if another broker leads one of the partitions by now, and the reader may wait."""
         if self._options.seconds and self._client.is_replaced(leader, partitions):
             text = f"broker {leader} does not answer, and other brokers lead the partitions that were asked for"
             raise UnansweredError(text, where=f"broker {leader}")
@@ -371,7 +371,7 @@ class Consumer:
 
 
 class _BrokerReport(NamedTuple):
-    """What a partition's leader reports of it, each sorted."""
+    """The ranges that a partition's leader reports, each list sorted."""
 
     damaged: _Ranges
     unexplained: _Ranges
@@ -670,8 +670,8 @@ class _PartitionRead:
             self._report_passed_over(first, last + 1, "offsets do not rise")
 
     def _is_undecided(self, batch: Batch) -> bool:
-        """Says whether it is of a transaction of which the broker does not know whether it was aborted; no reader of
-        committed records gets it.
+        """Returns whether the batch is of a transaction whose end the broker does not know: it may have been aborted,
+        and readers of committed records don't get it.
         """
         if not self.options.read_committed or not batch.is_transactional or batch.is_control:
             return False
@@ -740,7 +740,7 @@ def _hidden_by(data: PartitionData) -> AbortedFilter:
 
 
 def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
-    """Gives each with the one after it; an error that ends them comes after all that was found before it."""
+    """Yields each item with the next one; raises an error of the iterator only after all items before it."""
     before, failure = None, None
     while failure is None:
         try:
@@ -792,5 +792,5 @@ def _end_of_damage(batch: Batch | None, following: Batch | None, position: int, 
 
 
 def _common(ranges: Iterable[tuple[int, int]], start: int, end: int) -> _Ranges:
-    """Gives what of the ranges lies in offsets [start, end)."""
+    """Returns the parts of the ranges within offsets [start, end)."""
     return [(max(first, start), min(last, end - 1)) for first, last in ranges if first < end and last >= start]

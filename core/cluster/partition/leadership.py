@@ -1,8 +1,7 @@
-"""What a leader knows of a partition's replicas while it leads: how far they are, which are in sync, and which records
-are therefore replicated. It sees no log: the end of the leader's is given to it.
-
-Time passes for it in `note_fetch` and `look` alone. Between two of them a replica that is about to join may count for
-longer than it should, which is safe, and appending costs no look at the clock.
+"""A leader's knowledge of its partition's replicas: their end offsets, the ISR, and which records are therefore
+replicated. It reads no log: the caller passes the end of the leader's. It learns the time in `note_fetch` and `look`
+alone. Between two of them a replica that is about to join may count for longer than it should, which is safe, and
+appending costs no look at the clock.
 
 Source: kafka.cluster.Partition (updateFollowerFetchState, maybeExpandIsr, maybeShrinkIsr, maybeIncrementLeaderHW);
 `RemoteReplica`, how far a follower is by its fetches, is kafka.cluster.Replica.

@@ -53,7 +53,7 @@ def _refused_by(batch: RecordBatch) -> str | None:
 
 
 def _control_refused_by(batch: RecordBatch) -> str | None:
-    """Does likewise for control records: markers of transactions, and KRaft's, which have no producer."""
+    """Checks the same for control records: markers of transactions, and KRaft's, which have no producer."""
     records = batch.records()
     try:
         markers = [read_end_transaction_marker(record) for record in records]

@@ -1,4 +1,4 @@
-"""DeleteAcls (API 31): filters, of which each names ACLs to be deleted."""
+"""DeleteAcls (API 31): filters that each name ACLs to delete."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Consumer groups, as `plog inspect` shows them: a server's (`ServerGroups`), or those of files (`FileGroups`).
 
-Of a data directory, __consumer_offsets is read; no broker is asked, and none is opened. What is said is what
-`plog group list` and `plog group describe` say of the same directory, for the coordinator's own code takes up the
-records and describes the groups. Members are those that were written down last: whether they still live, nobody knows.
+Of a data directory, __consumer_offsets is read; no broker is asked, and none is opened. It shows what `plog group list`
+and `plog group describe` show for the same directory, for the coordinator's own code takes up the records and describes
+the groups. Members are those that were written down last: whether they still live, nobody knows.
 """
 
 from __future__ import annotations
