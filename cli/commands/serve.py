@@ -401,8 +401,19 @@ async def _run(
     from core.broker.broker_server import LastingObjects
     from core.broker.serving.socket_server import SocketServer
 
-    server = SocketServer(node, runtime, listeners)
-    server.on_housekeeping = LastingObjects(node.services.replicas).step
+    membership = node.services.membership
+
+    async def hand_over() -> None:
+        if entry is not None and membership is not None:
+            await entry.hand_over(membership.hand_over(), is_controller=membership.is_controller)
+
+    server = SocketServer(
+        node,
+        runtime,
+        listeners,
+        on_housekeeping=LastingObjects(node.services.replicas).step,
+        before_close=None if entry is None else hand_over,
+    )
     server.turns_away = entry is not None
     with contextlib.closing(server), contextlib.ExitStack() as stack:
         await server.start()
@@ -448,8 +459,10 @@ async def _run_as_member(
             say(f"leaving the cluster: {error.message}")
             failures.append(error)
             server.stop()
+            if server.turns_away:  # it is not registered yet, and has nothing to hand over
+                server.stop()
 
-    entry.security.on_guarded = leave
+    entry.security.on_guarded.append(leave)
 
     def on_registered(broker_epoch: int) -> None:
         membership.on_registered(broker_epoch)
@@ -466,7 +479,6 @@ async def _run_as_member(
             on_failed=fail,
         )
         node.services.log_manager.on_offline.append(lambda: entry.report_disk_failure(node.services.node.node_id))
-        server.before_close = lambda: entry.hand_over(membership.hand_over(), is_controller=membership.is_controller)
         await membership.control.start()
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:

@@ -75,8 +75,8 @@ class ClusterView:
         """Addresses brokers by their first listener of that protocol."""
         self._session = session
         self._security_protocol = security_protocol
-        self.on_news: Callable[[], None] = lambda: None
-        """Called in the loop when brokers, topics or partitions come or go."""
+        self.on_news: list[Callable[[], None]] = []
+        """Called in the loop when brokers, topics or partitions come or go; whoever wants to know appends itself."""
         self._brokers: dict[int, BrokerNode] = {}
         self._reading_brokers = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +84,10 @@ class ClusterView:
         self.topic_names: tuple[str, ...] = ()
         self.addresses: list[tuple[str, int]] = []
         """The addresses of the live brokers; kept up to date in place."""
+
+    def _tell_news(self) -> None:
+        for on_news in self.on_news:
+            on_news()
 
     # --- brokers
 
@@ -133,7 +137,7 @@ class ClusterView:
                 and (broker := _sound(partial(decode_broker, node.data, broker_path(number)))) is not None
             }
         self.addresses[:] = [(one.host, one.port) for one in self._endpoints().values()]
-        self.on_news()
+        self._tell_news()
 
     def _endpoints(self) -> dict[int, BrokerEndpoint]:
         found = {}
@@ -151,7 +155,7 @@ class ClusterView:
 
     def _on_topics(self, found: list[str] | None) -> None:
         self.topic_names = tuple(found or ())
-        self.on_news()
+        self._tell_news()
 
     async def partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
         """Returns the numbers of each topic's partitions; missing topics are left out."""
@@ -171,7 +175,7 @@ class ClusterView:
         else:  # an unreadable node does not replace the known one
             followed.node = _sound(partial(decode_topic, node.data, topic_path(topic))) or before
         if (before and before.partitions.keys()) != (followed.node and followed.node.partitions.keys()):
-            self.on_news()
+            self._tell_news()
 
     # --- who leads
 

@@ -129,7 +129,7 @@ class RegisteredConsumer:
     async def begin(self) -> None:
         """Follows the registries from now on. It joins the group with `advance`."""
         self._session.subscribe(self._on_session)
-        self._view.on_news = self._note_news
+        self._view.on_news.append(self._note_news)
         await self._session.ensure_paths([ids_path(self._group)])
         await self._session.watch_children(ids_path(self._group), lambda _names: self._note_news())
         await self._view.follow_topics()

@@ -63,23 +63,23 @@ class Watch:
         read: Callable[[OnEvent], Awaitable[Any]],
         on_answer: Callable[[Any], None],
         call_soon: Callable[[Callable[[], None]], None],
+        on_cancel: Callable[[Watch], None],
     ) -> None:
         """`read` reads the node, and has the function called in kazoo's thread at the next change; `call_soon` calls in
-        the loop, from any thread.
+        the loop, from any thread; `cancel` calls `on_cancel`.
         """
         self._path = path
         self._read = read
         self._on_answer = on_answer
         self._call_soon = call_soon
+        self._on_cancel = on_cancel
         self._task: asyncio.Task[None] | None = None
         self._is_stale = False
         self.is_cancelled = False
-        self.on_cancel: Callable[[], None] = lambda: None
-        """Called by `cancel`."""
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.on_cancel()
+        self._on_cancel(self)
         if self._task is not None:
             self._task.cancel()
 
@@ -421,7 +421,8 @@ class ZooKeeperSession:
         return await self._begin_watch(path, self._client.get_children_async, answer)
 
     async def _begin_watch(self, path: str, question: Callable[..., Any], on_answer: Callable[[Any], None]) -> Watch:
-        watch = Watch(path, partial(self._read_watched, question, path), on_answer, self._call_soon)
+        read = partial(self._read_watched, question, path)
+        watch = Watch(path, read, on_answer, self._call_soon, lambda cancelled: self._watches.pop(cancelled, None))
         try:
             await self._connected()
             while not await watch.read():
@@ -430,7 +431,6 @@ class ZooKeeperSession:
             watch.cancel()  # kazoo may have it already, and would have it read again at the next change
             raise
         self._watches[watch] = None
-        watch.on_cancel = partial(self._watches.pop, watch, None)
         return watch
 
     async def _read_watched(self, question: Callable[..., Any], path: str, on_event: OnEvent) -> Any:

@@ -132,10 +132,10 @@ class FakeStore(ControllerStore):
 class FakeQueue(ControllerSender):
     """Keeps what is to be sent to a life of a broker."""
 
-    def __init__(self, on_answer: Callable[[ControllerRequest, Any], None]) -> None:
+    def __init__(self, on_answer: Callable[[ControllerRequest, Any], None], on_mistake: Callable[[], None]) -> None:
         self.sent: list[ControllerRequest] = []
         self.on_answer = on_answer
-        self.on_mistake = None
+        self.on_mistake = on_mistake
         self.is_closed = False
 
     def __len__(self) -> int:
@@ -194,9 +194,13 @@ class Office:
         return ListOffsetsResponse()
 
     def _make_queue(
-        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
+        self,
+        broker_id: int,
+        broker: LiveBroker,
+        on_answer: Callable[[ControllerRequest, Any], None],
+        on_mistake: Callable[[], None],
     ) -> ControllerSender:
-        queue = FakeQueue(on_answer)
+        queue = FakeQueue(on_answer, on_mistake)
         self.queues.append((broker_id, broker.epoch, queue))
         return queue
 

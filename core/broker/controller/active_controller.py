@@ -49,7 +49,7 @@ _LOOK_AT_RECOVERY_SECONDS = 0.25
 Ask = Callable[[int, Api[Any, Any], int, Any], Awaitable[Any]]
 """Sends a broker one request, by its id, beside the control requests: `PeerPool.ask`."""
 
-MakeQueue = Callable[[int, LiveBroker, Callable[[ControllerRequest, Any], None]], ControllerSender]
+MakeQueue = Callable[[int, LiveBroker, Callable[[ControllerRequest, Any], None], Callable[[], None]], ControllerSender]
 """(broker id, its registration, callback for answers): the queue of requests to one life of a broker."""
 
 
@@ -404,8 +404,7 @@ class ActiveController:
                     left[broker_id] = unanswered
         for broker_id, broker in brokers.items():
             if broker_id not in self._queues:
-                queue = self._make_queue(broker_id, broker, self._on_answer)
-                queue.on_mistake = self._give_up
+                queue = self._make_queue(broker_id, broker, self._on_answer, self._give_up)
                 self._queues[broker_id] = broker, queue
                 for request in left.get(broker_id, ()):
                     queue.put(request)

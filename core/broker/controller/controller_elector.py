@@ -154,7 +154,11 @@ class ControllerElector:
     # --- services for a term
 
     def _make_queue(
-        self, broker_id: int, broker: LiveBroker, on_answer: Callable[[ControllerRequest, Any], None]
+        self,
+        broker_id: int,
+        broker: LiveBroker,
+        on_answer: Callable[[ControllerRequest, Any], None],
+        on_mistake: Callable[[], None],
     ) -> ControllerSender:
         config = self._configs.broker
         link = PeerLink(
@@ -163,7 +167,7 @@ class ControllerElector:
             connect_timeout_ms=config.socket_connection_setup_timeout_ms,
             request_timeout_ms=config.controller_socket_timeout_ms,
         )
-        return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer)
+        return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer, on_mistake)
 
     async def _balance(self, term: ActiveController) -> None:
         """Gives leadership back to preferred leaders, from time to time."""

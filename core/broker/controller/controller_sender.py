@@ -30,17 +30,22 @@ class ControllerSender:
     """Owned by the loop; its task sends."""
 
     def __init__(
-        self, endpoint: Endpoint | None, link: PeerLink, on_answer: Callable[[ControllerRequest, Any], None]
+        self,
+        endpoint: Endpoint | None,
+        link: PeerLink,
+        on_answer: Callable[[ControllerRequest, Any], None],
+        on_mistake: Callable[[], None],
     ) -> None:
-        """`endpoint`: the broker's endpoint for other brokers; without one nothing can be sent."""
+        """`endpoint`: the broker's endpoint for other brokers; without one nothing can be sent. `on_mistake` is called
+        if a mistake of ours ends the sending: the broker then lacks decisions that others have.
+        """
         self._endpoint = endpoint
         self._link = link
         self._on_answer = on_answer
+        self._on_mistake = on_mistake
         self._waiting: deque[ControllerRequest] = deque()
         self._has_some = asyncio.Event()
         self._failure = ""
-        self.on_mistake: Callable[[], None] | None = None
-        """Called if a mistake of ours ends the sending: the broker then lacks decisions that others have."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
@@ -56,8 +61,7 @@ class ControllerSender:
             await self._send_all()
         except Exception:  # noqa: BLE001 - the door of this task
             _log.exception("the controller's requests to %s have come to an end", self._endpoint)
-            if self.on_mistake is not None:
-                self.on_mistake()
+            self._on_mistake()
 
     async def _send_all(self) -> None:
         while True:

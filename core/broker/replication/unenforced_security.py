@@ -34,8 +34,8 @@ class UnenforcedSecurity:
         self, session: ZooKeeperSession, quotas: ClientQuotas, config: BrokerConfig, listens: Sequence[Endpoint]
     ) -> None:
         """`config` is the broker's static configuration, `listens` are its endpoints."""
-        self.on_guarded: Callable[[UsageError], None] | None = None
-        """Makes the broker leave the cluster in a controlled way, for that reason."""
+        self.on_guarded: list[Callable[[UsageError], None]] = []
+        """Called with the reason why the broker must leave the cluster, in a controlled way."""
         self._quotas = quotas
         self._config = config
         self._listens = listens
@@ -49,7 +49,7 @@ class UnenforcedSecurity:
         """Reads the settings, and watches for changes. Raises UsageError if the broker must not serve the cluster."""
         self._node_id = node_id
         await self._rules.start()
-        self.ensure_open()  # also for findings of `_look` before `on_guarded` was set
+        self.ensure_open()  # also for findings of `_look` before anybody subscribed
         self._said = self.summary
         if self._rules.has_folders and not self._rules.acls:
             _log.warning(
@@ -112,8 +112,8 @@ class UnenforcedSecurity:
         try:
             self.ensure_open()
         except UsageError as error:
-            if self.on_guarded is not None:
-                self.on_guarded(error)
+            for on_guarded in self.on_guarded:
+                on_guarded(error)
             return
         if self.summary and not self._said:
             _log.warning("the metadata hold %s now, and plog obeys none of them", self.summary)

@@ -108,9 +108,18 @@ class SocketServer:
     the listener; port 0 takes a free one.
     """
 
-    def __init__(self, node: BrokerServer, runtime: LoopRuntime, listen: Endpoint | Sequence[Listener]) -> None:
+    def __init__(
+        self,
+        node: BrokerServer,
+        runtime: LoopRuntime,
+        listen: Endpoint | Sequence[Listener],
+        *,
+        on_housekeeping: Callable[[], None] = lambda: None,
+        before_close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """`listen`: the address of the only listener, or all listeners. `runtime` is the one that `node` was opened
-        with; it ends with the server.
+        with; it ends with the server. `on_housekeeping` is called every second; `run` awaits `before_close`, if there
+        is one, at a stop, while clients are still served.
         """
         self._node = node
         self._runtime = runtime
@@ -128,10 +137,8 @@ class SocketServer:
         self._warned_s: float | None = None
         self.accepted_connections = 0
         """Accepted since the start."""
-        self.on_housekeeping: Callable[[], None] | None = None
-        """Called every second."""
-        self.before_close: Callable[[], Awaitable[None]] | None = None
-        """`run` awaits it at a stop, while clients are still served."""
+        self._on_housekeeping = on_housekeeping
+        self._before_close = before_close
         self.turns_away = False
         """Whether new connections are closed at once, so that clients ask another broker."""
         self._stopped = asyncio.Event()
@@ -247,8 +254,7 @@ class SocketServer:
         if self._is_full:  # max.connections may have changed
             self._listen_again()
         self._memory.step()
-        if self.on_housekeeping is not None:
-            self.on_housekeeping()
+        self._on_housekeeping()
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
@@ -270,7 +276,7 @@ class SocketServer:
 
     def stop(self) -> None:
         """Asks `run` to return; from the loop's task. A second call ends the wait for `before_close`."""
-        if self._stopped.is_set() or self.before_close is None:
+        if self._stopped.is_set() or self._before_close is None:
             self._hurry.set()
             self._runtime.stop_taking()
         self._stopped.set()
@@ -279,8 +285,8 @@ class SocketServer:
         """Serves until `stop` is called; then calls `close`."""
         try:
             await self._stopped.wait()
-            if self.before_close is not None:
-                await _first_of(self.before_close(), self._hurry.wait())
+            if self._before_close is not None:
+                await _first_of(self._before_close(), self._hurry.wait())
             self._runtime.stop_taking()
         finally:
             self.close()

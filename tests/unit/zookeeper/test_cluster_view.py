@@ -97,7 +97,7 @@ async def test_news_come_by_watches(zookeeper: FakeZooKeeper) -> None:
         news += 1
 
     view = view_of(zookeeper)
-    view.on_news = note
+    view.on_news.append(note)
     await view.follow_brokers()
     addresses = view.addresses
     await view.metadata(["t", "later"])

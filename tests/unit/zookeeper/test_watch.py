@@ -23,7 +23,7 @@ async def test_a_change_while_the_last_one_is_read_is_read_too(turns: int) -> No
             loop.call_soon(change_after, turns)
         return len(answers)
 
-    watch = Watch("/a", read, answers.append, loop.call_soon)
+    watch = Watch("/a", read, answers.append, loop.call_soon, lambda _: None)
     watch.refresh()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -418,7 +418,6 @@ async def test_a_topic_that_is_made_and_to_be_deleted_at_once_is_deleted_as_a_to
 
 async def test_a_queue_that_comes_to_an_end_by_a_mistake_ends_it(it: Office) -> None:
     _, _, queue = it.queues[0]
-    assert queue.on_mistake is not None
     queue.on_mistake()
     assert it.overs == 1
     assert all(one.is_closed for _, _, one in it.queues)

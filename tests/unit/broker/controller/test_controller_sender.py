@@ -75,7 +75,8 @@ class Sent:
             connect_timeout_ms=HOUR_MS,
             request_timeout_ms=request_timeout_ms,
         )
-        self.queue = ControllerSender(endpoint, link, lambda request, _: self.answered.append(request.broker_epoch))
+        note = self.answered.append
+        self.queue = ControllerSender(endpoint, link, lambda request, _: note(request.broker_epoch), lambda: None)
 
     def put(self, *numbers: int) -> None:
         for number in numbers:
@@ -210,8 +211,7 @@ async def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture
 
     async with Broker() as broker:
         link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=HOUR_MS, request_timeout_ms=HOUR_MS)
-        queue = ControllerSender(broker.find()[1], link, fail)
-        queue.on_mistake = lambda: mistakes.append(bad)
+        queue = ControllerSender(broker.find()[1], link, fail, lambda: mistakes.append(bad))
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=2**40, broker_epoch=9)
         queue.put(ControllerRequest(2, 9, UPDATE_METADATA, 8, request) if bad else numbered(0))
         while not mistakes:

@@ -54,7 +54,7 @@ class Opened:
             session, entry._on_config, clock=SystemClock(), on_unreadable=entry.security.note_unreadable
         )
         entry.security._rules._session = session
-        entry.security.on_guarded = lambda error: self.reasons.append(error.message)
+        entry.security.on_guarded.append(lambda error: self.reasons.append(error.message))
 
     async def start(self) -> None:
         await self.session.ensure_paths(["/config/changes", "/config/users"])
