@@ -56,7 +56,6 @@ class SegmentScanner:
         self._base_offset = base_offset
         self.end = end
         self._limit = end.offset
-        self._offsets = RisingOffsets(records, end.position, end.offset)
 
     def items(self, position: int = 0, next_offset: int | None = None) -> Iterator[Batch | DamagedBytes]:
         """Reads from a position where a batch begins, before which the log ended at `next_offset`; both default to the
@@ -94,6 +93,10 @@ class SegmentScanner:
         if self._offsets.is_doubtful(batch, expected):
             return False
         return first >= expected and self._offsets.rise_from(batch.position)
+
+    @cached_property
+    def _offsets(self) -> RisingOffsets:
+        return RisingOffsets(self._records, self.end.position, self.end.offset)
 
     # --- with damage in it
 
