@@ -18,7 +18,7 @@ def ensure_meant(risk: str, deed: str) -> None:
     from core.common.errors import UsageError
 
     if not sys.stdin.isatty():
-        raise UsageError(f"{risk}, and nobody can be asked here", hint="--yes says it")
+        raise UsageError(f"{risk}, and there is no terminal to ask for a confirmation", hint="--yes confirms it")
     say(f"{deed} all the same? (yes/no)")
     if sys.stdin.readline().strip().lower() != "yes":
         raise UsageError("nothing was changed: the answer was not yes")

@@ -302,7 +302,7 @@ def _report(error: PlogError) -> int:
 def _find_mistake(error: Exception) -> UsageError | None:
     """Returns the user's mistake for an error that Python itself raises, or None."""
     if isinstance(error, ValueError) and _DIGITS in str(error):
-        return UsageError("a number has more digits than anything here counts", hint="the most are 19")
+        return UsageError("a number has too many digits", hint="at most 19 are allowed")
     if isinstance(error, RecursionError):
         return UsageError("a pattern, an expression or a file is nested deeper than plog can follow")
     if isinstance(error, UnicodeEncodeError):

@@ -764,7 +764,7 @@ def _value_of(setting: Setting, name: str, value: str) -> str:
         found = values(value) if callable(values) else values.get(value.lower())
     if found is None or not value:
         one_of = None if values is None or callable(values) else f"one of {', '.join((*values, *setting.harmless))}"
-        raise UsageError(f"{name}={value}: plog can't do that", hint=setting.hint or one_of)
+        raise UsageError(f"{name}={value}: plog does not support that", hint=setting.hint or one_of)
     return found
 
 

@@ -212,7 +212,7 @@ def _properties(given: list[str]) -> dict[str, str]:
             raise UsageError(f"-X {one}: expected KEY=VALUE")
         if name in SECRET_SETTINGS and not is_reference(value):
             raise UsageError(
-                f"-X {name}: a secret on the command line is seen by others, and kept by the shell",
+                f"-X {name}: other users can see a secret on the command line, and the shell keeps it",
                 hint=f"{name} in --command-config FILE, or -X '{name}=${{env:NAME}}'"
                 + (", or leave it out to be asked" if name == "sasl.password" else ""),
             )
@@ -226,7 +226,7 @@ def resolve_reference(option: str, value: str) -> str:
 
     if not is_reference(value):
         raise UsageError(
-            f"{option}: a secret on the command line is seen by others, and kept by the shell",
+            f"{option}: other users can see a secret on the command line, and the shell keeps it",
             hint=f"{option} '${{env:NAME}}' or '${{file:PATH:KEY}}', or leave it out to be asked",
         )
     return replace_references({option: value}, "the command line")[option]

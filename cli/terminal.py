@@ -50,7 +50,7 @@ def open_stdout(*, is_raw: bool = False) -> ByteSink:
     return EscapedBytes() if is_terminal() and not is_raw else sys.stdout.buffer
 
 
-def ensure_no_terminal(option: str, hint: str = "lead stdout into a file or a pipe") -> None:
+def ensure_no_terminal(option: str, hint: str = "redirect stdout to a file or a pipe") -> None:
     """Raises UsageError if binary data would go to a terminal."""
     if is_terminal():
         raise UsageError(f"{option}: these are bytes for programs, and stdout is a terminal", hint=hint)

@@ -106,8 +106,8 @@ def _say_rest(found: Sequence[ReplicaComparison]) -> None:
         say(f"warning: broker {broker} was not compared for {names_text(partitions)}: {message}")
     if any(one.is_compacted for one in found):
         say(
-            "note: of compacted topics the records are compared that all replicas have; each broker compacts by "
-            "itself, so batches, and which records are gone, may differ"
+            "note: of compacted topics only records that all replicas have are compared: each broker compacts by "
+            "itself, so batches and removed records may differ"
         )
     if any(one.differences for one in found):
         different = next(one for one in found if one.differences)

@@ -57,11 +57,11 @@ def _of_cluster(client: KafkaClient, output: OutputFormat) -> int:
     say(f"controller {client.controller_id}" if is_known else "error: no controller is known")
     if quorum is ErrorCode.UNSUPPORTED_VERSION:
         say(
-            "note: no request tells its epoch, or since when; in ZooKeeper /controller and /controller_epoch do. Each "
-            "broker may be the next"
+            "note: brokers don't tell the controller's epoch, or since when it is in office; in ZooKeeper "
+            "/controller and /controller_epoch do. Any broker may be the next controller"
         )
     else:
-        say(f"note: its quorum may not be asked for: {quorum.name}. In KRaft the broker named here may be any")
+        say(f"note: the quorum could not be asked for: {quorum.name}. In KRaft the broker named here may be any broker")
     rows: list[Row] = [{"node": node, "role": _role(client, node)} for node in sorted(client.node_ids)]
     kept = ["node", "role"] if output is OutputFormat.table else [*_NODE_COLUMNS, *_OF_QUORUM]
     write_rows([{**row, "controller": client.controller_id if is_known else None} for row in rows], kept, output)
@@ -107,7 +107,7 @@ def _of_files(directory: Path, output: OutputFormat) -> int:
     if terms is None:
         say(f"error: {directory} has no metadata log, which only nodes of KRaft have: no controller is known")
     else:
-        say("nobody serves it: this is what the metadata log says")
+        say("no broker serves the directory: this is what its metadata log says")
     rows: list[Row] = [
         {
             "controller": term.controller_id,

@@ -84,6 +84,6 @@ def _say_rest(client: KafkaClient, broker: int) -> None:
 
     rest = [p.partition for p in read_partitions(client, None, []) if broker in p.replicas]
     if rest:
-        say(f"note: broker {broker} has got replicas meanwhile: {names_text(rest)}; run it again")
+        say(f"note: broker {broker} has got new replicas meanwhile: {names_text(rest)}; run the command again")
     else:
         say(f"broker {broker} holds no replicas any more")

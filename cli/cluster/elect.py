@@ -110,7 +110,7 @@ def _ensure_named(client: KafkaClient, names: Sequence[str]) -> None:
         raise UsageError(f"--unclean needs each partition of {whole} by its number", hint=f"{whole}:{numbers}")
     if not names or list(names) == ["all"]:
         raise UsageError(
-            "--unclean needs the partitions by name: what is lost is lost for each", hint="plog cluster status"
+            "--unclean needs the partitions by name: records may be lost in each of them", hint="plog cluster status"
         )
 
 
@@ -188,12 +188,12 @@ def find_leaders(
     try:
         leaders = read_leaders_when_heard(client, placed, elected)
     except PlogError as error:
-        say(f"note: who leads now is not known: {error.message}")
+        say(f"note: the present leaders are not known: {error.message}")
         return {}
     if unknown := [p.partition for p in placed if p.partition not in leaders]:
         say(
-            f"note: who leads {names_text(unknown)} now is not known: the broker that was asked has not heard of the "
-            "election yet, or knows of no such partition any more"
+            f"note: the present leader of {names_text(unknown)} is not known: the broker that was asked has not "
+            "heard of the election yet, or the partition is gone"
         )
     return leaders
 

@@ -101,7 +101,7 @@ def _say_epoch(found: ClusterDescription, *, is_served: bool) -> None:
     from core.cluster.description.feature_args import features_of
 
     if not is_served:
-        say("nobody serves it: this is what the files say")
+        say("no broker serves the directory: this is what its files say")
     elif not features_of(found):
         say("no broker knows of any feature: those of Kafka 3.9 and before have none with ZooKeeper")
     elif found.features_epoch >= 0:
@@ -152,7 +152,7 @@ def _change(
     planned = plan_updates(wanted, found)
     needed = [one for one in planned if one.is_needed]
     if not needed:
-        say("nothing is to be done: it is so already")
+        say("nothing to do: the levels are so already")
         if not planned and output is OutputFormat.table:
             return 0
     admin, updates = ClusterAdmin(client), [one.update for one in needed]

@@ -78,7 +78,7 @@ def _ensure_can_be(found: ClusterDescription, broker: int) -> None:
         whose = "of a cluster in KRaft" if found.has_quorum else f"broker {found.controller_id}, which is Kafka's,"
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"the controller {whose} has no such thing: it waits for the replicas that it has in sync",
+            f"the controller {whose} does not support this: it waits for a replica in the ISR",
             hint=f"plog cluster elect --unclean lets another replica lead{typed_place()}",
         )
     if any(one.broker_id == broker and not one.is_fenced for one in found.brokers):

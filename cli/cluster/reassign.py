@@ -95,7 +95,8 @@ def _ensure_one_way(names: Sequence[str] | None, plan: Path | None, *, status: b
     if names is None and plan is None and not (status or cancel):
         raise UsageError(
             "expected what to move",
-            hint="--topics TOPIC[,..] makes a plan, --plan FILE takes one; --status and --cancel look after what moves",
+            hint="--topics TOPIC[,..] makes a plan, --plan FILE takes one; --status and --cancel are for moves under "
+            "way",
         )
 
 

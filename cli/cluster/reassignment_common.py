@@ -185,7 +185,7 @@ def say_total(moves: Sequence[PlannedMove]) -> None:
 
 def _say_unknown(partitions: int) -> None:
     if partitions:
-        say(f"note: nobody says how large {partitions:,} of the partitions are")
+        say(f"note: the sizes of {partitions:,} of the partitions are not known")
 
 
 # --- ongoing moves
@@ -237,7 +237,7 @@ def carry_out(
 ) -> int:
     """Shows the plan, carries it out unless it is a dry run, and watches it. Returns the exit code."""
     if not moves:
-        say("there is nothing to move: all is where it is to be")
+        say("there is nothing to move: all replicas are where they should be")
         write_moves(moves, output, as_plan=dry_run)
         return 0
     progress = MoveProgress()
@@ -269,7 +269,7 @@ def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMo
     for move in missed:
         target = ",".join(map(str, move.target))
         say(f"error: {move.partition} is not on {target}: its move was cancelled, or changed by somebody else")
-    say(f"{len(moves) - len(missed):,} of {len(moves):,} partitions are where they are to be")
+    say(f"{len(moves) - len(missed):,} of {len(moves):,} partitions are where they should be")
     _hint_at_leaders(client, moves)
     return 1 if missed else 0
 

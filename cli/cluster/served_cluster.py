@@ -32,7 +32,7 @@ def open_cluster(command: str, place: Place) -> Iterator[KafkaClient]:
             raise
         if not isinstance(source, KafkaClient):
             raise UsageError(
-                f"plog cluster {command} needs a cluster: nobody serves {source.directory}",
+                f"plog cluster {command} needs a cluster: no broker serves {source.directory}",
                 hint="--bootstrap-server HOST:PORT",
             )
         yield source

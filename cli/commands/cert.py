@@ -54,7 +54,7 @@ def dev(
     end = make_development_certificates(out, names or (), datetime.datetime.now(datetime.UTC), replaces=force)
     say(f"made certificates in {out}, good until {end:%Y-%m-%d}:")
     say(f"  {out / 'client.properties'}: plog and Kafka's tools (--command-config), Java clients, Spark")
-    say(f"  {out / 'kcat.conf'}: kcat (-F) and what else stands on librdkafka")
+    say(f"  {out / 'kcat.conf'}: kcat (-F) and other clients on librdkafka")
     say(f"  {out / 'server.properties'}: for an Apache Kafka broker, into its own server.properties")
     say(f"  ca, server, client: .pem and .key; .p12 is both, with the password {STORE_PASSWORD}")
 

@@ -37,7 +37,7 @@ app = new_app(
     "plog cluster status --bootstrap-server 127.0.0.1:9092",
 )
 
-_UNSERVED = "nobody serves it: this is what the files say"
+_UNSERVED = "no broker serves the directory: this is what its files say"
 
 
 @app.callback()
@@ -86,7 +86,7 @@ def status(
         _say_cluster(found, is_served=placed is not None)
         _say_partitions(found, placed or ())
         if any(one.failure is not None and one.broker_id == found.controller_id for one in found.brokers):
-            say("note: the controller can't be reached from here: the others may know nothing newer of partitions")
+            say("note: the controller can't be reached from here: what other brokers report of partitions may be old")
         _say_notes(notes)
         _say_leaderless(leaderless)
     if api_versions:
@@ -286,7 +286,7 @@ def _say_cluster(found: ClusterDescription, *, is_served: bool) -> None:
         features = ", ".join(f"{name}={level}" for name, level in sorted(found.features.items()))
         say(f"features: {features}")
     if not is_served:
-        say("nobody serves it: this is what the metadata log says")
+        say("no broker serves the directory: this is what its metadata log says")
 
 
 _MOST_LEADERLESS = 10

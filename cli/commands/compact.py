@@ -134,9 +134,9 @@ def _more_rounds(plan: CompactionPlan, dedupe_buffer_size: int) -> str | None:
     if plan.part is None or plan.end_offset >= plan.part.first_uncleanable_offset:
         return None
     return (
-        f"the first round of about {math.ceil(plan.fillings)}: the keys up to offset "
-        f"{plan.part.first_uncleanable_offset} don't fit --dedupe-buffer-size; "
-        f"{math.ceil(plan.fillings * dedupe_buffer_size)} bytes would do it in one round, --apply does all of them"
+        f"this is the first round of about {math.ceil(plan.fillings)}, as the keys up to offset "
+        f"{plan.part.first_uncleanable_offset} don't fit --dedupe-buffer-size; --apply does all rounds, and "
+        f"{math.ceil(plan.fillings * dedupe_buffer_size)} bytes would do it in one"
     )
 
 
@@ -151,7 +151,7 @@ def _say_summary(plans: Sequence[CompactionPlan], *, is_done: bool) -> None:
     else:
         records = sum(stats.records_before - stats.records_after for stats in found)
         saved = sum(stats.bytes_before - stats.bytes_after for stats in found)
-        would = "are gone" if is_done else "would go; --apply does it"
+        would = "are gone" if is_done else "would be removed; --apply does it"
         larger = f"{size_text(-saved)} more {'are' if is_done else 'would be'} taken, for new headers; "
         say(f"{larger if saved < 0 else ''}{records:,} records and {size_text(max(saved, 0))} {would}")
 

@@ -173,7 +173,7 @@ def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
     from core.pipeline.record_sink import ARROW, ENVELOPE, VALUE
 
     if format_ == ARROW:
-        ensure_no_terminal("--format arrow", hint="--out FILE, or lead stdout into a file or a pipe")
+        ensure_no_terminal("--format arrow", hint="--out FILE, or redirect stdout to a file or a pipe")
     widen(sys.stdout)
     sink = open_stdout(is_raw=is_raw or format_ not in (VALUE, ENVELOPE))  # patterns escape each field
     return Stdout(sink, is_escaped=is_terminal() and not is_raw)

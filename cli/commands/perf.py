@@ -64,7 +64,7 @@ def produce(
     from core.records.compression import CompressionType
 
     if throughput <= 0 and throughput != -1:
-        raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 is as many as can be")
+        raise UsageError(f"--throughput {throughput:g}: expected a number above 0", hint="-1 sets no limit")
     random = np.random.default_rng(0)
     given = _payloads(payload_file) if payload_file else []
     with place.session().open_client(makes_directory=True) as client:
@@ -115,7 +115,7 @@ def consume(
     with place.session().open_client(is_read_only=True) as client:
         measured = measure_consume(client, topic, records=num_records, timeout_s=timeout / 1000)
     if num_records is not None and measured.records < num_records:
-        say(f"warning: {measured.records:,} records were there, not {num_records:,}")
+        say(f"warning: {measured.records:,} records were found, fewer than {num_records:,}")
     _print("read", measured, output, histogram=False)
 
 
@@ -139,7 +139,7 @@ def latency(
     from core.client.write.producer import Producer
 
     if acks is Acks.none:
-        raise UsageError("--acks 0: what is not acknowledged can't be waited for", hint="--acks 1 or all")
+        raise UsageError("--acks 0: there is no acknowledgement to wait for", hint="--acks 1 or all")
     with place.session().open_client(makes_directory=True) as client:
         client.topic(topic, may_create=True)
         _ensure_taken(client, topic, record_size, is_compressed=False)

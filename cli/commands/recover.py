@@ -184,7 +184,7 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
         findings = f"{left} finding{'s' * (left > 1)} left"
         kept = f"; {_kept_where(plans, root)}" if any(plan.is_needed for plan in plans) else ""
         if shows_more:  # as a batch whose checksum was wrong has a wrong offset, too
-            more = "of which some show only now: the same command once more goes on with them"
+            more = "some of which show only now: run the same command again to go on with them"
             say(f"{path}: {summary}{findings}, {more}{kept}")
         else:
             say(f"{path}: {summary}{findings} that this plan does not mend; see plog verify{kept}")

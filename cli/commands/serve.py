@@ -131,7 +131,7 @@ def serve(
     )
     if listen and listener:
         raise UsageError(
-            "--listen and --listener say both where to listen: use one of them",
+            "--listen and --listener both say where to listen: use one of them",
             hint=f"--listener PLAINTEXT://{listen} is the same as --listen {listen}",
         )
     where = _where_to_listen(listen, broker_config)
@@ -141,7 +141,7 @@ def serve(
     if zookeeper and read_only:
         raise UsageError("--read-only adds nothing, and a member of a cluster has to: use one of them")
     if new_cluster and not zookeeper:
-        raise UsageError("--new-cluster begins a cluster that a ZooKeeper keeps", hint="--zookeeper HOST:PORT/CHROOT")
+        raise UsageError("--new-cluster begins a cluster in a ZooKeeper", hint="--zookeeper HOST:PORT/CHROOT")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
     with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
@@ -265,7 +265,7 @@ def _ensure_open_to_everybody(config: BrokerConfig) -> None:
 
     ensure_asks_for_none(config)
     for name, why in find_security_requirements(config).items():
-        say(f"warning: {name} ({why}) is ignored: who reaches this broker may do everything")
+        say(f"warning: {name} ({why}) is ignored: anybody who reaches this broker may do everything")
 
 
 def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> None:
@@ -283,7 +283,7 @@ def _say_what_changes_nothing(config: BrokerConfig, zookeeper: str | None) -> No
 def _say_whether_it_joins(configured: str, zookeeper: str | None) -> None:
     """Explains that only --zookeeper joins a cluster: a copy of a broker's disk must not (docs/adr/0022)."""
     if zookeeper is None:
-        say(f"warning: {_ZOOKEEPER_CONNECT} joins no cluster: what is here is served by a broker of its own")
+        say(f"warning: {_ZOOKEEPER_CONNECT} joins no cluster: this broker serves its directory alone")
         say(f"hint: --zookeeper {configured} joins the cluster, with the same data directory and node id")
     elif zookeeper.strip() != configured:
         say(f"warning: {_ZOOKEEPER_CONNECT} is {configured}, and --zookeeper wins: {zookeeper}")
@@ -333,7 +333,10 @@ def _serve(
             )
         unheeded = node.services.image.security.summary() if entry is None else entry.security.summary
         if unheeded:
-            say(f"warning: the metadata hold {unheeded}, and plog obeys none of them: who reaches it may do everything")
+            say(
+                f"warning: the metadata hold {unheeded}, and plog obeys none of them: anybody who reaches the broker "
+                "may do everything"
+            )
         try:
             _run_whole(runner, _run(node, runtime, listeners, metrics, ready_file, entry))
         finally:

@@ -289,7 +289,7 @@ def alter(
         if partitions is not None:
             admin.create_partitions(name, partitions, validate_only=dry_run)
             say(
-                "warning: a key's partition depends on how many there are: records that come now may lie in another "
+                "warning: a key's partition depends on the number of partitions: new records may go to another "
                 "partition than earlier ones with the same key, and their order is lost"
             )
     say(f"{'would alter' if dry_run else 'altered'} topic {name} {client.place}")

@@ -260,7 +260,7 @@ def abort(
                 say(f"{transactional_id} {client.place}: {fenced} on {count} partitions aborted")
                 return
             admin.fence(transactional_id)
-            say(f"{transactional_id} {client.place}: nothing is open any more, and who wrote under it is fenced")
+            say(f"{transactional_id} {client.place}: no transaction is open any more, and its producer is fenced")
             return
         found = _find(admin, topic or "", partition or 0, start_offset, producer_id)
         if not dry_run:
@@ -284,8 +284,8 @@ def _find(
         if known is not None and not transaction.is_hanging:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"the transaction is known to its coordinator, {known.state}: ended on one partition alone, it would "
-                "be torn",
+                f"the transaction is known to its coordinator, {known.state}: ending it on one partition alone would "
+                "tear it apart",
                 hint=f"plog transaction abort {known.transactional_id}{typed_place()}",
             )
         return transaction

@@ -76,7 +76,8 @@ def start(
             was_stopped = _stop_at_signals(server)
             if not where.is_loopback:
                 say(
-                    f"warning: on {where} without authentication: who reaches this address may change the whole cluster"
+                    f"warning: on {where} without authentication: anybody who reaches this address may change "
+                    "the whole cluster"
                 )
             _run(server, was_stopped)
         finally:
@@ -89,7 +90,7 @@ def _checked(settings: dict[str, str]) -> dict[str, str]:
 
     for name in settings:
         if (option := _OF_OPTIONS.get(name)) is not None:
-            raise UsageError(f"--set {name}: that is what {option} says", hint=f"give {option} in place of it")
+            raise UsageError(f"--set {name}: {option} sets that", hint=f"use {option} instead")
     return settings
 
 

@@ -86,9 +86,9 @@ class CommandPanel(_Panel):
     def __init__(self, command: str | None) -> None:
         self._command = None if command is None else printable(command, keeps="")
         if self._command is None:
-            super().__init__([TextLine("No command says what this screen says.")])
+            super().__init__([TextLine("No command shows what this screen shows.")])
         else:
-            said = TextLine("This says the same in a shell; it was copied, if the terminal lets programs do that:")
+            said = TextLine("This command shows the same; it was copied, if the terminal lets programs do that:")
             super().__init__([said, TextLine(""), TextLine(self._command, style=BOLD)])
 
     def on_mount(self) -> None:

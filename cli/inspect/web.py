@@ -97,7 +97,10 @@ def serve_inspect(command: Sequence[str], listen: str) -> None:
     """
     endpoint = parse_endpoint(listen, 8000)
     if not endpoint.is_loopback:
-        say(f"warning: on {endpoint} without encryption: whoever has the token, or listens on the way, can read it all")
+        say(
+            f"warning: on {endpoint} without encryption: anybody who has the token, or listens on the way, can read "
+            "it all"
+        )
     asyncio.run(InspectServer(command, endpoint).run(_say_ready))
 
 

@@ -24,7 +24,7 @@ def groups_section(reports: Iterable[GroupsReport]) -> str:
         parts += map(paragraph, report.problems)
         parts += map(_group, report.groups)
         if not report.groups and not report.problems:
-            parts.append(paragraph("no group has to do with these logs"))
+            parts.append(paragraph("no group has committed offsets of these logs"))
     return section("Consumer groups", *parts)
 
 

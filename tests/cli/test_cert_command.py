@@ -180,7 +180,7 @@ def test_passwords_of_pkcs12(file: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert "the password is wrong" in told
     assert "marked" not in told
     _, told = plog("cert", "show", STORES / file, "--password", "marked", code=2)
-    assert "a secret on the command line is seen by others" in told
+    assert "other users can see a secret on the command line" in told
     assert "error: --password: " in told
 
 

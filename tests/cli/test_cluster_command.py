@@ -122,7 +122,7 @@ def test_files_of_kafka(tmp_path: Path) -> None:
     assert (row["cluster_id"], row["controller_id"]) == ("MkU3OEVBNTcwNTJENDM2Qk", None)
     assert row["features"]["metadata.version"] == 30
     _, told = plog("--data-dir", directory)
-    assert "nobody serves it: this is what the metadata log says" in told
+    assert "no broker serves the directory: this is what its metadata log says" in told
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
     _, told = plog("--data-dir", directory, "--api-versions", code=2)
     assert "--api-versions needs a server" in told
@@ -188,7 +188,7 @@ def test_what_plogs_own_server_holds(tmp_path: Path) -> None:
     assert rows(*where, command="topics") == [{**topic, "min_isr": None}]
     (of_files,) = rows(*where, command="brokers")
     assert (of_files["replicas"], of_files["leaders"], of_files["size_bytes"]) == (2, 2, broker["size_bytes"])
-    assert "nobody serves it: this is what the files say" in plog(*where, command="brokers")[1]
+    assert "no broker serves the directory: this is what its files say" in plog(*where, command="brokers")[1]
 
 
 def test_a_server_that_lacks_requests(monkeypatch: pytest.MonkeyPatch) -> None:

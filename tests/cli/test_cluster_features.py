@@ -48,7 +48,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         where = ("--bootstrap-server", server.address)
         fresh = {"group.version": (1, 0, 1, 1), "metadata.version": (33, 7, 33, 1), "transaction.version": (2, 0, 2, 1)}
         assert levels(rows(*where)) == fresh
-        assert "nothing is to be done: it is so already" in told("--upgrade", "all", server=server.address)
+        assert "nothing to do: the levels are so already" in told("--upgrade", "all", server=server.address)
 
         lower = ("--downgrade", "transaction.version=1")
         assert "without --dry-run; nothing was changed" in told(*lower, "--dry-run", server=server.address)
@@ -64,7 +64,10 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
 
         said = told("--upgrade", "transaction.version", server=server.address, code=2)
         assert "warning: brokers that don't support transaction.version 2 can't join the cluster any more\n" in said
-        assert "error: --upgrade may keep brokers out of the cluster, and nobody can be asked here\n" in said
+        assert (
+            "error: --upgrade may keep brokers out of the cluster, and there is no terminal to ask for a confirmation\n"
+            in said
+        )
         said = told("--downgrade", "group.version=0", "--unsafe", server=server.address, code=2)
         assert "warning: group.version 0: members of groups of the consumer protocol are refused" in said
         assert "error: --unsafe may lose what only the higher level keeps" in said
@@ -73,7 +76,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         said = told("--upgrade", "group.version=7", server=server.address, code=1)
         assert "error: INVALID_UPDATE_VERSION: group.version can't be set to 7" in said
         assert "warning" not in said
-        assert "nobody can be asked" not in said
+        assert "no terminal to ask" not in said
         said = told("--upgrade", "group.version=7", "--yes", server=server.address, code=1)
         assert "error: INVALID_UPDATE_VERSION: group.version can't be set to 7" in said
         assert "can't be set to 7" in told("--upgrade", "group.version=7", "--dry-run", server=server.address, code=1)
@@ -91,7 +94,7 @@ def test_a_broker_alone_and_the_directory_that_it_leaves(tmp_path: Path) -> None
         server.stop()
     assert levels(rows("--data-dir", str(tmp_path / "data"))) == fresh | {"transaction.version": (1, 0, 2, 1)}
     done = call_plog("cluster", "features", "--data-dir", str(tmp_path / "data"))
-    assert b"nobody serves it: this is what the files say" in done.stderr
+    assert b"no broker serves the directory: this is what its files say" in done.stderr
 
 
 def test_levels_of_a_new_cluster_are_completed() -> None:

@@ -89,7 +89,7 @@ def test_commands_that_make_no_sense_reach_no_server(arguments: tuple[str, ...],
 def test_a_directory_that_nobody_serves_is_refused(arguments: tuple[str, ...]) -> None:
     done = call_plog("cluster", *arguments, "--data-dir", str(SAMPLE_DATA))
     assert done.returncode == 2
-    assert f"plog cluster {arguments[0]} needs a cluster: nobody serves {SAMPLE_DATA}".encode() in done.stderr
+    assert f"plog cluster {arguments[0]} needs a cluster: no broker serves {SAMPLE_DATA}".encode() in done.stderr
 
 
 @for_each("arguments", NEED_A_SERVER)
@@ -120,7 +120,7 @@ def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.Monk
     assert [row["result"] for row in json.loads(checked.stdout)] == ["one replica", "one replica"]
     assert {(row["start_offset"], row["end_offset"]) for row in json.loads(checked.stdout)} == {(None, None)}
     assert b"nothing is being moved" in call_plog("cluster", "reassign", "--status", *where).stderr
-    assert b"all is where it is to be" in call_plog("cluster", "reassign", "--topics", "t", *where).stderr
+    assert b"all replicas are where they should be" in call_plog("cluster", "reassign", "--topics", "t", *where).stderr
     drained = call_plog("cluster", "drain", "1", *where)
     assert drained.returncode == 2
     assert b"0 brokers can't hold the replicas of t (1)" in drained.stderr

@@ -64,7 +64,7 @@ def test_a_log_that_grows_is_not_said_to_shrink(tmp_path: Path) -> None:
     """A tombstone's horizon makes the timestamp of its record longer."""
     segments = {0: crafted.batch(0, [(b"a", None)]), 1: crafted.batch(1, [(b"b", b"1")])}
     folder = crafted.write_partition(tmp_path / "t-0", segments)
-    for arguments, taken, gone in ([], b"would be", b"would go"), (["--apply"], b"are", b"are gone"):
+    for arguments, taken, gone in ([], b"would be", b"would be removed"), (["--apply"], b"are", b"are gone"):
         said = call_plog("compact", str(folder), *COMPACT, *arguments).stderr
         assert b" B more %s taken, for new headers; 0 records and 0 B %s" % (taken, gone) in said
 
@@ -198,8 +198,8 @@ def test_a_copied_folder_on_its_own_is_done_in_rounds_too(tmp_path: Path) -> Non
     (plan,) = read_json(0, "compact", *small)
     assert plan["clean_up_to"] < 60
     assert plan["why"] == (
-        "the first round of about 8: the keys up to offset 60 don't fit --dedupe-buffer-size; "
-        "2250 bytes would do it in one round, --apply does all of them"
+        "this is the first round of about 8, as the keys up to offset 60 don't fit --dedupe-buffer-size; "
+        "--apply does all rounds, and 2250 bytes would do it in one"
     )
     (done,) = read_json(0, "compact", *small, "--apply")
     assert (done["records_after"], done["clean_up_to"], done["why"]) == (30, 60, None)

@@ -144,7 +144,7 @@ def test_a_directory_that_was_typed_is_meant(config: Path, tmp_path: Path) -> No
 @for_each("name", ["sasl.password", "ssl.key.password", "sasl.jaas.config", "sasl.oauthbearer.token"])
 def test_a_secret_on_the_command_line_is_refused(name: str) -> None:
     _, told = plog("topic", "list", "-X", f"{name}=marked", code=2)
-    assert f"error: -X {name}: a secret on the command line is seen by others" in told
+    assert f"error: -X {name}: other users can see a secret on the command line" in told
     assert "${env:NAME}" in told
 
 

@@ -115,7 +115,7 @@ def test_no_thread_waits_long_for_the_interpreter(tmp_path: Path) -> None:
 # --- a ZooKeeper
 
 _JOINS_NOTHING = """\
-warning: zookeeper.connect joins no cluster: what is here is served by a broker of its own
+warning: zookeeper.connect joins no cluster: this broker serves its directory alone
 hint: --zookeeper zk:1//x joins the cluster, with the same data directory and node id
 """
 _ANOTHER = "warning: zookeeper.connect is zk:1//x, and --zookeeper wins: zk:2//x\n"

@@ -160,4 +160,4 @@ def test_more_partitions_come_with_a_word_about_keys(tmp_path: Path) -> None:
     for words, warnings in ((["--partitions", "6"], 1), (["--set", "retention.ms=-1"], 0)):
         done = call_plog("topic", "alter", "keyed", *words, *where)
         assert done.returncode == 0
-        assert done.stderr.count(b"warning: a key's partition depends on how many there are") == warnings
+        assert done.stderr.count(b"warning: a key's partition depends on the number of partitions") == warnings

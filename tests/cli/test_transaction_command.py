@@ -198,7 +198,7 @@ def test_an_open_one_is_shown_and_ended_by_its_id(topic: list[str]) -> None:
     assert row["pins_last_stable_offset"]
     torn = call_plog("transaction", "abort", "--topic", "tx", "--partition", "0", "--start-offset", "0", *topic)
     assert torn.returncode == 1
-    assert b"it would be torn" in torn.stderr
+    assert b"would tear it apart" in torn.stderr
     assert b"plog transaction abort opener" in torn.stderr
     ok("transaction", "abort", "opener", *topic)
     assert rows("find-hanging", "--all", "--topic", "tx", where=topic) == []

@@ -571,7 +571,7 @@ def test_what_shows_only_when_a_bit_is_put_right_is_said_to(tmp_path: Path) -> N
     content[100] ^= 0x10
     log.write_bytes(content)
     done = call_plog("recover", str(folder), "--apply", "--fix-bits")
-    said = "1 finding left, of which some show only now: the same command once more goes on with them"
+    said = "1 finding left, some of which show only now: run the same command again to go on with them"
     assert (done.returncode, said in done.stderr.decode()) == (1, True), done.stderr.decode()
     done = call_plog("recover", str(folder), "--apply", "--fix-bits")
     assert (done.returncode, b"clean; 0 records lost" in done.stderr) == (0, True)

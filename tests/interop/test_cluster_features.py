@@ -185,7 +185,7 @@ def test_kafkas_tool_finalizes_features(cluster: MixedCluster, zookeeper: KazooC
         ("group.version", 1, 0, 1, [1, 2, 3], 1),
         ("transaction.version", 2, 0, 2, [1, 2, 3], 1),
     ]
-    assert "it is so already" in plog_features(cluster, "--upgrade", "all")[1]
+    assert "the levels are so already" in plog_features(cluster, "--upgrade", "all")[1]
 
 
 # --- groups of the consumer protocol

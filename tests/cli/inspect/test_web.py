@@ -444,7 +444,7 @@ async def test_a_port_that_is_taken_is_told_of() -> None:
 def test_an_address_that_is_not_ours_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AccessError, match=r"could not listen on 192\.0\.2\.1:8000: cannot assign requested address"):
         serve_inspect(PACKET_APP, "192.0.2.1")
-    assert "warning: on 192.0.2.1:8000 without encryption: whoever has the token" in capsys.readouterr().err
+    assert "warning: on 192.0.2.1:8000 without encryption: anybody who has the token" in capsys.readouterr().err
     with pytest.raises(UsageError, match="'x/y' is no HOST:PORT"):
         serve_inspect(PACKET_APP, "x/y")
 

@@ -30,7 +30,7 @@ def test_without_a_terminal_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
-    with pytest.raises(UsageError, match="it may lose records, and nobody can be asked here") as refusal:
+    with pytest.raises(UsageError, match="it may lose records, and there is no terminal to ask") as refusal:
         ensure_meant("it may lose records", "elect")
-    assert refusal.value.hint == "--yes says it"
+    assert refusal.value.hint == "--yes confirms it"
     assert capsys.readouterr().err == ""

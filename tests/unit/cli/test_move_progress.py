@@ -84,5 +84,5 @@ def test_no_plan_is_said_but_what_is_under_way(capsys: pytest.CaptureFixture[str
     say_progress(MOVES, STATE)
     assert capsys.readouterr().err.splitlines() == [
         "3 partitions are being moved, 4 new replicas: 120.0 MB of 200.0 MB copied, 80.0 MB left",
-        "note: nobody says how large 1 of the partitions are",
+        "note: the sizes of 1 of the partitions are not known",
     ]
