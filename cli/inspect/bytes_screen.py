@@ -93,15 +93,15 @@ class BytesScreen(InspectScreen):
     """Shows a file, from a position or an offset on; or its uncompressed records, if these are given."""
 
     HELP = """
-A bar begins each field. Brackets stand round the field under the cursor, which is named and explained beside the bytes:
-in what it lies, its value, what that stands for, and what it is for. Bytes that the disk does not give are shown as ??,
-and those that may be secret as **. Damage is one field, with what plog verify says of it.
+A bar begins each field. Brackets stand round the field under the cursor; beside the bytes stand its name, the structure
+that holds it, its value, the value's meaning, and its purpose. Bytes that the disk does not give are shown as ??, and
+those that may be secret as **. Damage is one field, with what plog verify says of it.
 
 Records that are compressed are one field, too; Enter shows them uncompressed. Enter on an entry of an index goes to
 what it points to.
 
-What is looked for is a text, or hex with spaces or without. Quotes make it a text, and 0x makes it hex. It is looked
-for in the bytes as they are in the file, compressed ones too.
+A search takes a text, or hex with spaces or without. Quotes make it a text, and 0x makes it hex. It searches the bytes
+as they are in the file, compressed ones too.
 """
     KEYS = (
         ("arrows", "a byte, a line"),

@@ -83,9 +83,9 @@ class FileTableScreen(InspectScreen):
     """Shows a file's entries; Enter goes to the batch of one."""
 
     HELP = """
-What is in the file, entry by entry, and beside it what the log says. An entry that does not fit is a finding of plog
-verify, or is explained by one. Not compared is what would take long to find out, what the log does not show, and what a
-crash may have left so.
+The file's entries, and beside each one what the log says. An entry that does not fit is a finding of plog verify, or a
+finding explains it. An entry is not compared if that would take long, if the log does not show the answer, or if a
+crash may have left it so.
 """
     KEYS = (("Enter", "the batch that the entry is about, byte by byte"),)
     BINDINGS: ClassVar[list[BindingType]] = [

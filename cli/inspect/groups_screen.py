@@ -117,8 +117,8 @@ The consumer groups, with their state, how many members they have, and how many 
 partitions together that they committed an offset of. Trend is the lag since this screen was opened, a bar every two
 seconds.
 
-A server is asked, also the one that owns the directory; else __consumer_offsets is read from the files, which have what
-was written down last. Whether a group's members are still there is not known then.
+plog asks the server, also the one that owns the directory; without a server it reads __consumer_offsets from the files,
+which have the last state that was written. Then it is not known whether a group's members are still there.
 """
     KEYS = (("Enter", "the group"), ("s, S", "sort by the next column, or the other way round"))
 

@@ -181,10 +181,10 @@ class MapScreen(LookingScreen):
 The segments of the log from left to right, to scale in bytes, with the offset that each begins with. Neighbours differ
 in shade; a thin bar stands for several segments that are too small to be told apart.
 
-Below is what is known to be damaged: X, or w for a warning. It is what the folder and a broker's notes show, until v
-has run plog verify, which reads the whole log; a question mark says that nobody has looked. The next row shows
-transactions that are open at the log's end, from where they begin: o. Readers of committed records get nothing from
-there on.
+The row below shows known damage: X, or w for a warning. Until v has run plog verify, which reads the whole log, it is
+the damage that the folder and a broker's notes show; a question mark means that the log was not checked there. The next
+row shows transactions that are open at the log's end, from their first offset on: o. Readers of committed records get
+nothing from there on.
 """
     KEYS = (
         ("left, right", "the place before, the next one"),

@@ -17,7 +17,7 @@ _ALWAYS = (
     ("Esc", "back to the screen before"),
     ("?", "this help"),
     (":", "go to a place, such as flights:2@2013-01-15"),
-    ("y", "show, and copy, the command line that says the same"),
+    ("y", "show, and copy, the command line that shows the same"),
     ("q", "quit"),
 )
 _NAMES = {

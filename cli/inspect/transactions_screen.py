@@ -45,13 +45,13 @@ class TransactionsScreen(LookingScreen):
     """Lists the open transactions above, the transactional ids below; Enter goes to a transaction's first record."""
 
     HELP = """
-Above: the transactions that are open on partitions. One that holds readers is the first open one of its partition:
-readers of committed records get nothing after its first record until it ends. One that hangs is known to no
-coordinator, so that nobody will end it.
+Above: the transactions that are open on partitions. The first open transaction of a partition holds readers of
+committed records: they get nothing after its first record until it ends. A transaction hangs if no coordinator knows
+it, so that none will end it.
 
 Below: the transactional ids that the coordinators know, and where each stands. Tab goes from one list to the other.
 
-A server is asked, also the one that owns the directory; else the files are read.
+plog asks the server, also the one that owns the directory; without a server it reads the files.
 """
     KEYS = (
         ("Enter", "the first record of the transaction"),

@@ -51,7 +51,7 @@ What plog verify finds here, in the order in which it finds it: checksums, frame
 reads, and may run beside a broker. Findings come partition by partition.
 
 An error puts records, or the start of a broker, at risk. A warning is made good by the next start of a broker, or is a
-sign that something was lost elsewhere. Below the list stands what the code of the finding means.
+sign that something was lost elsewhere. The meaning of the finding's code stands below the list.
 
 Leaving the screen stops the check; going on from it to the bytes or the records does not.
 """
