@@ -27,9 +27,8 @@ from core.broker.coordinators.coordinator_log import CoordinatingBroker
 from core.broker.coordinators.producer_ids import ProducerIds
 from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
 from core.broker.node_identity import NodeIdentity
-from core.broker.partitions.cleaner_schedule import CleanerSchedule
 from core.broker.partitions.file_deletion import FileDeletion
-from core.broker.partitions.housekeeping import Housekeeping
+from core.broker.partitions.housekeeping import CleanerSchedule, Housekeeping
 from core.broker.partitions.lazy_index_checks import LazyIndexChecks
 from core.broker.partitions.lazy_logs import LazyLogs
 from core.broker.partitions.log_startup import LogStartup
