@@ -24,7 +24,7 @@ from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.effective_configs import Configs
 from core.broker.coordinators.consumer_offsets_topic import ConsumerOffsetsTopic
 from core.broker.coordinators.coordinator_log import CoordinatingBroker
-from core.broker.coordinators.producer_ids import ProducerIds
+from core.broker.coordinators.producer_ids import ProducerIdBlocks, ProducerIds
 from core.broker.coordinators.transaction_state_topic import TransactionStateTopic
 from core.broker.node_identity import NodeIdentity
 from core.broker.partitions.file_deletion import FileDeletion
@@ -38,7 +38,6 @@ from core.broker.partitions.suspected_loss import SuspectedLoss
 from core.broker.partitions.topics import Topics
 from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.cluster_peers import ClusterPeers
-from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replication_quota import ReplicationQuota, ReplicationQuotas
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.broker.requests.fetch_session import FetchSessionCache

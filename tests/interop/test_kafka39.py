@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.coordinators.producer_ids import ProducerIdBlocks
 from core.broker.replication.auto_topic_creation import AutoTopicCreation
 from core.broker.replication.cluster_membership import controlled_shutdown
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
 from core.broker.replication.peer_connection import PeerConnection
-from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.cluster.image.broker_metadata import NewTopic

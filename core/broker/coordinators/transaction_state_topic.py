@@ -14,9 +14,8 @@ from functools import partial
 from core.broker.coordinators.consumer_offsets_topic import GROUPS_TOPIC, ConsumerOffsetsTopic
 from core.broker.coordinators.coordinator_log import CoordinatingBroker, CoordinatorLog
 from core.broker.coordinators.latest_by_key import ReadRecord
-from core.broker.coordinators.producer_ids import ProducerIds
+from core.broker.coordinators.producer_ids import ProducerIdBlocks, ProducerIds
 from core.broker.coordinators.transaction_peers import TransactionPeers
-from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.requests.commit_wait import Uncommitted, find_uncommitted, when_committed
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import NO_LEADER

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.config.effective_configs import Configs
 from core.broker.controller.controller_elector import ControllerElector
+from core.broker.coordinators.producer_ids import ProducerIdBlocks
 from core.broker.coordinators.transaction_peers import TransactionPeers
 from core.broker.partitions.file_deletion import FileDeletion
 from core.broker.partitions.lazy_logs import LazyLogs
@@ -30,7 +31,6 @@ from core.broker.replication.cluster_peers import ClusterPeers
 from core.broker.replication.controller_channel import ControllerChannel
 from core.broker.replication.isr_reporter import IsrReporter
 from core.broker.replication.leader_and_isr_changes import LeaderAndIsrChanges
-from core.broker.replication.producer_id_blocks import ProducerIdBlocks
 from core.broker.replication.replica_fetcher import FollowingBroker, ReplicaFetcherManager
 from core.broker.replication.replication_quota import ReplicationQuota
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration

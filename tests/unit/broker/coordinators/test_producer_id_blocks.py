@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from core.broker.replication.producer_id_blocks import ProducerIdBlocks
+from core.broker.coordinators.producer_ids import ProducerIdBlocks
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.protocol.schema.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
