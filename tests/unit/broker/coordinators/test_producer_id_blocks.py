@@ -51,6 +51,17 @@ async def test_a_block_is_always_there_in_advance() -> None:
         await blocks.close()
 
 
+async def test_ids_are_those_of_one_block_after_the_other() -> None:
+    async with ScriptedController(Blocks()) as controller:
+        blocks, ids = blocks_of(controller), []
+        blocks.begin()
+        for _ in range(15):
+            await until_there(blocks)
+            ids.append(blocks.next(None, None))
+        assert ids == list(range(15))
+        await blocks.close()
+
+
 async def test_until_the_controller_answers_clients_are_to_ask_again() -> None:
     async with ScriptedController(lambda _: None) as controller:
         blocks = blocks_of(controller)
