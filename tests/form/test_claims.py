@@ -11,8 +11,8 @@ import pytest
 
 from cli.plog_command import COMMANDS_MEANT, HINTS, SETTINGS, other_names
 from core.broker.config.broker_settings import BROKER_CONFIG
-from core.broker.config.config_resources import CLIENT_METRICS_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
+from core.broker.requests.config_resources import CLIENT_METRICS_CONFIG
 from core.broker.requests.request_dispatcher import served_apis
 from core.files.log_config import TOPIC_CONFIG
 from tests.support.all_commands import all_commands

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from core.broker.config.config_resources import CONFIG_RESOURCES, find_config_resource
 from core.broker.config.config_sources import DescribedConfig
+from core.broker.requests.config_resources import CONFIG_RESOURCES, find_config_resource
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from core.broker.config.config_resources import (
+from core.broker.requests.config_resources import (
     ConfigResource,
     ConfigWrite,
     Overrides,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.broker.config.config_resources import CONFIG_RESOURCES
+from core.broker.requests.config_resources import CONFIG_RESOURCES
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services

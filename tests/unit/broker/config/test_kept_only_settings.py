@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.broker.config.broker_settings import BROKER_CONFIG, BrokerSettings
-from core.broker.config.config_resources import CLIENT_METRICS_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
+from core.broker.requests.config_resources import CLIENT_METRICS_CONFIG
 from core.common.config_def import ConfigDef
 from core.files.log_config import INTERNAL_KEYS, SERVER_KEYS, TOPIC_CONFIG
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
