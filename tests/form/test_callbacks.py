@@ -15,8 +15,7 @@ SET_BY_ITS_HOLDER = {
     "on_closed": "an open file is counted by whoever holds it, and may change hands",
     "downgrade": "a group that was read from the log changes hands, from the coordinator that read it to that of all",
 }
-OF_HANDLERS = [BROKER / "requests", BROKER / "config/config_resources.py"]
-"""A ConfigResource is made for one request."""
+REQUESTS = BROKER / "requests"
 
 
 def callables(source: str) -> set[str]:
@@ -77,6 +76,6 @@ def test_callbacks_are_given_to_a_constructor_or_subscribed() -> None:
 
 
 def test_handlers_alone_get_all_services() -> None:
-    others = [path for path in BROKER.rglob("*.py") if not any(map(path.is_relative_to, OF_HANDLERS))]
+    others = [path for path in BROKER.rglob("*.py") if not path.is_relative_to(REQUESTS)]
     found = {str(path.relative_to(BROKER)): takers_of_all(path.read_text()) for path in others}
     assert {path: classes for path, classes in found.items() if classes} == {}
