@@ -313,7 +313,7 @@ class BrokerServer:
         late_loads = LazyLogs(opening, controller, configs, log_manager, replicas, runtime)
         stepped_answers = SteppedAnswers(runtime)
         topics = Topics(node, controller, configs, replicas, deletion, stepped_answers)
-        topics.subscribe(self.cleaning.on_topic_deleted)
+        topics.on_deleted.append(self.cleaning.on_topic_deleted)
 
         if isinstance(controller, SingleNodeController):
             controller.register_broker(self._registered_endpoints(configs.broker), configs.broker.broker_rack)

@@ -106,7 +106,7 @@ class CoordinatorLog(ABC):
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
         self._creation: Steps[None] | None = None
-        broker.topics.subscribe(self._on_topic_deleted)
+        broker.topics.on_deleted.append(self._on_topic_deleted)
         broker.replicas.on_stopped.append(self._on_partition_stopped)
         broker.replicas.on_role.append(self._on_role)
 

@@ -3,7 +3,7 @@ delta of the metadata, and takes steps.
 
 The controller tells a member of a cluster which logs to create and to remove (`LeaderAndIsrChanges`).
 
-Subscribers (`subscribe`) learn of deletions: the coordinators forget the state that belongs to a deleted topic.
+Subscribers (`on_deleted`) learn of deletions: the coordinators forget the state that belongs to a deleted topic.
 """
 
 from __future__ import annotations
@@ -47,13 +47,10 @@ class Topics:
         """In a cluster, called with a topic that its controller should create soon, and who wants it; raises KafkaError
         if the controller has refused.
         """
-        self._on_deleted: list[Callable[[TopicImage], None]] = []
+        self.on_deleted: list[Callable[[TopicImage], None]] = []
+        """Called with each deleted topic, while its partitions are still served."""
         self._effects: list[Steps[None]] | None = None
         """The effects of the change that is being submitted, or None."""
-
-    def subscribe(self, on_deleted: Callable[[TopicImage], None]) -> None:
-        """Calls `on_deleted` with each deleted topic, while its partitions are still served."""
-        self._on_deleted.append(on_deleted)
 
     def create(self, topic: NewTopic, sender: str = "this broker") -> TopicImage:
         """Creates one topic, at once, for `sender`. Raises KafkaError if it may not be created; in a cluster always
@@ -131,7 +128,7 @@ class Topics:
         """
         # Internal topics go first: coordinators would write the others' deletion to them, and so create them again.
         for topic in sorted(delta.deleted_topics(), key=lambda topic: topic.name not in INTERNAL_TOPICS):
-            for on_deleted in self._on_deleted:
+            for on_deleted in self.on_deleted:
                 on_deleted(topic)
         if self._controller.is_member:
             self._replicas.configure(delta)
