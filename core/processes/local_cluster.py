@@ -22,10 +22,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import NamedTuple, Self
 
 from core.broker.config.broker_config import EPHEMERAL_SETTINGS, BrokerConfig
+from core.client.net.retry import Retry
 from core.cluster.description.feature_args import levels_of_new_cluster
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
@@ -149,7 +150,7 @@ _JAVA_OPTIONS = ("-Xmx64m", "-XX:TieredStopAtLevel=1")
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
-_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 0.02
 
 
 def settings_for_tests(brokers: int) -> dict[str, str]:
@@ -410,30 +411,29 @@ class LocalCluster:
         preparation.remove_registrations(node_ids if self.zookeeper is not None else ())
 
     def _wait_for(self, broker: BrokerProcess, deadline: float) -> None:
+        waiting = Retry(deadline - monotonic(), first_s=_LOOK_SECONDS)
         while not broker.look_whether_ready():
             if self.zookeeper is not None and self.zookeeper.has_ended and not self._has_lost_zookeeper:
                 raise self.zookeeper.failure()
-            if monotonic() > deadline:
+            if not waiting.wait():
                 raise AccessError(
                     f"broker {broker.node_id} is not ready after {_START_SECONDS:.0f} s",
                     where=str(broker.data_dir),
                     hint=f"{broker.log} says what it waits for",
                 )
-            sleep(_POLL_SECONDS)
 
     def wait_until_healthy(self, seconds: float) -> None:
         """Returns when `find_trouble` finds nothing in the running brokers. Raises AccessError, with the problem, if it
         still does after so many seconds.
         """
-        deadline = monotonic() + seconds
+        waiting = Retry(seconds, first_s=_LOOK_SECONDS)
         while (trouble := find_trouble(self.running())) is not None:
-            if monotonic() > deadline:
+            if not waiting.wait():
                 raise AccessError(
                     f"the cluster is not well after {seconds:.0f} s: {trouble}",
                     where=str(self.directory.path),
                     hint=f"the logs are in {self.directory.path}",
                 )
-            sleep(_POLL_SECONDS)
 
     def running(self) -> dict[int, Endpoint]:
         """Returns the addresses of the brokers that run and are not paused."""

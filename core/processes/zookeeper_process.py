@@ -13,6 +13,7 @@ An acknowledged transaction is on the disk: a server that was killed starts agai
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shlex
@@ -24,9 +25,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from time import sleep
 from typing import IO
 
+from core.client.net.retry import Retry
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, DirectoryLockedError, UsageError
 from core.common.filesystem import FileSystem, access_error
@@ -77,7 +78,7 @@ _CAUSE = "Caused by: "
 _PACKAGE = re.compile(r"^(\w+\.)+")
 _LOGGER = re.compile(r" \(\w+\)$")
 
-_POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _LOCK_SECONDS = 10.0
 _STOP_SECONDS = 10.0
@@ -140,10 +141,11 @@ class ZooKeeperProcess:
 
     def wait_until_ready(self) -> None:
         """Returns when the server answers. Raises AccessError if it ends instead."""
+        waiting = Retry(math.inf, most_s=_LOOK_SECONDS)  # the server does not report that it is ready
         while not self._answers():
             if self.has_ended:
                 raise self.failure()
-            sleep(_POLL_SECONDS)  # it does not report that it is ready
+            waiting.wait()
 
     @property
     def command(self) -> str:

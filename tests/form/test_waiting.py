@@ -1,4 +1,6 @@
-"""Tests wait for conditions: a sleep stands in a loop that looks at one, or says what is to take that long; and what
+"""The product waits in one way: for the next try of a `Retry` (core/client/net/retry.py).
+
+Tests wait for conditions: a sleep stands in a loop that looks at one, or says what is to take that long; and what
 bounds a wait counts the machine's seconds (`tests/support/waiting.py`), or nothing: a test that hangs is ended.
 """
 
@@ -40,6 +42,49 @@ def test_no_test_sleeps_for_some_time() -> None:
         if str(path.relative_to(ROOT)) not in MAY_SLEEP and (lines := blind_sleeps(path))
     }
     assert found == {}
+
+
+RETRY = "core/client/net/retry.py"
+SLEEPS_ITSELF = {
+    "cli/cluster/start.py": "looks at processes that nobody waits for, until a signal comes",
+    "cli/commands/group.py": "shows the groups again every so many seconds",
+    "core/client/cluster_admin/reassignment_watch.py": "shows once a second how far moves are",
+    "core/client/net/authenticator.py": "a broker refuses to be asked to authenticate again within a second",
+    "core/client/net/token_source.py": "the pauses between three requests to a token endpoint; no broker is asked",
+    "core/client/read/directory_source.py": "looks again at files, which say nothing when they grow",
+    "core/client/write/perf.py": "sends so many records a second",
+    "core/compaction/cleaner_worker.py": "writes so many bytes a second; below the client",
+    "core/files/directory_lock.py": "another process may release the lock; below the client",
+    "core/pipeline/produce.py": "sends so many records a second",
+}
+"""Why these do not wait for a next try, or can't use a `Retry`."""
+
+
+def blocking_sleeps(text: str) -> bool:
+    """Says whether a module names `time.sleep`: to call it, or as a default."""
+    if "sleep" not in text:
+        return False
+    return any(
+        (isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep")
+        or (isinstance(node, ast.ImportFrom) and node.module == "time" and any(a.name == "sleep" for a in node.names))
+        for node in ast.walk(ast.parse(text))
+    )
+
+
+def test_blocking_sleeps_are_found() -> None:
+    for text in ("import time\ntime.sleep(1)", "from time import monotonic, sleep", "def f(pause=time.sleep): ..."):
+        assert blocking_sleeps(text), text
+    assert not blocking_sleeps("async def f(): await asyncio.sleep(1)  # no time.sleep")
+
+
+def test_only_a_retry_waits_for_the_next_try() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for package in ("core", "cli")
+        for path in (ROOT / package).rglob("*.py")
+        if blocking_sleeps(path.read_text())
+    }
+    assert found == {RETRY, *SLEEPS_ITSELF}
 
 
 BOUNDS = ("timeout", "request_timeout", "seconds")
