@@ -14,6 +14,7 @@ from core.client.net.kafka_client import KafkaClient, PartitionInfo, TopicInfo
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition
+from tests.support.manual_clock import ManualTime
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BEFORE = [ReplicatedPartition(one, 2, 5, (1, 2), (1, 2), (), 1) for one in (T0, T1)]
@@ -24,23 +25,17 @@ AGAIN = replace(BEFORE[1], leader_epoch=6)
 HEARD_LEADERS = {T0: 1, T1: 2}
 
 
-class Broker:
+class Broker(ManualTime):
     """Hears more with each question, and has a clock that goes on when somebody sleeps. An answer of None is none: the
     connection breaks, after some seconds.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[ReplicatedPartition] | None) -> None:
         self.answers = list(answers)
-        self.now_s = 0.0
+        super().__init__()
         self.forgotten = 0
         self.timeout_s: float | None = None
         monkeypatch.setattr(retry, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
     def another(self, *, timeout_s: float) -> Broker:
         self.timeout_s = timeout_s

@@ -17,22 +17,17 @@ from core.client.net import retry
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
 from tests.support.for_each import for_each
+from tests.support.manual_clock import ManualTime
 
 MOVE = PlannedMove(TopicPartition("t", 0), (3, 1, 2), (1, 2))
 
 
-class LateBroker:
+class LateBroker(ManualTime):
     """Gives the replicas of t-0 as its answers have them, one after the other, the last for ever; also the clock."""
 
     def __init__(self, *answers: tuple[int, ...]) -> None:
         self.answers = list(answers)
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+        super().__init__()
 
     def refresh(self) -> dict[str, Any]:
         replicas = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -40,7 +40,7 @@ from core.records.record_batch import RecordBatch
 from tests.support.broker import SteeredNode, add_topic, delete_topic, open_broker
 from tests.support.for_each import for_each
 from tests.support.logs import NOW, FullDisk
-from tests.support.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock, ManualTime
 from tests.support.refusals import refused
 
 
@@ -407,11 +407,11 @@ def test_nothing_overtakes_what_is_sent_again() -> None:
     assert client.sent == [b"0", b"0"]
 
 
-class BusyCluster:
+class BusyCluster(ManualTime):
     """A client, its connection and the clock of a cluster that gives ids of producers only after half a minute."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        super().__init__()
 
     def any_connection(self) -> BusyCluster:
         return self
@@ -421,12 +421,6 @@ class BusyCluster:
         if self.now_s < 30:
             return InitProducerIdResponse(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
         return InitProducerIdResponse(0, 0, 7, 0)
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 @for_each("patience_s, is_enough", [(120.0, True), (20.0, False)])
