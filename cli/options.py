@@ -11,7 +11,6 @@ from cli.terminal import find_width, wrapped
 from core.common.command_option import Option
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
-from core.records.side_format import SideFormat
 
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
@@ -36,37 +35,6 @@ class Codec(StrEnum):
     zstd = "zstd"
 
 
-class GroupProtocol(StrEnum):
-    consumer = "consumer"
-    classic = "classic"
-
-
-class Commit(StrEnum):
-    """When a group's consumer commits the records that it prints."""
-
-    after = "after"
-    before = "before"
-
-
-SchemaRegistryOption = Annotated[
-    str | None,
-    Option(
-        "Keys and values with a schema there are shown, or given, as JSON.",
-        "--schema-registry",
-        metavar="URL",
-        envvar="SCHEMA_REGISTRY_URL",
-        show_default=False,
-    ),
-]
-KeyFormatOption = Annotated[
-    SideFormat | None,
-    Option(
-        "What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
-        "--key-format",
-        show_default=False,
-    ),
-]
-ValueFormatOption = Annotated[SideFormat | None, Option("What values are.", "--value-format", show_default=False)]
 DryRunOption = Annotated[bool, Option("Show what would be done, and change nothing.", "--dry-run")]
 
 

@@ -23,7 +23,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
@@ -823,7 +823,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Function], F
 
         def call(**values: Any) -> None:
             for one, (type_, fields_) in groups.items():
-                values[one] = type_(**{field.name: values.pop(field.name) for field in fields_})
+                given = {field.name: values.pop(field.name) for field in fields_}
+                values[one] = type_(**{name: value for name, value in given.items() if value is not None})
             function(**values)
 
         made: Any = wraps(function)(call) if groups else function
@@ -842,7 +843,7 @@ def _fields(group: Any, left_out: tuple[str, ...]) -> list[Parameter] | None:
         return None
     hints = get_type_hints(group, include_extras=True)
     return [
-        _parameter(field.name, hints[field.name], Parameter.empty if field.default is MISSING else field.default)
+        _parameter(field.name, hints[field.name], field.default)
         for field in fields(group)
         if field.name not in left_out and get_origin(hints[field.name]) is Annotated
     ]
@@ -855,13 +856,16 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
         from cli import completion
 
         more = {"autocompletion": getattr(completion, f"complete_{option.completes}"), **more}
-    value = ... if default is Parameter.empty else default
+    if get_origin(type_) is Sequence:
+        type_, default = list[get_args(type_)[0]], None if default == () else default  # type: ignore[misc]
+    value = ... if default in (Parameter.empty, MISSING) else default
     names = option.names
     if not any(one.startswith("--") for one in names):
         names = (f"--{name.strip('_').replace('_', '-')}", *names)
-    is_argument = isinstance(option, Argument)
-    make = typer.Argument if is_argument else typer.Option
-    made = make(value, *(() if is_argument else names), help=option.text, **more)
+    if isinstance(option, Argument):
+        made = typer.Argument(value, help=option.text, **more)
+    else:
+        made = typer.Option(value, *names, help=option.text, **more)
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=made)
 
 

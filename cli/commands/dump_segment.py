@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import SchemaRegistryOption, say, say_failures
+from cli.options import say, say_failures
 from cli.output import OutputFormat, show, write_rows
 from cli.plog_command import command, new_app
 from cli.table import Row
@@ -25,6 +25,7 @@ from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.common.skip_unreadable import skip_unreadable
+from core.records.side_format import SchemaRegistryOption
 
 if TYPE_CHECKING:
     from core.inspector.dump.dump_options import DumpOptions

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.options import SchemaRegistryOption
 from cli.plog_command import command, new_app
 from cli.terminal import is_terminal
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
+from core.records.side_format import SchemaRegistryOption
 
 if TYPE_CHECKING:
     from core.pipeline.session import Session

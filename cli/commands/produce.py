@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cli.data_location import Place
-from cli.options import Acks, Codec, KeyFormatOption, SchemaRegistryOption, ValueFormatOption, say
+from cli.options import Acks, Codec, say
 from cli.output import OutputFormat, write_rows
 from cli.plog_command import command, new_app
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.timestamp_field import InputFormat, TimestampUnit
+from core.records.side_format import KeyFormatOption, SchemaRegistryOption, ValueFormatOption
 
 if TYPE_CHECKING:
     from core.pipeline.produce import PartitionReport

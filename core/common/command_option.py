@@ -8,7 +8,12 @@ command line of it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from core.common.errors import UsageError
 
 
 class Option:
@@ -26,3 +31,34 @@ class Option:
 
 class Argument(Option):
     """A value without a name."""
+
+
+class Rule(NamedTuple):
+    """What must hold for `those` if one of `these` is given: fields, properties, or fields with a value (`a=1 b`)."""
+
+    these: str
+    those: str
+    why: str
+    are_needed: bool
+
+
+excludes = partial(Rule, are_needed=False)
+"""The rule that none of `these` goes with one of `those`."""
+needs = partial(Rule, are_needed=True)
+"""The rule that each of `these` goes with one of `those` alone."""
+
+
+def ensure_compatible(options: Any, rules: Iterable[Rule]) -> None:
+    """Raises UsageError for the first rule that the dataclass breaks. A field is given if it differs from its default,
+    a property if it is true. `{0.x}` in the reason is the value of x.
+    """
+    defaults = {field.name: field.default for field in fields(options)}
+
+    def is_given(word: str) -> bool:
+        name, has_value, value = word.partition("=")
+        found = getattr(options, name)
+        return str(found) == value if has_value else bool(found != defaults.get(name, False))
+
+    for rule in rules:
+        if any(map(is_given, rule.these.split())) and any(map(is_given, rule.those.split())) is not rule.are_needed:
+            raise UsageError(rule.why.format(options))

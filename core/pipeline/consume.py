@@ -244,7 +244,7 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
         try:
             if request.merge:
                 printer.print_merged({tp: read({tp: start}) for tp, start in starts.items()})
-            elif request.is_per_partition:
+            elif request.per_partition:
                 for tp, start in starts.items():
                     RecordPrinter(run, sink).print_all(read({tp: start}))
             else:

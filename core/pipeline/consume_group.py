@@ -94,7 +94,8 @@ def _join(
     if is_alone:
         membership = _sole_member(client, request.group, subscription)
     else:
-        is_classic = not has_consumer_protocol(client) if request.is_classic is None else request.is_classic
+        named = request.group_protocol
+        is_classic = not has_consumer_protocol(client) if named is None else named == "classic"
         member = ClassicMember if is_classic else ConsumerMember
         membership = member(client, request.group, subscription, request.group_instance_id)
     return membership, CoordinatorOffsets(client, request.group, membership, run.read_options())
@@ -111,7 +112,7 @@ def _open_group(
         membership,
         begin,
         run.read_options(),
-        commits_first=run.request.commits_first,
+        commits_first=run.request.commit == "before",
         watermarks=run.watermarks,
     )
     try:

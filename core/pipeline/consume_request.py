@@ -11,17 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from core.client.read.record_source import Offsets, RecordSource
+from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
 from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
-from core.pipeline.record_sink import PARQUET, VALUE
-from core.records.record_batch import RecordBatch
-from core.records.side_format import PLAIN, SideFormats
+from core.records.side_format import KeyFormatOption, SchemaRegistryOption, SideFormats, ValueFormatOption
 
 if TYPE_CHECKING:
+    from core.client.read.record_source import Offsets, RecordSource
     from core.records.record_filter import NotJson, RecordFilter
 
 
@@ -112,6 +111,7 @@ def _read_last_offsets(
 ) -> dict[TopicPartition, deque[int]]:
     """Returns the offsets of the last `count` records in [start, end) of each partition."""
     from core.records.columns import decode_whole_batches
+    from core.records.record_batch import RecordBatch
 
     found = {tp: deque[int](maxlen=count) for tp in starts}
     unread = set(starts)
@@ -198,40 +198,110 @@ _REGEX_SIGN = "^"
 class ConsumeRequest:
     """Holds the options of `plog consume`; immutable."""
 
-    topics: Sequence[str]
-    is_regex: bool = False
-    partitions: Sequence[int] = ()
-    from_: str = "beginning"
-    until: str = "end"
-    as_of: str | None = None
-    is_latest: bool = False
-    max_messages: int | None = None
-    is_per_partition: bool = False
-    follow: bool = False
-    idle_timeout_ms: int | None = None
-    merge: bool = False
-    filters: Sequence[str] = ()
-    grep: str | None = None
-    group: str | None = None
-    is_classic: bool | None = None
-    """Whether it is a member of the classic protocol; None if the cluster decides."""
-    group_instance_id: str | None = None
-    is_in_zookeeper: bool = False
-    """Whether the group, if there is one, is in ZooKeeper."""
-    commits_first: bool = False
-    read_committed: bool = True
-    with_control: bool = False
-    claim_check: Path | None = None
-    join: bool = False
-    formats: SideFormats = PLAIN
-    exits_on_error: bool | None = None
-    format: str = VALUE
-    out: Path | None = None
+    topics: Annotated[
+        Sequence[str],
+        Argument("Which topics; ^pattern is a regular expression.", metavar="TOPIC...", completes="topic"),
+    ]
+    regex: Annotated[bool, Option("Take TOPIC as a regular expression for the whole name.", "-r")] = False
+    partitions: Annotated[
+        Sequence[int], Option("Only this partition; may be repeated.", "--partition", metavar="N")
+    ] = ()
+    from_: Annotated[
+        str,
+        Option(
+            "Where to begin: OFFSET, -N (the last N), beginning, end, TIME; by partition: 0=WHERE,1=WHERE.",
+            "--from",
+            "--offset",
+            metavar="WHERE",
+        ),
+    ] = "beginning"
+    from_beginning: Annotated[bool, Option("The same as --from beginning, which is the default.")] = False
+    until: Annotated[
+        str,
+        Option(
+            "Where to stop: OFFSET, end (as it is at the start), or TIME. That record is not included.", metavar="WHERE"
+        ),
+    ] = "end"
+    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False
+    as_of: Annotated[
+        str | None,
+        Option("With --latest-per-key: the view as it was when the log ended at OFFSET or TIME.", metavar="WHERE"),
+    ] = None
+    max_messages: Annotated[int | None, Option("Stop after N records.", metavar="N", min=0)] = None
+    per_partition: Annotated[bool, Option("With --max-messages: N records of each partition.")] = False
+    follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
+    timeout_ms: Annotated[int | None, Option("Stop when no record has come for so long.", metavar="MS", min=0)] = None
+    merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False
+    filters: Annotated[
+        Sequence[str],
+        Option("Only records that match, as in 'value.carrier == \"UA\" and offset > 99'.", "--filter", metavar="EXPR"),
+    ] = ()
+    grep: Annotated[
+        str | None, Option("Only records whose value matches this regular expression somewhere.", metavar="REGEX")
+    ] = None
+    group: Annotated[
+        str | None,
+        Option("Join this consumer group: read on where it stopped, and commit.", metavar="GROUP", completes="group"),
+    ] = None
+    commit: Annotated[
+        Literal["after", "before"], Option("Commit after printing (at least once) or before (at most once).")
+    ] = "after"
+    group_protocol: Annotated[
+        Literal["consumer", "classic"] | None,
+        Option("consumer is KIP-848's, which is taken if the cluster has it; else it is classic."),
+    ] = None
+    group_instance_id: Annotated[
+        str | None, Option("Be a static member, which keeps its partitions over a restart.", metavar="ID")
+    ] = None
+    is_in_zookeeper: bool = False  # of the group, if there is one
+    isolation: Annotated[
+        Literal["read_committed", "read_uncommitted"],
+        Option(
+            "read_committed leaves out records of open and aborted transactions.", "--isolation", "--isolation-level"
+        ),
+    ] = "read_committed"
+    print_control_records: Annotated[bool, Option("Print the markers that end transactions too.")] = False
+    claim_check: Annotated[
+        Path | None, Option("Replace references by the values that produce --claim-check kept in DIR.", metavar="DIR")
+    ] = None
+    join: Annotated[bool, Option("Put values together again that produce --chunk sliced.")] = False
+    schema_registry: SchemaRegistryOption = None
+    key_format: KeyFormatOption = None
+    value_format: ValueFormatOption = None
+    exit_on_error: Annotated[
+        bool | None,
+        Option(
+            "End at the first error, or read on past damage. Default: damage ends it, a lost broker does not.",
+            "--exit-on-error/--no-exit-on-error",
+            show_default=False,
+        ),
+    ] = None
+    format: Annotated[
+        str, Option(r"value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.", metavar="FMT")
+    ] = "value"
+    raw: Annotated[
+        bool, Option(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")
+    ] = False
+    out: Annotated[Path | None, Option("Write to this file instead of stdout.", metavar="FILE")] = None
 
     @property
     def is_endless(self) -> bool:
         """Returns whether only a stop ends it."""
         return self.follow or self.group is not None
+
+    @property
+    def is_latest(self) -> bool:
+        """Returns whether only the last record of each key is read."""
+        return self.latest_per_key or self.as_of is not None
+
+    @property
+    def begins_by_partition(self) -> bool:
+        """Returns whether --from names partitions."""
+        return "=" in self.from_
+
+    @property
+    def formats(self) -> SideFormats:
+        return SideFormats(self.schema_registry, self.key_format, self.value_format)
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together, and for a path instead of a topic."""
@@ -243,50 +313,7 @@ class ConsumeRequest:
                     f"{topic!r} is no name of a topic",
                     hint="--regex takes patterns, as in 'flights.*'; --partition and --from say where to begin",
                 )
-        for is_wrong, problem in (
-            (self.follow and self.until != "end", "--follow has no --until"),
-            (self.as_of is not None and self.until != "end", "--as-of and --until: one of them"),
-            (
-                self.is_latest and (self.follow or self.group is not None),
-                "--latest-per-key and --as-of read to an end: not with --follow or --group",
-            ),
-            (
-                self.merge and (self.follow or self.group is not None),
-                "--merge puts what is there in order: not with --follow or --group",
-            ),
-            (
-                self.group is not None and (self.partitions or self.until != "end"),
-                "--group has neither --partition nor --until: the group says what is read",
-            ),
-            (
-                self.group is None
-                and (self.group_instance_id is not None or self.is_classic is not None or self.commits_first),
-                "--group-protocol, --group-instance-id and --commit go with --group",
-            ),
-            (
-                self.is_in_zookeeper and (self.is_classic is not None or self.group_instance_id is not None),
-                "a group of --zookeeper has no coordinator: not with --group-protocol or --group-instance-id",
-            ),
-            (
-                self.group is not None and "=" in self.from_,
-                "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition",
-            ),
-            (self.is_per_partition and self.max_messages is None, "--per-partition goes with --max-messages"),
-            (
-                self.is_per_partition and (self.merge or self.follow or self.group is not None),
-                "--per-partition does not go with --merge, --follow or --group",
-            ),
-            (
-                self.idle_timeout_ms is not None and not self.follow and self.group is None,
-                "--timeout-ms goes with --follow or --group: without them it stops at the end",
-            ),
-            (
-                self.group is not None and self.format == PARQUET,
-                "--format parquet does not go with --group: what is committed would not be written yet",
-            ),
-        ):
-            if is_wrong:
-                raise UsageError(problem)
+        ensure_compatible(self, RULES)
         if self.is_in_zookeeper and self.group is not None:
             self._ensure_registrable(self.group)
         ensure_in_order(self.from_, self.until)
@@ -327,12 +354,32 @@ class ConsumeRequest:
 
     def find_pattern(self) -> re.Pattern[str] | None:
         """Returns the pattern of --regex, or of topics that begin as kcat's patterns do, or None if they are names."""
-        if not self.is_regex and not all(topic.startswith(_REGEX_SIGN) for topic in self.topics):
+        if not self.regex and not all(topic.startswith(_REGEX_SIGN) for topic in self.topics):
             return None
         try:
             return re.compile("|".join(f"(?:{topic})" for topic in self.topics))
         except re.error as error:
             raise UsageError(f"{' '.join(self.topics)}: no regular expression: {error}") from error
+
+
+RULES = (
+    excludes("follow", "until", "--follow has no --until"),
+    excludes("as_of", "until", "--as-of and --until: one of them"),
+    excludes("is_latest", "is_endless", "--latest-per-key and --as-of read to an end: not with --follow or --group"),
+    excludes("merge", "is_endless", "--merge puts what is there in order: not with --follow or --group"),
+    excludes("group", "partitions until", "--group has neither --partition nor --until: the group says what is read"),
+    needs("group_protocol group_instance_id commit", "group",
+          "--group-protocol, --group-instance-id and --commit go with --group"),
+    excludes("is_in_zookeeper", "group_protocol group_instance_id",
+             "a group of --zookeeper has no coordinator: not with --group-protocol or --group-instance-id"),
+    excludes("group", "begins_by_partition",
+             "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition"),
+    needs("per_partition", "max_messages", "--per-partition goes with --max-messages"),
+    excludes("per_partition", "merge is_endless", "--per-partition does not go with --merge, --follow or --group"),
+    needs("timeout_ms", "is_endless", "--timeout-ms goes with --follow or --group: without them it stops at the end"),
+    excludes("group", "format=parquet",
+             "--format parquet does not go with --group: what is committed would not be written yet"),
+)  # fmt: skip
 
 
 def _path_error(path: str) -> UsageError:

@@ -48,17 +48,17 @@ class ConsumeRun:
         """Returns options with endless patience for an endless request, unless errors must end it."""
         request = self.request
         options = ReadOptions(
-            read_committed=request.read_committed,
-            with_control=request.with_control,
+            read_committed=request.isolation == "read_committed",
+            with_control=request.print_control_records,
             note=self._note,
             tell_left_out=self._tell_left_out,
         )
-        if request.exits_on_error:
+        if request.exit_on_error:
             return options
         return replace(
             options,
             seconds=float("inf") if request.is_endless else FAILOVER_SECONDS,
-            skips_damage=request.exits_on_error is False,
+            skips_damage=request.exit_on_error is False,
             tell=lambda problem: self.say(f"warning: {problem}"),
         )
 
@@ -111,9 +111,9 @@ class RecordPrinter:
         self._run = run
         self._sink = sink
         self._undivided = run.session.frontend.undivided
-        self._reads_past = request.exits_on_error is False
+        self._reads_past = request.exit_on_error is False
         self._left = request.max_messages
-        self._idle_seconds = None if request.idle_timeout_ms is None else request.idle_timeout_ms / 1000
+        self._idle_seconds = None if request.timeout_ms is None else request.timeout_ms / 1000
         self._last_s = time.monotonic()
 
     def print(self, chunk: Chunk | None, done: Callable[[TopicPartition, int], None] = lambda _tp, _next: None) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from core.common.command_option import Option
 
 
 class SideFormat(StrEnum):
@@ -38,3 +40,23 @@ class SideFormats(NamedTuple):
 
 PLAIN = SideFormats()
 """Bytes of both sides stay as they are."""
+
+SchemaRegistryOption = Annotated[
+    str | None,
+    Option(
+        "Keys and values with a schema there are shown, or given, as JSON.",
+        "--schema-registry",
+        metavar="URL",
+        envvar="SCHEMA_REGISTRY_URL",
+        show_default=False,
+    ),
+]
+KeyFormatOption = Annotated[
+    SideFormat | None,
+    Option(
+        "What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
+        "--key-format",
+        show_default=False,
+    ),
+]
+ValueFormatOption = Annotated[SideFormat | None, Option("What values are.", "--value-format", show_default=False)]
