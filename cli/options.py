@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import Annotated
 
 from cli.terminal import find_width, wrapped
@@ -14,25 +13,6 @@ from core.common.printable import printable
 
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
-
-
-class Acks(StrEnum):
-    none = "0"
-    one = "1"
-    all = "all"
-
-    @property
-    def number(self) -> int:
-        """Returns the number of the acks in Produce."""
-        return -1 if self is Acks.all else int(self)
-
-
-class Codec(StrEnum):
-    none = "none"
-    gzip = "gzip"
-    snappy = "snappy"
-    lz4 = "lz4"
-    zstd = "zstd"
 
 
 DryRunOption = Annotated[bool, Option("Show what would be done, and change nothing.", "--dry-run")]

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.data_location import Place, ReadPlace
-from cli.options import Acks, Codec, say
+from cli.options import say
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.plog_command import command, new_app
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
+from core.pipeline.produce_request import Acks, Codec, acks_number
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -44,8 +45,8 @@ def produce(
     ] = None,
     warmup_records: Annotated[int, Option("Send so many records first that are not counted.", metavar="N", min=0)] = 0,
     reporting_interval: Annotated[int, Option("How often to report the figures so far.", metavar="MS", min=100)] = 5000,
-    compression: Annotated[Codec, Option("How to compress batches.")] = Codec.none,
-    acks: AcksOption = Acks.all,
+    compression: Annotated[Codec, Option("How to compress batches.")] = "none",
+    acks: AcksOption = "all",
     batch_size: Annotated[int, Option("The size that a batch may have.", metavar="BYTES", min=1)] = 131072,
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
@@ -69,16 +70,14 @@ def produce(
     given = _payloads(payload_file) if payload_file else []
     with place.session().open_client(makes_directory=True) as client:
         partitions = len(client.topic(topic, may_create=True).partitions)
-        _ensure_taken(
-            client, topic, max(map(len, given), default=record_size), is_compressed=compression is not Codec.none
-        )
+        _ensure_taken(client, topic, max(map(len, given), default=record_size), is_compressed=compression != "none")
         count = min(num_records + warmup_records, _MOST_PAYLOADS, max(_MOST_PAYLOAD_BYTES // record_size, 1))
         payloads = given or [random_payload(record_size, random) for _ in range(count)]
         measured = measure_produce(
             lambda on_acknowledged: Producer(
                 client,
                 topic,
-                acks=acks.number,
+                acks=acks_number(acks),
                 compression=CompressionType.parse(compression),
                 batch_bytes=batch_size,
                 on_acknowledged=on_acknowledged,
@@ -124,7 +123,7 @@ def latency(
     topic: TopicArgument,
     num_records: Annotated[int, Option("How many records.", metavar="N", min=1)] = 1000,
     record_size: RecordSizeOption = 100,
-    acks: AcksOption = Acks.all,
+    acks: AcksOption = "all",
     histogram: HistogramOption = False,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -138,7 +137,7 @@ def latency(
     from core.client.write.perf import measure_latency
     from core.client.write.producer import Producer
 
-    if acks is Acks.none:
+    if acks == "0":
         raise UsageError("--acks 0: there is no acknowledgement to wait for", hint="--acks 1 or all")
     with place.session().open_client(makes_directory=True) as client:
         client.topic(topic, may_create=True)
@@ -146,7 +145,7 @@ def latency(
         measured = measure_latency(
             client,
             topic,
-            lambda: Producer(client, topic, acks=acks.number),
+            lambda: Producer(client, topic, acks=acks_number(acks)),
             records=num_records,
             size_bytes=record_size,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,8 @@ from core.common.errors import AccessError, ConnectionFailedError, KafkaError, U
 from core.common.time_text import duration_text, time_text
 from core.common.user_function import load_function
 from core.pipeline.input_lines import BadLineError, Quiet
-from core.pipeline.input_options import InputOptions
 from core.pipeline.line_parsers import OPEN, Batch, Rows
+from core.pipeline.produce_request import ProduceRequest, acks_number
 from core.pipeline.session import Session
 from core.records.compression import CompressionType
 
@@ -48,27 +47,6 @@ FindPartitioner = Callable[[str, int, int], Partitioner]
 
 
 _PARTITIONER = "murmur2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterOptions:
-    """How records are written; immutable."""
-
-    partition: int | None = None
-    partitioner: str | None = None
-    """None for murmur2, of the records that name no partition; any other decides for all records."""
-    acks: int = -1
-    compression: CompressionType = CompressionType.NONE
-    batch_bytes: int = 512 * 1024
-    chunk_bytes: int | None = None
-    rate: float | None = None
-    transactional_id: str | None = None
-    transaction_timeout_ms: int = 900_000
-    is_dry_run: bool = False
-    may_create: bool = True
-    """Whether a missing topic is created, with the broker's defaults."""
-    is_copy: bool = False
-    """Whether the records were in another topic before."""
 
 
 class PartitionReport:
@@ -110,8 +88,7 @@ class RowWriter:
     def __init__(
         self,
         client: KafkaClient,
-        topic: str,
-        options: WriterOptions,
+        options: ProduceRequest,
         session: Session,
         *,
         preparations: list[Callable[[Rows], Rows]],
@@ -122,14 +99,14 @@ class RowWriter:
         """
         self._session = session
         self._say = session.frontend.say
-        self._topic = topic
+        self._topic = options.topic
         self._options = options
         self._preparations = preparations
         self._client = client
         self._is_new = False  # the topic was made for this, and is empty still
         self._partitions = len(self._find_topic().partitions)
         self._ensure_partition(options.partition)
-        self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_bytes)
+        self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_size)
         self._started_s = time.monotonic()
         self._sent = 0
         self._unsent = np.empty(0, np.int64)  # those of the rows that are being sent
@@ -148,7 +125,7 @@ class RowWriter:
             return self._client.topic(self._topic)
         except KafkaError as error:
             is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_unknown or options.is_dry_run or not options.may_create:
+            if not is_unknown or options.dry_run or options.no_create:
                 raise
         found = self._client.topic(self._topic, may_create=True)
         self._is_new = True
@@ -159,12 +136,12 @@ class RowWriter:
 
     def _open(self, client: KafkaClient) -> Producer | TopicTransaction | _DryRun:
         options = self._options
-        if options.is_dry_run:
+        if options.dry_run:
             return _DryRun(self._acknowledged)
         how: dict[str, Any] = {
-            "acks": options.acks,
-            "compression": options.compression,
-            "batch_bytes": options.batch_bytes,
+            "acks": acks_number(options.acks),
+            "compression": CompressionType.parse(options.compression),
+            "batch_bytes": options.batch_size,
             "on_acknowledged": self._acknowledged,
             "tell": self._say,
         }
@@ -225,11 +202,11 @@ class RowWriter:
         if not len(rows):
             return rows
         rows = rows.with_columns(partitions=self._assign(rows))
-        if self._options.chunk_bytes is None:
+        if self._options.chunk is None:
             return rows
         from core.pipeline.large_values import slice_values
 
-        return slice_values(rows, self._options.chunk_bytes)
+        return slice_values(rows, self._options.chunk)
 
     def _assign(self, rows: Rows) -> Int64s:
         if self._options.partition is not None:
@@ -359,7 +336,7 @@ class RowWriter:
 
     def _written(self) -> str:
         count = self._out.acknowledged
-        done = "would be written" if self._options.is_dry_run else "written"
+        done = "would be written" if self._options.dry_run else "written"
         return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
 
     def _written_of_it(self, where: str = "") -> str:
@@ -418,7 +395,7 @@ class RowWriter:
                 f"retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time"
             )
             hint = f"plog topic alter {self._topic} --set retention.ms=-1{self._session.options}"
-            if self._is_new and self._options.is_copy:
+            if self._is_new and self._options.format == "envelope":
                 raise KafkaError(
                     ErrorCode.INVALID_TIMESTAMP,
                     f"{what}; nothing was sent",
@@ -464,24 +441,16 @@ def ranges_text(rows: Int64s) -> str:
 
 
 def produce(
-    session: Session,
-    topic: str,
-    input_: InputOptions,
-    options: WriterOptions,
-    *,
-    tee: Callable[[memoryview], None] | None = None,
+    request: ProduceRequest, session: Session, tee: Callable[[memoryview], None] | None = None
 ) -> dict[int, PartitionReport]:
     """Writes all of the input, and returns each partition's report when everything is acknowledged. `tee` gets the
     input, unchanged, once it is acknowledged.
     """
-    is_dry_run = options.is_dry_run
-    makes_directory = options.may_create and not is_dry_run
-    with session.open_client(is_read_only=is_dry_run, makes_directory=makes_directory) as client:
-        preparations = input_.preparations(topic, session)
-        writer = RowWriter(
-            client, topic, options, session, preparations=preparations, find_partitioner=find_partitioner
-        )
-        writer.write(input_.batches(session.frontend.say), tee=tee)
+    makes_directory = not (request.no_create or request.dry_run)
+    with session.open_client(is_read_only=request.dry_run, makes_directory=makes_directory) as client:
+        preparations = request.preparations(session)
+        writer = RowWriter(client, request, session, preparations=preparations, find_partitioner=find_partitioner)
+        writer.write(request.batches(session.frontend.say), tee=tee)
     return writer.report
 
 

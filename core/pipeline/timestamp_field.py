@@ -1,7 +1,4 @@
-"""Converts the field of `--timestamp-field` to a record's timestamp in milliseconds.
-
-`InputFormat` names the formats of the input.
-"""
+"""Converts the field of `--timestamp-field` to a record's timestamp in milliseconds."""
 
 from __future__ import annotations
 
@@ -9,33 +6,10 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal
-from enum import StrEnum
 from typing import Any
 
 from core.common.time_text import parse_iso_time
 from core.pipeline.input_lines import BadLineError
-
-
-class InputFormat(StrEnum):
-    """`json` and `ndjson` are other names of `envelope`."""
-
-    lines = "lines"
-    envelope = "envelope"
-    raw = "raw"
-    json = "json"
-    ndjson = "ndjson"
-    csv = "csv"
-    length_prefixed = "length-prefixed"
-
-
-class TimestampUnit(StrEnum):
-    """The unit of the numbers of a field with timestamps."""
-
-    s = "s"
-    ms = "ms"
-    us = "us"
-    ns = "ns"
-
 
 _NUMBER = re.compile(r"[+-]?\d{1,30}(\.\d{1,30})?", re.ASCII)
 _EXACT = Context(prec=100, rounding=ROUND_FLOOR)
@@ -46,7 +20,7 @@ _YEAR_5138 = 10**14
 """Microseconds since 1973 look like milliseconds from here on."""
 _NANOSECONDS = 10**17
 
-_POWERS = {TimestampUnit.s: 3, TimestampUnit.ms: 0, TimestampUnit.us: -3, TimestampUnit.ns: -6}
+_POWERS = {"s": 3, "ms": 0, "us": -3, "ns": -6}
 
 
 class TimestampField:
@@ -55,7 +29,7 @@ class TimestampField:
     Without a unit whole numbers are milliseconds, and it warns of the first that looks like another unit.
     """
 
-    def __init__(self, name: str, unit: TimestampUnit | None, tell: Callable[[str], None]) -> None:
+    def __init__(self, name: str, unit: str | None, tell: Callable[[str], None]) -> None:
         self.name = name
         self._unit = unit
         self._tell: Callable[[str], None] | None = tell if unit is None else None
@@ -100,14 +74,14 @@ class TimestampField:
             if self._tell is not None and not _END_OF_JANUARY_1970 <= number < _YEAR_5138 and number >= 0:
                 self._warn_of(number)
             return number
-        if self._unit is TimestampUnit.s:
+        if self._unit == "s":
             return number * 1000
         return int(number // 10 ** -_POWERS[self._unit])
 
     def _in_milliseconds(self, number: Decimal) -> int | None:
         if not number.is_finite():
             return None
-        scaled = number.scaleb(_POWERS[self._unit or TimestampUnit.ms], _EXACT)
+        scaled = number.scaleb(_POWERS[self._unit or "ms"], _EXACT)
         if abs(scaled) >= _END_OF_RANGE:
             return _END_OF_RANGE
         return int(_EXACT.to_integral_value(scaled))

@@ -14,8 +14,8 @@ from core.common.errors import KafkaError, UsageError
 from core.pipeline.consume import Stdout, consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
-from core.pipeline.input_options import InputOptions
-from core.pipeline.produce import WriterOptions, produce
+from core.pipeline.produce import produce
+from core.pipeline.produce_request import ProduceRequest
 from core.pipeline.session import Session
 
 
@@ -24,8 +24,8 @@ def test_a_stream_goes_in_and_comes_out_and_what_is_said_goes_to_the_caller(
 ) -> None:
     said: list[str] = []
     session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
-    input_ = InputOptions(inputs=[io.BytesIO(b"k=one\nk=two\n")], key_separator="=")
-    written = produce(session, "t", input_, WriterOptions())
+    request = ProduceRequest(topic="t", inputs=[io.BytesIO(b"k=one\nk=two\n")], key_separator="=")
+    written = produce(request, session)
     assert [(report.records, report.first_offset) for report in written.values()] == [(2, 0)]
     assert said[-1] == "2 records written to t"
 
@@ -50,13 +50,13 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_yet_is_asked_again(
     monkeypatch.setattr(Admin, "find_configs", find_late)
     said: list[str] = []
     session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
-    produce(session, "t", InputOptions(inputs=[io.BytesIO(b"a\n")]), WriterOptions())
+    produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\n")]), session)
     assert refusals == []
     assert said[0].endswith("1 partition, kept 7d")
 
 
 def test_a_silent_session_raises_what_is_wrong(tmp_path: Path) -> None:
     session = Session(directory=tmp_path / "data")
-    produce(session, "t", InputOptions(inputs=[io.BytesIO(b"a\n")]), WriterOptions())
+    produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\n")]), session)
     with pytest.raises(UsageError, match="parquet"):
         consume(ConsumeRequest(topics=["t"], format="parquet"), session, lambda: Stdout(io.BytesIO()))

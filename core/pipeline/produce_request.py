@@ -1,0 +1,312 @@
+"""Holds the options of `plog produce`, and reads the input by them: its format, and how records are prepared."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+
+from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
+from core.common.errors import UsageError
+from core.common.filesystem import access_error
+from core.records.side_format import (
+    KeyFormatOption,
+    SchemaRegistryOption,
+    SideFormat,
+    SideFormats,
+    ValueFormatOption,
+)
+
+if TYPE_CHECKING:
+    from core.pipeline.line_parsers import Batch, Parser, Rows
+    from core.pipeline.session import Session
+    from core.pipeline.timestamp_field import TimestampField
+    from core.records.byte_strings import ByteStrings
+
+    Prepare = Callable[[Rows], Rows]
+
+_LENGTH_PREFIXED = "%R%s"
+_OF_FIELDS = "--key-field and --timestamp-field go with lines of JSON, or with --format csv"
+_OF_TEMPLATE = (
+    "--template alone describes the input: not with --format, --key-separator, --key-field or --timestamp-field"
+)
+_OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+Acks = Literal["0", "1", "all"]
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def acks_number(acks: Acks) -> int:
+    """Returns the number of the acks in Produce."""
+    return -1 if acks == "all" else int(acks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequest:
+    """Holds the options of `plog produce`; immutable."""
+
+    topic: Annotated[str, Argument("The topic to write to.", completes="topic")]
+    files: Annotated[Sequence[Path], Argument("Files to read instead of stdin.", metavar="[FILE]...")] = ()
+    inputs: Sequence[Path | BinaryIO] = ()  # the files, or the stream that is called stdin
+    format: Annotated[
+        Literal["lines", "envelope", "raw", "json", "ndjson", "csv", "length-prefixed"],
+        Option("The format of the input."),
+    ] = "lines"
+    template: Annotated[
+        str | None,
+        Option(r"What a record looks like in the input, in consume's tokens: '%k\t%h\t%s\n'.", metavar="PATTERN"),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        Option(r"What ends a record in the input; \0 is a zero byte. Default: a newline.", "-D", metavar="S"),
+    ] = None
+    key_separator: Annotated[
+        str | None, Option("What separates the key from the value in a line.", "-K", metavar="S")
+    ] = None
+    key_field: Annotated[str | None, Option("The field of JSON lines to take the key from.", metavar="F")] = None
+    timestamp_field: Annotated[
+        str | None, Option("The field of JSON lines to take the timestamp from.", metavar="F")
+    ] = None
+    timestamp_unit: Annotated[
+        Literal["s", "ms", "us", "ns"] | None,
+        Option("The unit of numbers in --timestamp-field. Default: milliseconds.", show_default=False),
+    ] = None
+    crlf: Annotated[bool, Option(r"The lines end in \r\n: leave the \r out of the records.")] = False
+    null_value: Annotated[str | None, Option("Values that equal X are null: tombstones.", metavar="X")] = None
+    null_key: Annotated[str | None, Option("Keys that equal X are null.", metavar="X")] = None
+    partition: Annotated[
+        int | None, Option("Send everything to this partition. Default: as --partitioner decides.", metavar="N")
+    ] = None
+    partitioner: Annotated[
+        str | None,
+        Option(
+            "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
+            "round_robin, sticky, or module:function. Default: murmur2, of records that name no partition.",
+            metavar="NAME",
+        ),
+    ] = None
+    headers: Annotated[
+        Sequence[str], Option("A header for every record; may be repeated.", "--header", "-H", metavar="K=V")
+    ] = ()
+    compression: Annotated[Codec, Option("How to compress batches.", "--compression", "--compression-codec")] = "none"
+    acks: Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks", "--request-required-acks")] = "all"
+    batch_size: Annotated[int, Option("The size that a batch may have before compression.", metavar="BYTES", min=1)] = (
+        512 * 1024
+    )
+    transactional_id: Annotated[
+        str | None, Option("Send everything in one transaction: all of it becomes visible, or nothing.", metavar="ID")
+    ] = None
+    transaction_timeout_ms: Annotated[int, Option("How long the transaction may stay open.", metavar="MS", min=1)] = (
+        900_000
+    )
+    linger: Annotated[float, Option("How long to wait for more input before a batch is sent.", metavar="MS", min=0)] = 0
+    rate: Annotated[float | None, Option("At most N records a second.", metavar="N")] = None
+    tee: Annotated[bool, Option("Copy the input to stdout once it is acknowledged.", "-T")] = False
+    claim_check: Annotated[Path | None, Option("Store values in DIR, and send references to them.", metavar="DIR")] = (
+        None
+    )
+    claim_check_above: Annotated[int, Option("With --claim-check: store only larger values.", metavar="BYTES")] = 0
+    schema_registry: SchemaRegistryOption = None
+    key_format: KeyFormatOption = None
+    value_format: ValueFormatOption = None
+    value_schema: Annotated[
+        str | None,
+        Option("The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.", metavar="SCHEMA"),
+    ] = None
+    key_schema: Annotated[str | None, Option("The same for keys.", metavar="SCHEMA")] = None
+    chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None
+    no_create: Annotated[bool, Option("Refuse a topic that does not exist, instead of creating it.")] = False
+    dry_run: Annotated[bool, Option("Read and check everything, but send nothing.")] = False
+    report: Annotated[
+        Literal["table", "json", "ndjson", "csv"] | None,
+        Option("Print for each partition how many records it got, and the first and last offset.", metavar="FMT"),
+    ] = None
+
+    @property
+    def uses_fields(self) -> bool:
+        """Returns whether fields of the input are keys or timestamps."""
+        return self.key_field is not None or self.timestamp_field is not None
+
+    @property
+    def formats(self) -> SideFormats:
+        return SideFormats(self.schema_registry, self.key_format, self.value_format)
+
+    def ensure_consistent(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"--rate {self.rate:g}: expected a number above 0 of records a second")
+        ensure_compatible(self, RULES)
+        if self.claim_check_above < 0:
+            raise UsageError("--claim-check-above: a number of bytes")
+
+    def ensure_readable(self) -> None:
+        """Raises AccessError for a missing or unreadable file, before anything is sent or a topic created."""
+        for path in self.inputs:
+            if not isinstance(path, Path):
+                continue
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not os.access(path, os.R_OK):
+                    path.stat()
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            except OSError as error:
+                raise access_error(error, path, "read") from error
+
+    def batches(self, say: Callable[[str], None]) -> Iterator[Batch]:
+        """Yields the input's records, as they come."""
+        from core.pipeline.input_lines import dropping_cr, read_lines, warning_of_bom, warning_of_cr, warning_of_json
+        from core.pipeline.line_parsers import parse_lines, read_raw
+
+        linger_s = self.linger / 1000
+        if self.format == "raw":
+            return read_raw(self.inputs)
+        if self.format == "csv":
+            from core.pipeline.json_stream import read_csv
+
+            return read_csv(self.inputs, self.key_field, self._timestamp_field(say), linger_s)
+        template = _LENGTH_PREFIXED if self.format == "length-prefixed" else self.template
+        if template is not None:
+            from core.pipeline.input_template import Template, read_by_template
+
+            return read_by_template(self.inputs, Template(template), linger_s)
+        delimiter = unescape(self.delimiter).encode() if self.delimiter is not None else b"\n"
+        if self._is_json and delimiter == b"\n":
+            from core.pipeline.json_stream import read_json_values
+
+            lines = read_json_values(self.inputs, linger_s)
+        else:
+            lines = read_lines(self.inputs, delimiter, linger_s)
+            if self.format == "lines":
+                lines = warning_of_bom(warning_of_json(lines, say), say)
+        if self.crlf:
+            lines = dropping_cr(lines)
+        elif self.format == "lines" and delimiter == b"\n":  # the other parsers skip a \r
+            lines = warning_of_cr(lines, say)
+        return parse_lines(lines, self._parser(say))
+
+    @property
+    def _is_json(self) -> bool:
+        """Returns whether the input is JSON values: envelopes, or objects that are the records' values."""
+        if self.format != "lines" or self.key_separator is not None:
+            return self.format == "envelope"
+        return self.uses_fields or self.value_schema is not None or self.value_format is SideFormat.json
+
+    def _parser(self, say: Callable[[str], None]) -> Parser:
+        from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser
+
+        if self.format == "envelope":
+            return envelope_parser()
+        timestamp_field = self._timestamp_field(say)
+        if self.key_field is not None or timestamp_field is not None:
+            return json_parser(self.key_field, timestamp_field)
+        return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
+
+    def _timestamp_field(self, say: Callable[[str], None]) -> TimestampField | None:
+        from core.pipeline.timestamp_field import TimestampField
+
+        name = self.timestamp_field
+        return None if name is None else TimestampField(name, self.timestamp_unit, say)
+
+    def preparations(self, session: Session) -> list[Prepare]:
+        """Returns the steps that rows go through before they are sent, in order."""
+        steps: list[Prepare] = []
+        if self.null_value is not None or self.null_key is not None:
+            steps.append(self._with_nulls)
+        if not self.formats.are_plain:
+            from core.pipeline.key_value_text import Schemas
+
+            schemas = Schemas(self.formats, session.find_settings())
+            steps.append(schemas.encoder(self.topic, self.value_schema, self.key_schema))
+        section = _header_section(self.headers)
+        if section is not None:
+            steps.append(lambda rows: _with_headers(rows, section))
+        if self.claim_check is not None and not self.dry_run:
+            from core.pipeline.large_values import ClaimCheckRoom
+
+            steps.append(ClaimCheckRoom(self.claim_check, self.claim_check_above).leave)
+        return steps
+
+    def _with_nulls(self, rows: Rows) -> Rows:
+        return rows.with_columns(
+            values=_null_where(rows.values, self.null_value),
+            keys=None if rows.keys is None else _null_where(rows.keys, self.null_key),
+        )
+
+
+RULES = (
+    excludes("uses_fields", "key_separator", _OF_FIELDS),
+    needs("uses_fields", "format=lines format=csv", _OF_FIELDS),
+    needs("key_separator", "format=lines", "--key-separator goes with --format lines"),
+    excludes("key_separator=", "key_separator", "--key-separator is empty"),
+    needs("template", "format=lines", _OF_TEMPLATE),
+    excludes("template", "uses_fields key_separator", _OF_TEMPLATE),
+    excludes("template", "delimiter", "--template ends with its own delimiter"),
+    excludes("delimiter=", "delimiter", "--delimiter is empty"),
+    needs("delimiter", "format=lines format=envelope", "--delimiter goes with --format lines or envelope"),
+    needs("value_schema key_schema", "schema_registry", "--value-schema and --key-schema go with --schema-registry"),
+    needs("value_schema", "value_format=registry value_format=None",
+          "--value-schema goes with --value-format registry, not with --value-format {0.value_format}"),
+    needs("key_schema", "key_format=registry key_format=None",
+          "--key-schema goes with --key-format registry, not with --key-format {0.key_format}"),
+    needs("timestamp_unit", "timestamp_field",
+          "--timestamp-unit is the unit of --timestamp-field, and goes with it"),
+    needs("crlf", "format=lines format=envelope format=csv", _OF_CRLF),
+    excludes("crlf", "delimiter", _OF_CRLF),
+    excludes("crlf", "template", r"--crlf goes without --template: end the template in \r\n"),
+    excludes("transactional_id=", "transactional_id", "--transactional-id is empty"),
+    needs("transactional_id", "acks=all", "--transactional-id goes with --acks all"),
+    excludes("tee", "report", "--tee and --report both print to stdout: one of them"),
+)  # fmt: skip
+
+
+def unescape(text: str) -> str:
+    r"""Replaces `\n \t \r \0 \\` in the text of an option."""
+    return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
+
+
+def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
+    import numpy as np
+
+    from core.records.byte_strings import ByteStrings
+
+    if text is None:
+        return texts
+    wanted = unescape(text).encode()
+    lengths = texts.lengths.copy()
+    for row in np.flatnonzero(lengths == len(wanted)).tolist():
+        start = int(texts.positions[row])
+        if texts.buffer[start : start + len(wanted)] == wanted:
+            lengths[row] = -1
+    return ByteStrings(texts.buffer, texts.positions, lengths)
+
+
+def _header_section(options: Sequence[str]) -> bytes | None:
+    """Returns the headers section of `--header K=V` options, or None."""
+    from core.records.record import encode_headers
+
+    pairs = []
+    for option in options:
+        name, separator, value = option.partition("=")
+        if not separator:
+            raise UsageError(f"--header {option}: expected NAME=VALUE")
+        pairs.append((name.encode(), value.encode()))
+    return encode_headers(pairs) if pairs else None
+
+
+def _with_headers(rows: Rows, section: bytes) -> Rows:
+    """Appends the headers of --header to the row's own."""
+    from core.records.byte_strings import ByteStrings
+    from core.records.record import encode_headers, read_headers
+
+    if rows.headers is None:
+        return rows.with_columns(headers=ByteStrings.repeat(section, len(rows)))
+    none, more = encode_headers(()), read_headers(section, 0)[0]
+    sections = [encode_headers((*read_headers(own or none, 0)[0], *more)) for own in rows.headers.to_pylist()]
+    return rows.with_columns(headers=ByteStrings.of_list(sections))
