@@ -34,8 +34,8 @@ from textual_serve.server import Server, to_int
 from cli.options import say
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.serving.bound_listener import bind_all
 from core.broker.serving.listener_endpoints import Listener
-from core.broker.serving.socket_server import bind_all
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import UsageError
 from core.common.printable import printable
