@@ -1,12 +1,12 @@
-"""`plog inspect --web`: the same screens in a browser, by textual-serve, behind a guard.
+"""`plog inspect --web`: the same screens in a browser, behind a guard.
 
-Each tab is a process of its own, which draws as in a terminal. The browser that opens the printed address first gets a
-cookie for the token in it, and nobody else gets in. Two more checks follow, because a foreign page may send requests,
-too, from the same browser: `Host` must name this server (against DNS rebinding), and the page that opens the websocket
-must be ours (`Origin`).
+Each tab is a process of its own, which draws as in a terminal, on Textual's web driver; the page has the script, style
+and fonts of textual-serve. Its server is not used: it lets everybody in, starts the app by a shell, opens and saves in
+the browser any file that the app names, waits without end for an app that does not end, and loads a font from Google.
 
-textual-serve alone lets everybody in, starts the app by a shell, opens and saves in the browser any file that the app
-names, and waits without end for an app that does not end. Its page loads a font from Google.
+The browser that opens the printed address first gets a cookie for the token in it, and nobody else gets in. Two more
+checks follow, because a foreign page may send requests, too, from the same browser: `Host` must name this server
+(against DNS rebinding), and the page that opens the websocket must be ours (`Origin`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ import os
 import platform
 import re
 import secrets
-import shlex
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
-from textual_serve.app_service import AppService
-from textual_serve.server import Server, to_int
 
 from cli.options import say
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
@@ -43,12 +41,13 @@ from core.common.printable import printable
 MOST_SESSIONS = 4
 """The most tabs at once; each is a process."""
 MOST_STRANGERS = 64
+"""The most connections that have not shown the cookie."""
 LONGEST_MESSAGE = 256 * 1024
-"""Limit of a browser's message in bytes: the user may paste a text."""
+"""Limit of a browser's message in bytes, as the user may paste a text, and of what waits for the app."""
 
 _LONGEST_PACKET = 16 * 1024 * 1024
 _STDERR_BYTES = 4096
-_ROUND_SECONDS = 5.0
+_STRANGER_SECONDS = 5.0
 _SLOT_SECONDS = 3.0
 """How long a new tab waits for one that is closing, as when a page is reloaded."""
 _ENDING_SECONDS = 2.0
@@ -56,14 +55,12 @@ _ENDING_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 8.0
 """Longer than a session takes to end."""
 
-_PAGE = Path(__file__).with_name("web_page")
 _STATIC = (
     "css/xterm.css",
     "js/textual.js",
     "fonts/RobotoMono-VariableFont_wght.ttf",
     "fonts/RobotoMono-Italic-VariableFont_wght.ttf",
 )
-_PATHS = {"/", "/ws", "/page/page.js", *(f"/static/{name}" for name in _STATIC)}
 # The page goes on by itself. With a redirect, a browser that came by a link elsewhere would leave the new cookie out.
 # And textual-serve's script would fetch what a link to the page names (`?ping=`).
 _GO_ON = (
@@ -78,7 +75,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -122,13 +118,14 @@ def is_for_server(host: str | None, endpoint: Endpoint, machine: str) -> bool:
     return name == endpoint.host.lower() or (endpoint.is_loopback and name in ("localhost", "127.0.0.1", "::1"))
 
 
-class InspectServer(Server):
-    """textual-serve's server, with checks of each connection and request. Owned by the loop that it runs in."""
+class InspectServer:
+    """Serves the page, and checks each connection and request. Owned by the loop that it runs in."""
 
-    def __init__(self, command: Sequence[str], listen: Endpoint, title: str = "plog inspect") -> None:
+    def __init__(self, command: Sequence[str], listen: Endpoint) -> None:
         """`command` draws on Textual's web driver. Raises AccessError if the server can't listen there."""
         (self._bound,) = bind_all([Listener.plaintext_at(listen)], BrokerConfig())
         self._endpoint = at = self._bound.endpoint
+        self._command = command
         self._machine = platform.node()
         self._address = f"http://{Endpoint(self._machine if at.is_wildcard else at.host, at.port)}/"
         self._token: str | None = secrets.token_urlsafe(32)
@@ -138,16 +135,19 @@ class InspectServer(Server):
         """Connections that have shown the cookie."""
         self._slots = asyncio.Semaphore(MOST_SESSIONS)
         self._is_stopping = asyncio.Event()
-        super().__init__(shlex.join(command), at.host, at.port, title, templates_path=_PAGE)
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serves until a signal stops it. Calls `on_ready` with the first address to open, once clients may connect."""
-        app = await self._make_app()
+        app = web.Application(middlewares=[self._watch])
+        app.on_response_prepare.append(_add_headers)
+        app.on_shutdown.append(self._end_sessions)
+        app.router.add_get("/ws", self._open_session, allow_head=False)
+        for path, file in _files().items():
+            app.router.add_get(path, partial(_send_file, file), allow_head=False)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, lingering_time=0.0)
         await runner.setup()
         assert runner.server is not None
         loop = asyncio.get_running_loop()
-        rounds = asyncio.create_task(self._make_rounds(runner.server))
         try:
             door = await loop.create_server(partial(self._meet, runner.server), sock=self._bound.socket)
             with contextlib.closing(door):
@@ -157,7 +157,6 @@ class InspectServer(Server):
                 on_ready(f"{self._address}?token={self._token}")
                 await self._is_stopping.wait()
         finally:
-            rounds.cancel()
             await runner.cleanup()
 
     def _stop_by(self, number: signal.Signals) -> None:
@@ -167,36 +166,25 @@ class InspectServer(Server):
         for one in STOP_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(one)  # the second ends it at once
 
+    async def _end_sessions(self, _app: web.Application) -> None:
+        for one in self._known:
+            if one.transport is not None:
+                one.transport.abort()  # its session ends, as if the browser had gone
+
     def _meet(self, server: web.Server) -> RequestHandler:
-        """Returns the handler of the next connection. If there are too many strangers, closes the oldest, so that idle
-        connections do not keep others out.
+        """Returns the handler of the next connection, which is closed if it stays a stranger. If there are too many
+        strangers, closes the oldest, so that idle connections do not keep others out.
         """
-        strangers = self._strangers(server)
-        for one in strangers[: max(len(strangers) + 1 - MOST_STRANGERS, 0)]:
-            one.force_close()
-        return server()
-
-    async def _make_rounds(self, server: web.Server) -> None:
-        """Closes connections that are strangers for two rounds."""
-        met: set[RequestHandler] = set()
-        while True:
-            await asyncio.sleep(_ROUND_SECONDS)
-            strangers = self._strangers(server)
-            for one in met.intersection(strangers):
-                one.force_close()
-            met = set(strangers)
-
-    def _strangers(self, server: web.Server) -> list[RequestHandler]:
-        """Returns the connections without the cookie, the oldest first."""
         self._known.intersection_update(server.connections)
-        return [one for one in server.connections if one not in self._known]
+        for one in [one for one in server.connections if one not in self._known][: 1 - MOST_STRANGERS]:
+            one.force_close()
+        handler = server()
+        asyncio.get_running_loop().call_later(_STRANGER_SECONDS, self._close_stranger, handler)
+        return handler
 
-    async def _make_app(self) -> web.Application:
-        app = await super()._make_app()
-        app.middlewares.append(self._watch)
-        app.on_response_prepare.append(_add_headers)
-        app.router.add_static("/page", _PAGE)
-        return app
+    def _close_stranger(self, handler: RequestHandler) -> None:
+        if handler not in self._known:
+            handler.force_close()
 
     @web.middleware
     async def _watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -207,8 +195,6 @@ class InspectServer(Server):
         is_for_page = request.method == "GET" and request.path == "/"
         if _is_same(request.cookies.get(self._cookie_name, ""), self._cookie):
             self._known.add(request.protocol)
-            if request.method != "GET" or request.path not in _PATHS:
-                raise web.HTTPNotFound
             return go_on if is_for_page and request.query_string else await handler(request)
         if not is_for_page or "token" not in request.query:
             raise web.HTTPForbidden(text="open the address that plog inspect --web printed, with its token\n")
@@ -219,7 +205,7 @@ class InspectServer(Server):
         go_on.set_cookie(self._cookie_name, self._cookie, httponly=True, samesite="Strict")
         return go_on
 
-    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+    async def _open_session(self, request: web.Request) -> web.WebSocketResponse:
         """Shows a session to a page of ours, for as long as both last."""
         host = request.headers.get("Host")
         if request.headers.get("Origin") not in (f"http://{host}", f"https://{host}"):
@@ -229,120 +215,96 @@ class InspectServer(Server):
                 await self._slots.acquire()
         except TimeoutError:
             raise web.HTTPServiceUnavailable(text=f"{MOST_SESSIONS} sessions are open\n") from None
+        websocket = web.WebSocketResponse(heartbeat=15.0, max_msg_size=LONGEST_MESSAGE, compress=False, timeout=1.0)
         try:
-            return await self._show(request)
+            await websocket.prepare(request)
+            await self._show(request, websocket)
         finally:
             self._slots.release()
-
-    async def _show(self, request: web.Request) -> web.WebSocketResponse:
-        websocket = web.WebSocketResponse(heartbeat=15.0, max_msg_size=LONGEST_MESSAGE, compress=False, timeout=1.0)
-        await websocket.prepare(request)
-
-        async def close() -> None:
-            await websocket.close()
-
-        session = AppSession(
-            self.command,
-            write_bytes=websocket.send_bytes,
-            write_str=websocket.send_str,
-            close=close,
-            download_manager=self.download_manager,
-        )
-        width, height = request.query.get("width", ""), request.query.get("height", "")
-        try:
-            await session.start(*_fitting(to_int(width, 80), to_int(height, 24)))
-        except OSError as error:
-            say(f"warning: a session could not start: {(error.strerror or str(error)).lower()}")
-            return websocket
-        try:
-            await self._process_messages(websocket, session)
-        except (AssertionError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError):
-            pass  # the page sends no such message; or the browser is gone
-        finally:
-            await session.stop()
         return websocket
 
-    async def on_startup(self, app: web.Application) -> None:
-        """Prints nothing; textual-serve would print the command."""
+    async def _show(self, request: web.Request, websocket: web.WebSocketResponse) -> None:
+        try:
+            process = await _start(self._command, *_size_of(request.query))
+        except OSError as error:
+            say(f"warning: a session could not start: {(error.strerror or str(error)).lower()}")
+            return
+        session = AppSession(websocket, process)
+        try:
+            await session.follow_page()
+        finally:
+            await session.stop()
 
-    async def on_shutdown(self, app: web.Application) -> None:  # noqa: ARG002 - textual-serve's
-        for one in self._known:
-            if one.transport is not None:
-                one.transport.abort()  # its session ends, as if the browser had gone
 
+class AppSession:
+    """The process of one tab, which can only draw, and ends with the tab. Owned by the server's loop.
 
-class AppSession(AppService):
-    """textual-serve's process of one tab, which can only draw, and ends with the tab. Owned by the server's loop."""
+    A packet from the app or to it is its kind (D: bytes of the terminal, M: JSON), four bytes of length, the payload.
+    """
 
-    _complaint = b""
-
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        self._process = process = await asyncio.create_subprocess_exec(
-            *shlex.split(self.command),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=self._build_environment(width, height),
-            start_new_session=True,  # a Ctrl-C is for the server, which ends its sessions
-        )
+    def __init__(self, websocket: web.WebSocketResponse, process: Process) -> None:
         assert process.stdin is not None
-        self._stdin = process.stdin
-        process.stdin.transport.set_write_buffer_limits(_LONGEST_PACKET)  # more than ever waits, see send_bytes
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._websocket, self._process = websocket, process
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._complaint = b""
         self._hearing = asyncio.create_task(self._hear(process.stderr))
-        return process
+        self._drawing = asyncio.create_task(self._draw())
 
-    def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
-        driver = f"{__package__}.web_driver:InspectWebDriver"
-        own = {"TEXTUAL_DRIVER": driver, "TERM": "xterm-256color", "LINES": str(height)}
-        return super()._build_environment(width, height) | own
+    async def follow_page(self) -> None:
+        """Gives the app what the page says, until the page is gone, or says what ours does not."""
+        with contextlib.suppress(AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError):
+            async for message in self._websocket:
+                if message.type is WSMsgType.TEXT:
+                    kind, *rest = message.json()
+                    if kind == "ping":
+                        await self._websocket.send_json(["pong", rest[0]])
+                    elif kind == "stdin":
+                        self._send(b"D", rest[0].encode())
+                    elif kind == "resize":
+                        width, height = _fitting(rest[0]["width"], rest[0]["height"])
+                        self._send(b"M", json.dumps({"type": kind, "width": width, "height": height}).encode())
+                    elif kind in ("blur", "focus"):
+                        self._send(b"M", json.dumps({"type": kind}).encode())
 
-    async def send_bytes(self, data: bytes) -> bool:
+    def _send(self, kind: bytes, payload: bytes) -> None:
         """Drops input that the app does not read: if we waited for the app, we would not notice that the browser is
         gone.
         """
-        has_room = self.stdin.transport.get_write_buffer_size() <= LONGEST_MESSAGE
-        return has_room and await super().send_bytes(data)
+        if not self._stdin.is_closing() and self._stdin.transport.get_write_buffer_size() <= LONGEST_MESSAGE:
+            self._stdin.write(kind + len(payload).to_bytes(4, "big") + payload)
 
-    async def set_terminal_size(self, width: int, height: int) -> None:
-        await super().set_terminal_size(*_fitting(width, height))
-
-    async def run(self) -> None:
-        """Passes on the app's drawing, until it ends or writes bytes that are not a packet; textual-serve's passes on
-        links and files, too. Shows the app's errors in its place.
-
-        A packet is its kind (D: bytes for the terminal, M: JSON), four bytes of length, the payload.
+    async def _draw(self) -> None:
+        """Passes on the app's drawing, and nothing else, until the app ends or writes bytes that are not a packet.
+        Shows the app's errors in its place.
         """
-        assert self._process is not None
-        assert self._process.stdout is not None
-        stdout = self._process.stdout
         with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            await stdout.readuntil(b"__GANGLION__\n")
-            while kind := await stdout.read(1):
-                size = int.from_bytes(await stdout.readexactly(4), "big")
+            await self._stdout.readuntil(b"__GANGLION__\n")
+            while kind := await self._stdout.read(1):
+                size = int.from_bytes(await self._stdout.readexactly(4), "big")
                 if size > _LONGEST_PACKET:
                     break
-                payload = await stdout.readexactly(size)
+                payload = await self._stdout.readexactly(size)
                 if kind == b"D":
-                    await self.remote_write_bytes(without_commands(payload))
+                    await self._websocket.send_bytes(without_commands(payload))
                 elif kind == b"M" and json.loads(payload) == {"type": "exit"}:
                     break
-        self.stdin.close()
+        self._stdin.close()
         await asyncio.wait([self._hearing], timeout=_ENDING_SECONDS)
         with contextlib.suppress(OSError):  # of a browser that is gone
             if complaint := printable(self._complaint.decode("utf-8", "replace").strip()):
                 say(f"warning: a session ended: {complaint}")
-                await self.remote_write_bytes(_WIPE + complaint.replace("\n", "\r\n").encode())
-            await self.remote_close()
+                await self._websocket.send_bytes(_WIPE + complaint.replace("\n", "\r\n").encode())
+            await self._websocket.close()
 
     async def stop(self) -> None:
         """Asks the process to end, and kills it if it does not. Reads on meanwhile: it may be writing."""
-        assert self._task is not None
-        assert self._process is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        self.stdin.close()
+        self._drawing.cancel()
+        await asyncio.wait([self._drawing])
+        self._stdin.close()
         process = self._process
-        ending = asyncio.gather(_read_to_end(process.stdout), self._hearing, process.wait())
+        ending = asyncio.gather(_read_to_end(self._stdout), self._hearing, process.wait())
         for number in (signal.SIGTERM, signal.SIGKILL):
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -352,11 +314,23 @@ class AppSession(AppService):
                 return
         ending.cancel()
 
-    async def _hear(self, stderr: asyncio.StreamReader | None) -> None:
+    async def _hear(self, stderr: asyncio.StreamReader) -> None:
         """Keeps the end of the app's stderr."""
-        assert stderr is not None
         while data := await stderr.read(_STDERR_BYTES):
             self._complaint = (self._complaint + data)[-_STDERR_BYTES:]
+
+
+async def _start(command: Sequence[str], columns: int, lines: int) -> Process:
+    driver = {"TEXTUAL_DRIVER": f"{__package__}.web_driver:InspectWebDriver", "TEXTUAL_COLOR_SYSTEM": "truecolor"}
+    size = {"COLUMNS": str(columns), "LINES": str(lines), "ROWS": str(lines)}
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=os.environ | driver | size | {"TERM": "xterm-256color", "TERM_PROGRAM": "textual"},
+        start_new_session=True,  # a Ctrl-C is for the server, which ends its sessions
+    )
 
 
 def without_commands(payload: bytes) -> bytes:
@@ -371,8 +345,28 @@ def _fitting(columns: int, lines: int) -> tuple[int, int]:
     return min(max(columns, 1), 1000), min(max(lines, 1), 500)
 
 
-async def _read_to_end(stream: asyncio.StreamReader | None) -> None:
-    assert stream is not None
+def _size_of(query: Mapping[str, str]) -> tuple[int, int]:
+    try:
+        return _fitting(int(query["width"]), int(query["height"]))
+    except (KeyError, ValueError):
+        return 80, 24
+
+
+def _files() -> dict[str, Path]:
+    """Returns all files that are served, by their paths. Imports nothing of textual-serve: that takes 0.2 s."""
+    spec = find_spec("textual_serve")
+    assert spec is not None  # `plog inspect` has looked for it
+    assert spec.origin is not None
+    static, page = Path(spec.origin).with_name("static"), Path(__file__).with_name("web_page")
+    files = {"/": page / "page.html", "/page/page.js": page / "page.js"}
+    return files | {f"/static/{name}": static / name for name in _STATIC}
+
+
+async def _send_file(file: Path, _request: web.Request) -> web.FileResponse:
+    return web.FileResponse(file)
+
+
+async def _read_to_end(stream: asyncio.StreamReader) -> None:
     while await stream.read(1 << 16):
         pass
 

@@ -102,11 +102,11 @@ class Visit:
 
 @asynccontextmanager
 async def serving(
-    command: Sequence[str] = PACKET_APP, *, host: str = "127.0.0.1", title: str = "a title", enters: bool = True
+    command: Sequence[str] = PACKET_APP, *, host: str = "127.0.0.1", enters: bool = True
 ) -> AsyncIterator[Visit]:
     """Runs the server on a free port until the block ends. `enters` uses the token that it prints."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(InspectServer(command, Endpoint(host, 0), title).run(ready.set_result))
+    running = asyncio.create_task(InspectServer(command, Endpoint(host, 0)).run(ready.set_result))
     try:
         both: list[asyncio.Future[Any]] = [ready, running]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
