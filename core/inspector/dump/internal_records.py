@@ -18,6 +18,7 @@ from core.common.config_def import HIDDEN
 from core.common.errors import CorruptRecordError, MalformedMessageError
 from core.coordinator.group_record_values import RecordTypes, read_record, record_types
 from core.files.file_names import CLUSTER_METADATA_TOPIC
+from core.inspector.dump.kafka_text import KEY_LABEL, VALUE_LABEL, plain_text
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.message import schema_of
 from core.protocol.message_json import message_to_json
@@ -99,10 +100,10 @@ def decoded_text(record: Record, decoder: Decoder, *, is_metadata: bool) -> str:
         key, value = decoder(record)
     except CorruptRecordError as error:
         if is_metadata:
-            return f" payload: Error at {record.offset}, skipping. {error.cause}"
-        return f" key: {_text(record.key or b'')} payload: {_text(record.value or b'')}"
-    payload = value if value is DELETED else _json(value)
-    return f" payload: {payload}" if key is None else f" key: {_json(key)} payload: {payload}"
+            return f"{VALUE_LABEL}Error at {record.offset}, skipping. {error.cause}"
+        return plain_text(record._replace(key=record.key or b"", value=record.value or b""))
+    payload = VALUE_LABEL + (value if value is DELETED else _json(value))
+    return payload if key is None else KEY_LABEL + _json(key) + payload
 
 
 def _decode_metadata(record: Record) -> tuple[None, Any]:
@@ -158,7 +159,3 @@ def _opened(class_: type, data: bytes, shown: object) -> object:
 
 def _json(fields: object) -> str:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

@@ -88,7 +88,7 @@ def record_lines(batch: Batch, text_of: RecordText, is_wanted: Callable[[Record]
         details = ((_boolean(is_valid(message)), message.crc) for message in batch.messages())
     else:
         line, records = RECORD_LINE, batch.records()
-        details = ((_sequence(batch, r), ",".join(utf8(name) for name, _ in r.headers)) for r in records)
+        details = ((sequence_of(batch, r), ",".join(utf8(name) for name, _ in r.headers)) for r in records)
     type_, text_of = timestamp_type(batch), control_text if batch.is_control else text_of
     return [
         (line % (r.offset, type_, r.timestamp, _size(r.key), _size(r.value), *detail, text_of(r))).encode()
@@ -109,7 +109,8 @@ def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def _sequence(batch: RecordBatch, record: Record) -> int:
+def sequence_of(batch: Batch, record: Record) -> int:
+    """Returns the record's sequence, or -1 if its batch has none."""
     if batch.base_sequence < 0:
         return NO_SEQUENCE
     return increment_sequence(batch.base_sequence, record.offset - batch.base_offset)

@@ -10,7 +10,7 @@ from core.common.errors import CorruptRecordError
 from core.forensics.batch_scanner import is_valid
 from core.inspector.check.findings import Finding
 from core.inspector.dump.dump_options import DumpOptions
-from core.inspector.dump.kafka_text import control_text
+from core.inspector.dump.kafka_text import control_text, sequence_of
 from core.inspector.dump.segment_batches import SegmentBatches
 from core.inspector.dump.side_file_dump import Row
 from core.inspector.dump.value_format import as_utf8
@@ -51,14 +51,11 @@ class SegmentDump:
                 yield from (self._record_row(batch, record) for record in records if self._batches.is_wanted(record))
 
     def _record_row(self, batch: Batch, record: Record) -> Row:
-        sequence = -1
-        if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
-            sequence = (batch.base_sequence + record.offset - batch.base_offset) & 0x7FFFFFFF
         row: dict[str, Any] = {
             "offset": record.offset,
             "timestamp": record.timestamp,
             "timestamp_type": timestamp_type(batch),
-            "sequence": sequence,
+            "sequence": sequence_of(batch, record),
             "key_size": -1 if record.key is None else len(record.key),
             "value_size": -1 if record.value is None else len(record.value),
             "headers": [name.decode("utf-8", "replace") for name, _ in record.headers],
