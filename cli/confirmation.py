@@ -8,7 +8,7 @@ from typing import Annotated
 from cli.options import say
 from core.common.command_option import Option
 
-YesOption = Annotated[bool, Option("Do not ask whether it is meant.", "--yes")]
+YesOption = Annotated[bool, Option("Do not ask for a confirmation.", "--yes")]
 
 
 def ensure_meant(risk: str, deed: str) -> None:

@@ -26,7 +26,7 @@ PLACE_METAVAR = "FILE|HOST:PORT"
 
 _CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk profile (help security)."
 _PROPERTY_HELP = (
-    "One such setting; it wins over the file. Secrets are not written here: ${env:NAME} takes one from the environment."
+    "One client setting; it overrides the file. Don't write a secret here: ${env:NAME} takes one from the environment."
 )
 
 

@@ -30,7 +30,7 @@ def check(
     names: Annotated[
         list[str] | None,
         Argument(
-            "TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
+            "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
             metavar="[PARTITION]...",
             completes="topic",
         ),

@@ -24,10 +24,10 @@ _TIMEOUT_SECONDS = 10.0
 
 
 def controller(output: OutputOption = OutputFormat.table, place: ReadPlace = Place()) -> None:
-    """Show who is the controller, in which epoch, and how far the other nodes follow its metadata log.
+    """Show which node is the controller, its epoch, and how far the other nodes follow its metadata log.
 
-    For a directory that nobody serves it lists who has been the controller, as far as its metadata log goes back. The
-    exit code is 1 if no controller is known.
+    For a directory that no broker serves it lists the controllers of the past, as far as its metadata log goes back.
+    The exit code is 1 if no controller is known.
 
     \b
     Example:

@@ -29,14 +29,14 @@ def elect(
     names: Annotated[
         list[str] | None,
         Argument(
-            "TOPIC-N, TOPIC:N,N or all of a TOPIC; all of the cluster unless some are named.",
+            "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
             metavar="[PARTITION]...",
             completes="topic",
         ),
     ] = None,
     preferred: Annotated[bool, Option("Give leadership back to the first replica of each, if it is in sync.")] = False,
     unclean: Annotated[
-        bool, Option("Let a replica lead that is not in sync, if no other can: confirmed records may be lost.")
+        bool, Option("Let a replica that is not in sync lead, if no other can: confirmed records may be lost.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,

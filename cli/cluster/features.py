@@ -30,8 +30,7 @@ def features(
     upgrade: Annotated[
         list[str] | None,
         Option(
-            "Finalize this level, or the highest that all brokers support; `all` does it for all features. May be "
-            "repeated.",
+            "Finalize this level, or the highest that all brokers support; `all` raises all features. May be repeated.",
             metavar="FEATURE[=LEVEL]",
             show_default=False,
             completes="feature",
@@ -46,7 +45,7 @@ def features(
             completes="lowered_feature",
         ),
     ] = None,
-    unsafe: Annotated[bool, Option("Lower a level even if something is lost that only the higher one keeps.")] = False,
+    unsafe: Annotated[bool, Option("Lower a level even if that loses what only the higher level keeps.")] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,

@@ -31,10 +31,10 @@ def forget_replica(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Say that a broker is gone for good: partitions without a leader wait for its replicas no more.
+    """Declare that a broker is gone for good: partitions without a leader no longer wait for its replicas.
 
-    The other replicas decide by what they have, once all of them are back; what only that broker had is given up. A
-    broker that is registered is refused. If Kafka's is the controller, elect --unclean is the way.
+    Once all other replicas are back, the one with the most records leads; records that only that broker had are given
+    up. A broker that is registered is refused. If the controller is Kafka's, use elect --unclean.
 
     \b
     Example:

@@ -39,13 +39,13 @@ def reassign(
     topics: Annotated[str | None, Option("Which topics.", metavar="TOPIC[,..]", completes="topic")] = None,
     to: ToOption = None,
     replication_factor: Annotated[
-        int | None, Option("How many replicas each partition is to have; as now if not given.", min=1)
+        int | None, Option("How many replicas each partition gets. Default: as many as now.", min=1)
     ] = None,
     plan: Annotated[
         Path | None, Option("Take the plan from this file of kafka-reassign-partitions.sh.", metavar="FILE")
     ] = None,
-    status: Annotated[bool, Option("Watch what is being moved, whoever began it; --dry-run looks once.")] = False,
-    cancel: Annotated[bool, Option("Cancel what is being moved, whoever began it: of --topics, or all.")] = False,
+    status: Annotated[bool, Option("Watch the moves under way, whoever began them; --dry-run looks once.")] = False,
+    cancel: Annotated[bool, Option("Cancel the moves under way, whoever began them: of --topics, or all.")] = False,
     throttle: ThrottleOption = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.table,

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 ThrottleOption = Annotated[
     str | None,
     Option(
-        "How many bytes per second each broker copies at most, as leader and as follower: 50MB/s.",
+        "The most bytes per second that each broker copies, as leader and as follower: 50MB/s.",
         "--throttle",
         metavar="RATE",
     ),
 ]
 ToOption = Annotated[
-    str | None, Option("Only to these brokers; to all that live unless some are named.", "--to", metavar="BROKER[,..]")
+    str | None, Option("The ids of the brokers to move to. Default: all live brokers.", "--to", metavar="BROKER[,..]")
 ]
 
 _UNITS = {

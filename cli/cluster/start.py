@@ -175,12 +175,12 @@ def _forget_default(context: Any, parameter: Any, value: Any) -> Any:
 def start(
     brokers: Annotated[
         int | None,
-        Option("How many brokers; as many as the directory has, or 3.", metavar="N", min=1, max=_MOST_BROKERS),
+        Option("How many brokers. Default: as many as the directory has, or 3.", metavar="N", min=1, max=_MOST_BROKERS),
     ] = None,
     data_dir: Annotated[
         Path | None,
         Option(
-            "The folder for all that the cluster keeps. Without it a temporary one is deleted at the end.",
+            "The folder for the cluster's data and logs. Default: a temporary folder, deleted at the end.",
             metavar="DIR",
             callback=_forget_default,
             show_default=False,
@@ -189,8 +189,8 @@ def start(
     listen: Annotated[
         str | None,
         Option(
-            "Where the brokers listen: an address for each, or one from whose port on they do. Port 0 takes free "
-            "ones. Without it they listen on 127.0.0.1, from 9092 on, or where they did before.",
+            "The brokers' addresses: one for each, or one for the first broker, the others taking the ports after "
+            "it. Port 0 takes free ports. Default: the addresses of before, or 127.0.0.1 from port 9092 on.",
             metavar="HOST:PORT[,..]",
         ),
     ] = None,
@@ -204,7 +204,7 @@ def start(
     feature: Annotated[
         list[str] | None,
         Option(
-            "Have a new cluster finalize this level, and not the highest; `none` finalizes no feature, so that "
+            "Let a new cluster finalize this level, instead of the highest; `none` finalizes no feature, so that "
             "brokers of Kafka 3.9 may join. May be repeated.",
             metavar="FEATURE=LEVEL",
             show_default=False,

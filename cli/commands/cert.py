@@ -65,7 +65,7 @@ def show(
     password: Annotated[
         str | None,
         Option(
-            "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it you are asked.",
+            "The password of a PKCS12 file, as ${env:NAME} or ${file:PATH:KEY}. Without it, plog asks you.",
             metavar="REFERENCE",
         ),
     ] = None,

@@ -53,9 +53,9 @@ def status(
 ) -> None:
     """Show whether a cluster is well: its controller, its brokers, and what its partitions lack.
 
-    Of a partition without a leader it says what it waits for, which replica has what, and what an election would cost
-    now. For a directory that nobody serves, it shows what the metadata log in it says. The exit code is 1 if something
-    is wrong with the cluster, and 3 if a broker can't be reached from here.
+    For a partition without a leader it says what the partition waits for, what each replica has, and what an election
+    would cost now. For a directory that no broker serves, it shows what the metadata log in it says. The exit code is 1
+    if something is wrong with the cluster, and 3 if a broker can't be reached from here.
 
     \b
     Example:
@@ -143,7 +143,7 @@ def brokers(output: OutputOption = OutputFormat.table, place: ReadPlace = Place(
 @command(app)
 def topics(
     names: Annotated[
-        list[str] | None, Argument("Which topics; all unless some are named.", metavar="[TOPIC]...", completes="topic")
+        list[str] | None, Argument("Which topics. Default: all.", metavar="[TOPIC]...", completes="topic")
     ] = None,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -178,7 +178,8 @@ def topics(
 @command(app)
 def describe(
     names: Annotated[
-        list[str], Argument("TOPIC-N, TOPIC:N,N or all of a TOPIC.", metavar="PARTITION...", completes="topic")
+        list[str],
+        Argument("Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC.", metavar="PARTITION...", completes="topic"),
     ],
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),

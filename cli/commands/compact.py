@@ -54,7 +54,7 @@ def compact(
     * 1024,
     output: OutputOption = OutputFormat.table,
 ) -> None:
-    """Compact logs that nobody serves, as the broker's cleaner would: a plan first, then --apply.
+    """Compact logs that no broker serves, as the broker's cleaner would: a plan first, then --apply.
 
     The last record of each key stays. --explain says of every record why it is there, or what will remove it. The exit
     code is 1 if a partition can't be compacted.

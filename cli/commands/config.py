@@ -33,7 +33,12 @@ class ResourceKind(StrEnum):
 
 KindArgument = Annotated[ResourceKind, Argument("|".join(ResourceKind), metavar="TYPE")]
 NameArgument = Annotated[
-    str, Argument("Its name. Without one: the defaults of all brokers.", metavar="[NAME]", show_default=False)
+    str,
+    Argument(
+        "The name of the resource. `broker` without a name: the defaults of all brokers.",
+        metavar="[NAME]",
+        show_default=False,
+    ),
 ]
 
 
@@ -43,7 +48,7 @@ def list_(
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List what has settings: every topic and broker, and the groups and client metrics for which somebody set some.
+    """List what has settings: every topic and broker, and the groups and client metrics with settings of their own.
 
     \b
     Example:
@@ -61,7 +66,7 @@ def list_(
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
-    show_all: Annotated[bool, Option("Show defaults too, not only what somebody set.", "--all")] = False,
+    show_all: Annotated[bool, Option("Show defaults too, not only settings that were set.", "--all")] = False,
     keys: Annotated[
         list[str] | None, Option("Show only this setting; may be repeated.", "--key", metavar="KEY")
     ] = None,

@@ -21,7 +21,7 @@ _DROPS = ["position_b", "position_a", "last_offset"]
 
 @command(app)
 def diff(
-    a: Annotated[Path, Argument("A partition's folder, or a .log.", metavar="A")],
+    a: Annotated[Path, Argument("A partition's folder, or a .log file.", metavar="A")],
     b: Annotated[Path, Argument("Another copy of the same partition.", metavar="B")],
     output: OutputOption = OutputFormat.table,
 ) -> None:

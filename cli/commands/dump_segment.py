@@ -73,23 +73,27 @@ def dump_segment(
     time_: Annotated[
         str | None, Option("Begin with the first batch that is as new as T or newer.", metavar="T")
     ] = None,
-    max_records: Annotated[int | None, Option("Stop after so many records.", metavar="N")] = None,
+    max_records: Annotated[int | None, Option("Stop after this many records.", metavar="N")] = None,
     key: Annotated[str | None, Option("Only records with this key (implies --print-data-log).", metavar="KEY")] = None,
     key_format: Annotated[
         str | None,
         Option(
-            "How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if there "
-            "is one, else utf8.",
+            "How keys are shown: utf8, hex, base64, json, long, int64be, struct:>qi, ... Default: registry, if one "
+            "is given, else utf8.",
             metavar="FORMAT",
             show_default=False,
         ),
     ] = None,
     value_format: Annotated[
         str | None,
-        Option("The same formats, or a function of yours as module:function.", metavar="FORMAT", show_default=False),
+        Option(
+            "How values are shown: a format as for keys, or your own function as module:function.",
+            metavar="FORMAT",
+            show_default=False,
+        ),
     ] = None,
     schema_registry: SchemaRegistryOption = None,
-    max_bytes: Annotated[int | None, Option("Read at most so many bytes of each log.", metavar="N")] = None,
+    max_bytes: Annotated[int | None, Option("Read at most this many bytes of each log.", metavar="N")] = None,
     skip_record_metadata: Annotated[bool, Option("Print only keys and values of records, in Kafka's format.")] = False,
     offsets_decoder: Annotated[
         bool, Option("Decode records as those of __consumer_offsets, whatever the folder is called.")
@@ -98,7 +102,7 @@ def dump_segment(
     share_group_state_decoder: Annotated[bool, Option("Decode records as those of __share_group_state.")] = False,
     cluster_metadata_decoder: Annotated[bool, Option("Decode records as those of __cluster_metadata.")] = False,
     files: Annotated[
-        str | None, Option("Paths with commas between them, as Kafka's tool takes them.", metavar="A,B")
+        str | None, Option("The paths, with commas between them, as for Kafka's tool.", metavar="A,B")
     ] = None,
     show_secrets: Annotated[
         bool, Option("Show users' keys and settings' values in metadata, instead of [hidden].")
@@ -107,7 +111,7 @@ def dump_segment(
     format_: Annotated[
         DumpFormat | None,
         Option(
-            "kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
+            "The format: kafka is the text of Kafka's own tool. Default: kafka in a pipe, table on a terminal.",
             "--output",
             "--format",
         ),
@@ -115,7 +119,7 @@ def dump_segment(
 ) -> None:
     """Print what is in a segment, index, snapshot or checkpoint.
 
-    It only reads. What is wrong with the files goes to stderr, and makes the exit code 1.
+    It only reads. Problems of the files go to stderr, and make the exit code 1.
 
     \b
     Example:

@@ -33,7 +33,7 @@ TopicsOption = Annotated[
 
 @command(app, "list")
 def list_(
-    state: Annotated[list[str] | None, Option("Only what is in this state; may be repeated.", metavar="STATE")] = None,
+    state: Annotated[list[str] | None, Option("Only groups in this state; may be repeated.", metavar="STATE")] = None,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
@@ -80,7 +80,7 @@ def describe(
     members: Annotated[bool, Option("Show the members, and what each of them reads.")] = False,
     watch: Annotated[
         float | None,
-        Option("Show it again every so often, with how many records are read a second.", metavar="SECONDS", min=0.1),
+        Option("Show it again at this interval, with the records read per second.", metavar="SECONDS", min=0.1),
     ] = None,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -231,16 +231,12 @@ def reset_offsets(
     all_topics: Annotated[bool, Option("All topics that the group committed offsets of.")] = False,
     to_earliest: Annotated[bool, Option("To the first record.")] = False,
     to_latest: Annotated[bool, Option("To the end: after the last record.")] = False,
-    to_current: Annotated[bool, Option("To where the group is now; to the end if it has committed nothing.")] = False,
+    to_current: Annotated[bool, Option("To the group's committed offset, or the end if it has none.")] = False,
     to_offset: Annotated[int | None, Option("To this offset.", metavar="OFFSET")] = None,
-    shift_by: Annotated[
-        int | None, Option("Forward by so many records, or back if N is negative.", metavar="N")
-    ] = None,
-    to_datetime: Annotated[
-        str | None, Option("To the first record that is as new as that or newer.", metavar="TIME")
-    ] = None,
+    shift_by: Annotated[int | None, Option("Forward by N records, or back if N is negative.", metavar="N")] = None,
+    to_datetime: Annotated[str | None, Option("To the first record of this time or later.", metavar="TIME")] = None,
     by_duration: Annotated[
-        str | None, Option("To the first record that is newer than so long ago.", metavar="PnDTnHnMnS")
+        str | None, Option("To the first record of the time since this long ago.", metavar="PnDTnHnMnS")
     ] = None,
     from_file: Annotated[
         Path | None, Option("To the offsets in this file, with lines of topic,partition,offset.", metavar="CSV")

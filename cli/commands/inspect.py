@@ -43,7 +43,7 @@ def inspect(
         str, Option("Where --web listens; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:8000",
     animation: Annotated[
-        bool, Option("Whether anything is animated; screen readers do better without.", "--animation/--no-animation")
+        bool, Option("Show animations, or none, which helps screen readers.", "--animation/--no-animation")
     ] = True,
     schema_registry: SchemaRegistryOption = None,
     place: ReadPlace = Place(),

@@ -24,14 +24,14 @@ app = new_app(
 )
 
 
-TopicArgument = Annotated[str, Argument("Which topic. It is created if it does not exist.")]
+TopicArgument = Annotated[str, Argument("The topic to write to; it is created if it does not exist.")]
 RecordSizeOption = Annotated[int, Option("The size of a value.", "--record-size", metavar="BYTES", min=1)]
 _MOST_PAYLOADS, _MOST_PAYLOAD_BYTES = 1000, 64 << 20
 _AROUND_A_RECORD = 70
 """The least size of a batch beside the value of its only record."""
 
 AcksOption = Annotated[Acks, Option("Which acknowledgement to wait for.", "--acks")]
-HistogramOption = Annotated[bool, Option("Print on stderr how many records took how long.", "--histogram")]
+HistogramOption = Annotated[bool, Option("Print a histogram of the latencies on stderr.", "--histogram")]
 
 
 @command(app)
@@ -43,8 +43,10 @@ def produce(
     payload_file: Annotated[
         Path | None, Option("Take the lines of this file as values, in turn.", metavar="FILE")
     ] = None,
-    warmup_records: Annotated[int, Option("Send so many records first that are not counted.", metavar="N", min=0)] = 0,
-    reporting_interval: Annotated[int, Option("How often to report the figures so far.", metavar="MS", min=100)] = 5000,
+    warmup_records: Annotated[
+        int, Option("Send this many records first, which are not counted.", metavar="N", min=0)
+    ] = 0,
+    reporting_interval: Annotated[int, Option("How often to report interim figures.", metavar="MS", min=100)] = 5000,
     compression: Annotated[Codec, Option("How to compress batches.")] = "none",
     acks: AcksOption = "all",
     batch_size: Annotated[int, Option("The size that a batch may have.", metavar="BYTES", min=1)] = 131072,
@@ -99,7 +101,7 @@ def consume(
     num_records: Annotated[
         int | None, Option("How many records. Default: all.", "--num-records", "--messages", metavar="N", min=1)
     ] = None,
-    timeout: Annotated[int, Option("Stop when no record has come for so long.", metavar="MS", min=0)] = 1000,
+    timeout: Annotated[int, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = 1000,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

@@ -34,16 +34,16 @@ def recover(
     like_kafka: Annotated[bool, Option("End the log where the first damage begins, as Kafka's recovery does.")] = False,
     fix_bits: Annotated[bool, Option("Correct single flipped bits that the checksum identifies.")] = False,
     accept_visible: Annotated[
-        bool, Option("Show readers of committed records what may have been aborted, if nothing says whether it was.")
+        bool, Option("Make records visible to read_committed if it can't be told whether they were aborted.")
     ] = False,
     accept_missing: Annotated[
-        bool, Option("Give up offsets that are missing, and set aside the files that show that they are.")
+        bool, Option("Give up missing offsets, and set aside the files that prove that they existed.")
     ] = False,
     undo: Annotated[bool, Option("Undo the last recovery of each folder.")] = False,
     salvage_records: Annotated[
         Path | None,
         Option(
-            "Write the records that can be read in damage to a new file, as envelopes that are marked.", metavar="FILE"
+            "Write records that can still be read in damaged bytes to a new file, as marked envelopes.", metavar="FILE"
         ),
     ] = None,
     output: OutputOption = OutputFormat.table,

@@ -58,15 +58,13 @@ def serve(
     advertise: Annotated[
         list[str] | None,
         Option(
-            "The address that clients connect to, if it differs from where the broker listens. With several listeners "
-            "it has the name of one, and may be repeated.",
+            "The address that clients connect to, if it is not the address that the broker listens on. With several "
+            "listeners, name one: NAME://HOST:PORT; may be repeated.",
             metavar="[NAME://]HOST:PORT",
         ),
     ] = None,
     data_dir: DataDirOption = None,
-    config: Annotated[
-        Path | None, Option("A server.properties file, as Kafka's broker takes it.", metavar="FILE")
-    ] = None,
+    config: Annotated[Path | None, Option("A server.properties file, as for Kafka's broker.", metavar="FILE")] = None,
     settings: Annotated[
         list[str] | None, Option("A broker setting; may be repeated.", "--set", metavar="KEY=VALUE")
     ] = None,
@@ -76,7 +74,7 @@ def serve(
     zookeeper: Annotated[
         str | None,
         Option(
-            "Join the cluster that this ZooKeeper keeps, at that path in it: of Kafka's brokers, or of plogs.",
+            "Join the cluster in this ZooKeeper, at this path: of Kafka's brokers, or of plogs.",
             metavar="HOST:PORT,..[/CHROOT]",
         ),
     ] = None,
@@ -89,7 +87,7 @@ def serve(
     rack: Annotated[str | None, Option("The rack, or the zone, that this broker is in.", metavar="NAME")] = None,
     read_only: Annotated[bool, Option("Change nothing in the data directory; clients can only read.")] = False,
     insecure_ignore_security: Annotated[
-        bool, Option("Serve a configuration or directory that asks for security without any.")
+        bool, Option("Serve without any security, even if the configuration or the directory asks for it.")
     ] = False,
     metrics_listen: Annotated[
         str | None, Option("Where to serve /metrics for Prometheus; port 0 takes a free one.", metavar="HOST:PORT")

@@ -82,7 +82,7 @@ def spark_replay(
         str, Option("Commit the end offsets to this group when the replay is done.", metavar="GROUP")
     ] = "",
     take_over: Annotated[
-        bool, Option("Go on in a folder that a replay on another machine, which is gone, has locked.")
+        bool, Option("Take over a folder that a replay on another machine has locked, if that replay is gone.")
     ] = False,
     master: Annotated[str, Option("The master URL of Spark, such as local[4].", metavar="URL")] = "local[*]",
     range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64

@@ -92,7 +92,7 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
 def list_(
     internal: Annotated[bool, Option("Include Kafka's own topics.")] = False,
     deleting: Annotated[
-        bool, Option("List the topics that are being deleted, and the brokers that this waits for.")
+        bool, Option("List the topics that are being deleted, and the brokers that their deletion waits for.")
     ] = False,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -338,7 +338,7 @@ def delete_records(
 def delete(
     names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
     if_exists: Annotated[bool, Option("Ignore topics that do not exist.")] = False,
-    internal: Annotated[bool, Option("Allow it to delete Kafka's own topics, which brokers need.")] = False,
+    internal: Annotated[bool, Option("Delete even Kafka's own topics, which brokers need.")] = False,
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),
 ) -> None:

@@ -27,7 +27,7 @@ TopicsOption = Annotated[list[str] | None, Option("Only this topic; may be repea
 @command(app, "list")
 def list_(
     states: Annotated[
-        list[str] | None, Option("Only what is in this state; may be repeated.", "--state", metavar="STATE")
+        list[str] | None, Option("Only transactional ids in this state; may be repeated.", "--state", metavar="STATE")
     ] = None,
     producer_ids: Annotated[
         list[int] | None, Option("Only this producer's; may be repeated.", "--producer-id", metavar="N")
@@ -36,7 +36,7 @@ def list_(
         float | None, Option("Only transactions that began longer ago than this.", metavar="SECONDS", min=0)
     ] = None,
     pattern: Annotated[
-        str | None, Option("Only transactional ids that match this regular expression as a whole.", metavar="REGEX")
+        str | None, Option("Only transactional ids that this regular expression matches as a whole.", metavar="REGEX")
     ] = None,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
@@ -227,10 +227,12 @@ def abort(
         Argument("Abort the open transaction of this id, and fence its producer.", metavar="[TRANSACTIONAL_ID]"),
     ] = None,
     topic: Annotated[str | None, Option("The topic of a transaction that hangs.", metavar="TOPIC")] = None,
-    partition: Annotated[int | None, Option("Its partition.", metavar="N")] = None,
-    start_offset: Annotated[int | None, Option("The offset of its first record.", metavar="OFFSET")] = None,
+    partition: Annotated[int | None, Option("The partition of that transaction.", metavar="N")] = None,
+    start_offset: Annotated[
+        int | None, Option("The offset of the transaction's first record.", metavar="OFFSET")
+    ] = None,
     producer_id: Annotated[
-        int | None, Option("The id of its producer, instead of --start-offset.", metavar="N")
+        int | None, Option("The id of the transaction's producer, instead of --start-offset.", metavar="N")
     ] = None,
     dry_run: DryRunOption = False,
     place: WritePlace = Place(),

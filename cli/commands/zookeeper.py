@@ -51,7 +51,7 @@ def start(
     listen: Annotated[str, Option("Where to listen; port 0 takes a free one.", metavar="HOST:PORT")] = "127.0.0.1:2181",
     settings: Annotated[
         list[str] | None,
-        Option("A setting of ZooKeeper's, such as tickTime=500; repeatable.", "--set", metavar="KEY=VALUE"),
+        Option("A setting of ZooKeeper's, such as tickTime=500; may be repeated.", "--set", metavar="KEY=VALUE"),
     ] = None,
 ) -> None:
     """Run one ZooKeeper server until it is stopped.

@@ -230,7 +230,7 @@ class ConsumeRequest:
     max_messages: Annotated[int | None, Option("Stop after N records.", metavar="N", min=0)] = None
     per_partition: Annotated[bool, Option("With --max-messages: N records of each partition.")] = False
     follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
-    timeout_ms: Annotated[int | None, Option("Stop when no record has come for so long.", metavar="MS", min=0)] = None
+    timeout_ms: Annotated[int | None, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = None
     merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False
     filters: Annotated[
         Sequence[str],
@@ -248,7 +248,7 @@ class ConsumeRequest:
     ] = "after"
     group_protocol: Annotated[
         Literal["consumer", "classic"] | None,
-        Option("consumer is KIP-848's, which is taken if the cluster has it; else it is classic."),
+        Option("consumer (KIP-848) or classic. Default: consumer, if the cluster supports it."),
     ] = None
     group_instance_id: Annotated[
         str | None, Option("Be a static member, which keeps its partitions over a restart.", metavar="ID")
@@ -271,13 +271,16 @@ class ConsumeRequest:
     exit_on_error: Annotated[
         bool | None,
         Option(
-            "End at the first error, or read on past damage. Default: damage ends it, a lost broker does not.",
+            "End at the first error, or read on past damage. Default: end at damage, wait for a lost broker.",
             "--exit-on-error/--no-exit-on-error",
             show_default=False,
         ),
     ] = None
     format: Annotated[
-        str, Option(r"value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.", metavar="FMT")
+        str,
+        Option(
+            r"The format: value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.", metavar="FMT"
+        ),
     ] = "value"
     raw: Annotated[
         bool, Option(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")

@@ -87,7 +87,7 @@ class ProduceRequest:
         str | None,
         Option(
             "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
-            "round_robin, sticky, or module:function. Default: murmur2, of records that name no partition.",
+            "round_robin, sticky, or module:function. Default: murmur2, for records that name no partition.",
             metavar="NAME",
         ),
     ] = None
@@ -119,7 +119,7 @@ class ProduceRequest:
         str | None,
         Option("The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.", metavar="SCHEMA"),
     ] = None
-    key_schema: Annotated[str | None, Option("The same for keys.", metavar="SCHEMA")] = None
+    key_schema: Annotated[str | None, Option("The schema of keys, likewise.", metavar="SCHEMA")] = None
     chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None
     no_create: Annotated[bool, Option("Refuse a topic that does not exist, instead of creating it.")] = False
     dry_run: Annotated[bool, Option("Read and check everything, but send nothing.")] = False

@@ -44,7 +44,7 @@ PLAIN = SideFormats()
 SchemaRegistryOption = Annotated[
     str | None,
     Option(
-        "Keys and values with a schema there are shown, or given, as JSON.",
+        "The URL of a Schema Registry: keys and values with a schema in it are shown, or given, as JSON.",
         "--schema-registry",
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",
@@ -54,9 +54,11 @@ SchemaRegistryOption = Annotated[
 KeyFormatOption = Annotated[
     SideFormat | None,
     Option(
-        "What keys are. Default: what the Schema Registry says, if there is one, else none (bytes as they are).",
+        "The format of keys. Default: that of the Schema Registry, if one is given, else none (plain bytes).",
         "--key-format",
         show_default=False,
     ),
 ]
-ValueFormatOption = Annotated[SideFormat | None, Option("What values are.", "--value-format", show_default=False)]
+ValueFormatOption = Annotated[
+    SideFormat | None, Option("The format of values; the default is as for keys.", "--value-format", show_default=False)
+]
