@@ -421,7 +421,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _say_what_came_since(where: str, ends: Mapping[TopicPartition, int], make_plan: Callable[[], ReplayPlan]) -> None:
-    """Reports the records that a new plan would have after one that ends at these offsets."""
+    """Reports how many records a new plan would have after these end offsets of the old one."""
     from core.spark.replay import find_gaps
 
     try:

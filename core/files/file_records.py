@@ -153,8 +153,9 @@ class FileRecords:
             file.close()
 
     def append(self, data: Buffer, owner: object = None) -> int:
-        """Writes at the end and returns that position; a write that fails leaves the size as it was. Nothing is written
-        while the rest of such a write can't be taken away: a shorter batch would lie over its beginning only.
+        """Writes at the end and returns that position; a failed write leaves the size as it was. If the bytes of a
+        failed write can't be cut off, nothing is written: a shorter batch would overwrite only the beginning of those
+        bytes.
 
         Of a batch that was written ahead for the same `owner`, only the header and the missing bytes are written.
         """

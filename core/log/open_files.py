@@ -61,13 +61,13 @@ class OpenFiles:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many segments are kept open that it is time to sync them, before somebody has to wait for it."""
+        """Whether so many segments are kept open that they should be synced now, before a request waits for that."""
         with self._lock:
             return 2 * self._count > self._limit and 2 * sum(self._kept.values()) > self._limit
 
     @property
     def is_held_by_many(self) -> bool:
-        """Whether answers keep so many files open that no other one may."""
+        """Whether answers keep so many files open that no further answer may keep one."""
         return self._files - len(self._closable) - len(self._kept) > self._limit // 2
 
     def count(self, file: File) -> None:

@@ -9,8 +9,8 @@ Slices: the value goes as several records of one key to one partition, each with
 
     plog-chunk = ID/INDEX/COUNT sha256:abcdef..    ID: 16 hex digits, one for each value; the digest is the value's
 
-and is joined again, in the place of its last slice. Slices of several values may be mixed, and a slice that was sent
-twice counts once.
+The reader joins the slices, and returns the value in the place of its last slice. Slices of several values may be
+mixed, and a slice that was sent twice counts once.
 """
 
 from __future__ import annotations

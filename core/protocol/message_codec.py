@@ -264,7 +264,9 @@ class _Source:
         ]
 
     def _decode_one(self, cls: type, target: str, give: str, pad: str, end: str = "") -> list[str]:
-        """Reads a struct and gives it by the statement that `give` begins and `end` ends."""
+        """Returns the lines that read a struct; the last one, which passes it on, begins with `give` and ends with
+        `end`.
+        """
         return [*self._decode_fields(cls, f"{target}__", pad), f"{pad}{give}{self._made(cls, f'{target}__')}{end}"]
 
     def _decode_length(self, field: Field, pad: str) -> list[str]:

@@ -222,7 +222,8 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end < found[tp] and not self._is_open(tp, found[tp]):
                 if self._options.fails_on_data_loss:
                     raise PlogError(
-                        f"{tp} ends at offset {end} and was read up to {found[tp]}: the topic is another, or was cut",
+                        f"{tp} ends at offset {end} and was read up to {found[tp]}: this is another topic, or "
+                        "its log was cut",
                         hint="failOnDataLoss=false goes on from its end",
                     )
                 found[tp] = end

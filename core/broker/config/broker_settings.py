@@ -157,7 +157,7 @@ class BrokerSettings:
     max_connections_per_ip = Setting(
         _T.INT,
         INT_MAX,
-        "The most connections open at once from one address; the broker closes any more.",
+        "The most connections open at once from one address; the broker closes further ones.",
         at_least(0),
         is_dynamic=True,
     )

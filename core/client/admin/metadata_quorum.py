@@ -44,8 +44,8 @@ class MetadataQuorum:
 def find_quorum(client: KafkaClient, *, timeout_s: float) -> MetadataQuorum | ErrorCode:
     """Asks for the quorum; returns an error code if it is not known: UNSUPPORTED_VERSION without a quorum.
 
-    A broker forwards the request to the controller; so it has a connection of its own. Raises ConnectionFailedError if
-    no controller answers.
+    A broker forwards the request to the controller, which may take long, so this opens a connection of its own. Raises
+    ConnectionFailedError if no controller answers.
     """
     if not client.any_connection().speaks(DESCRIBE_QUORUM):
         return ErrorCode.UNSUPPORTED_VERSION

@@ -108,7 +108,7 @@ class ReplicationThrottle:
             self._admin.alter_configs(ConfigResourceType.BROKER, broker, changes)
             held = self._own_values(ConfigResourceType.BROKER, broker)
             if any(key in held and held[key] is None for key in _RATES):  # the values of unknown keys are not told
-                self._say(f"warning: broker {broker} does not know {_RATES[0]}: it does not slow down by itself")
+                self._say(f"warning: broker {broker} does not know {_RATES[0]}: its copying is not limited")
 
     def _list_replicas(self, note: _Note, topic: str, key: str, wanted: list[str]) -> None:
         held = _entries(self._own_values(ConfigResourceType.TOPIC, topic).get(key))

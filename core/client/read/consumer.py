@@ -413,7 +413,7 @@ class _PartitionRead:
     """The last answer did so, and brought nothing new: the broker is asked for just the position next."""
 
     passed: deque[tuple[int, int]] = field(default_factory=partial(deque, maxlen=_MOST_HOLES_KEPT))
-    """(first, last) offset of the holes that were passed last: what belongs there may stand further on."""
+    """(first, last) offset of the holes that were passed last: a batch that belongs there may stand further on."""
     displaced: list[tuple[int, int, str]] = field(default_factory=list)
     """Offsets [start, end) of batches that stand before their place, and why they were passed over: they may be missing
     further on.

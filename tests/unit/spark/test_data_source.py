@@ -141,7 +141,9 @@ def test_a_stream_that_has_read_uncommitted_records_waits_for_their_end(tmp_path
     end = stream.latestOffset(read, ReadAllAvailable())
     assert [row["value"] for row in rows(stream, stream.partitions(read, end))] == [b"4"]
     log.close()
-    with pytest.raises(PlogError, match="t-0 ends at offset 5 and was read up to 9: the topic is another, or was cut"):
+    with pytest.raises(
+        PlogError, match="t-0 ends at offset 5 and was read up to 9: this is another topic, or its log was cut"
+    ):
         stream.latestOffset(read | {"t": {"0": 9}}, ReadAllAvailable())
 
 

@@ -182,7 +182,7 @@ def test_a_broker_that_does_not_know_the_rates_is_named_and_they_are_taken_back(
     settings, said = Settings(), list[str]()
     settings.hides.add("3")
     throttle(settings, tmp_path, said).set([MOVE], 1000, LIVING)
-    assert said == [f"warning: broker 3 does not know {LEADER_RATE}: it does not slow down by itself"]
+    assert said == [f"warning: broker 3 does not know {LEADER_RATE}: its copying is not limited"]
     assert throttle(settings, tmp_path).remove(())
     assert settings.of_broker(3) == {}
 
