@@ -570,8 +570,8 @@ class _Loader:
         )
 
     def _believed_start(self, log_start_offset: int) -> int:
-        """Returns where a cleanly stopped log begins: by its checkpoint, or without it if it can't be right. No record
-        is dropped for a number that no checksum covers.
+        """Returns where a cleanly stopped log begins: at the checkpoint's offset, unless other files show that this is
+        wrong. No record is dropped for a number that no checksum covers.
         """
         known = self._known(had_clean_shutdown=True)
         if known.wrong_start is None:

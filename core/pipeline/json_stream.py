@@ -27,7 +27,7 @@ from core.pipeline.line_parsers import Batch, Rows, json_parser, rows_of
 from core.pipeline.timestamp_field import TimestampField
 
 _LONGEST_CELL = 64 * 1024 * 1024
-"""In characters. A longer one is rather a quote that does not end."""
+"""In characters. In a longer cell the closing quote is probably missing."""
 _CUT_OFF = "unexpected end of data"
 """The message of Python's reader about quotes that do not end."""
 _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')

@@ -117,7 +117,9 @@ class SchemaRegistry:
         return decoded, decoded
 
     def _plain_long(self, data: bytes, schema_id: int, error: Exception, *, is_key: bool) -> bytes:
-        """Returns a key that is rather a number than framed data as it is. Raises SchemaError for all else."""
+        """Returns a key unchanged if it looks like a number and not like framed data. Raises SchemaError for other
+        keys.
+        """
         if isinstance(error, SchemaError) and not error.why:
             raise error
         if is_key and len(data) == _LONG_BYTES:
