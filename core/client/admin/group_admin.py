@@ -239,13 +239,10 @@ class GroupAdmin:
         """
 
         def once() -> Result:
-            return work(self._find_coordinator(group_id))
+            self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
+            return work(self._client.connection_to(self._coordinator_id))
 
         return self._client.retry_while_leader_moves(once) if self._rides_over else Retry().call(once)
-
-    def _find_coordinator(self, group_id: str) -> ClientConnection:
-        self._coordinator_id = find_coordinator(self._client, CoordinatorType.GROUP, group_id)
-        return self._client.connection_to(self._coordinator_id)
 
 
 def _fetch_offsets(

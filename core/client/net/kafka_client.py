@@ -58,9 +58,9 @@ class Connector:
 
             self._tokens = TokenSource(self._login) if isinstance(self._login, BearerLogin) else None
 
-    def with_timeout(self, timeout_s: float) -> Connector:
+    def with_timeout(self, timeout_s: float | None) -> Connector:
         other = copy(self)
-        other.timeout_s = timeout_s
+        other.timeout_s = self.timeout_s if timeout_s is None else timeout_s
         return other
 
     def __call__(self, host: str, port: int, *, is_hasty: bool = False) -> ClientConnection:
@@ -168,11 +168,10 @@ class KafkaClient:
         """Returns another client of the same cluster, with connections of its own and that timeout. If none of the
         bootstrap addresses answers, it asks the brokers that this client knows.
         """
-        connector = self._connector if timeout_s is None else self._connector.with_timeout(timeout_s)
         made = KafkaClient(
             list(dict.fromkeys([*self._bootstrap, *self._brokers.values()])),
             self._connect,
-            connector=connector,
+            connector=self._connector.with_timeout(timeout_s),
             place=self.place,
             find_metadata=self._find_metadata,
         )
@@ -181,10 +180,10 @@ class KafkaClient:
 
     # --- connections
 
-    def _open(self, address: Address, *, is_hasty: bool = False) -> ClientConnection:
+    def _open(self, address: Address, *, is_hasty: bool = False, timeout_s: float | None = None) -> ClientConnection:
         if self._connect is not None:
             return ClientConnection(self._connect(*address))
-        return self._connector(*address, is_hasty=is_hasty)
+        return self._connector.with_timeout(timeout_s)(*address, is_hasty=is_hasty)
 
     def any_connection(self) -> ClientConnection:
         """Returns a connection to any broker that answers. A broker that is silent for some seconds is asked again
@@ -283,11 +282,7 @@ class KafkaClient:
     def connection_at(self, address: str, *, timeout_s: float) -> Iterator[ClientConnection]:
         """Opens a new connection to the broker at HOST:PORT; any thread may. Raises what a `Connector` raises."""
         endpoint = parse_endpoint(address)
-        if self._connect is not None:
-            connection = ClientConnection(self._connect(endpoint.host, endpoint.port))
-        else:
-            connection = self._connector.with_timeout(timeout_s)(endpoint.host, endpoint.port)
-        with closing(connection):
+        with closing(self._open((endpoint.host, endpoint.port), timeout_s=timeout_s)) as connection:
             yield connection
 
     @property
@@ -311,10 +306,12 @@ class KafkaClient:
             raise
 
     def forget_connections(self) -> None:
-        """Forgets all connections after one broke: the next request opens a new one."""
-        self.close()
-        self._connections.clear()
-        self._any = None
+        """Closes all connections, as after one broke: the next request opens a new one."""
+        for node_id in list(self._connections):
+            self.forget_connection(node_id)
+        self._forget_any()
+
+    close = forget_connections
 
     def forget_connection(self, node_id: int) -> None:
         """Forgets the connection to that broker, after it broke."""
@@ -469,12 +466,6 @@ class KafkaClient:
     def forget_topics(self) -> None:
         """Forgets the metadata of all topics."""
         self._topics.clear()
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        if self._any is not None:
-            self._any.close()
 
 
 class KnownLeaders:

@@ -391,12 +391,9 @@ class _PartitionRead:
     options: ReadOptions
     end_offset: int = 1 << 63  # the reader wants no records from there on
 
-    disk_failed: Retry = field(init=False)
-    """While the disk of its leader fails."""
-    refused: Retry = field(init=False)
-    """While its leader refuses it."""
-    waiting: Retry = field(init=False)
-    """While its log ends before the wanted offset."""
+    disk_failed: Retry = field(init=False)  # while the disk of its leader fails
+    refused: Retry = field(init=False)  # while its leader refuses it
+    waiting: Retry = field(init=False)  # while its log ends before the wanted offset
     stuck: int = 0  # how many answers in a row held nothing that can be read
     failure: tuple[int, CorruptRecordError] | None = None
     """What was met after what was given last, with the offset that the broker is asked for again."""

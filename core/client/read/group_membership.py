@@ -110,12 +110,8 @@ class ConsumerMember:
     def assignment(self, owned: Partitions) -> Partitions:
         """Sends a heartbeat when it is due, or when there is something to report."""
         topics = list(self._subscription.partitions())
-        if (
-            self.epoch == _JOIN_EPOCH
-            or owned != self._sent
-            or topics != self._topics
-            or time.monotonic() >= self._next_s
-        ):
+        is_due = self.epoch == _JOIN_EPOCH or time.monotonic() >= self._next_s
+        if is_due or owned != self._sent or topics != self._topics:
             self._heartbeat(owned, topics)
         return self._assigned
 

@@ -31,6 +31,7 @@ from core.protocol.schema.list_offsets import (
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
+from tests.support.manual_clock import ManualTime
 from tests.support.refusals import refused
 
 
@@ -100,6 +101,7 @@ def test_who_forwards_nothing_sends_us_to_the_controller(change: str) -> None:
 
 @for_each("change", CHANGES)
 def test_a_controller_that_changes_is_asked_for_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "time", ManualTime())
     there = ClusterDescription("id", -1, [BrokerDescription(1, {}, zookeeper_silence_ms=0)])
     monkeypatch.setattr(controller_module, "describe_cluster", lambda *_, **__: there)
     other, controller = OneBroker(ErrorCode.NOT_CONTROLLER), OneBroker(ErrorCode.NONE)

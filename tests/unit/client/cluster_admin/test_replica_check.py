@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.client.cluster_admin import replica_check
 from core.client.cluster_admin.replica_check import ReplicaCheck, ReplicaComparison, ReplicaReader
+from core.client.net import retry
 from core.client.net.kafka_client import PartitionInfo, TopicInfo
 from core.cluster.description.replicated_partition import ReplicatedPartition
 from core.common.error_code import ErrorCode
@@ -21,6 +22,7 @@ from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FetchRequest, PartitionData
 from core.records.record import Record, encode_records
 from core.records.record_batch_builder import build_batch
+from tests.support.manual_clock import ManualTime
 
 T0 = TopicPartition("t", 0)
 SIZE = 3  # records of a batch
@@ -102,6 +104,7 @@ def _readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "time", ManualTime())
     monkeypatch.setattr(replica_check, "ReplicaReader", Reader)
 
 
