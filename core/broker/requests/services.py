@@ -31,7 +31,7 @@ from core.log.log_manager import LogManager
 from core.protocol.message import Api, VersionRange
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Used in the broker's task, by handlers and what they call: any other class gets the few services that it uses."""
 
