@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,14 +20,14 @@ from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access
 from cli.table import Row
-from core.common.command_option import Argument, Option
+from core.common.command_option import Option
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import access_error
+from core.pipeline.spark_replay_request import ReplayRequest
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
     from core.pipeline.session import Session
-    from core.pipeline.spark_replay_request import ReplayRequest
     from core.spark.group_commit import Notes
     from core.spark.offset_range import OffsetRange
     from core.spark.replay import Replay
@@ -48,36 +49,7 @@ _PLAN = ["partition", "start_offset", "end_offset", "records", "gaps", "size_byt
 
 @command(app)
 def spark_replay(
-    topics: Annotated[list[str] | None, Argument("The topics to replay.", metavar="TOPIC...")] = None,
-    to: Annotated[
-        str | None,
-        Option("Where to write: parquet:DIR, json:DIR, csv:DIR, delta:DIR or topic:NAME.", metavar="KIND:WHERE"),
-    ] = None,
-    from_: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "beginning",
-    until: Annotated[str, Option("A place as in plog consume.", metavar="WHERE")] = "end",
-    from_group: Annotated[str, Option("Begin at the offsets that this group committed.", metavar="GROUP")] = "",
-    latest_per_key: Annotated[bool, Option("Only the last record of each key, as compaction would leave it.")] = False,
-    partition_by: Annotated[str, Option("Write folders by time or by a column.", metavar="day|hour|COLUMN")] = "",
-    columns: Annotated[
-        str, Option("Which columns of Spark's Kafka source to write. Default: all.", metavar="A,B")
-    ] = "",
-    key_format: Annotated[str, Option("How keys are written: binary, string or base64.", metavar="FORMAT")] = "binary",
-    value_format: Annotated[
-        str, Option("How values are written: binary, string, base64, or json with --schema.", metavar="FORMAT")
-    ] = "binary",
-    schema: Annotated[str, Option("The fields of JSON values, such as 'id INT, name STRING'.", metavar="DDL")] = "",
-    transform: Annotated[
-        str, Option("A function that takes a DataFrame and returns one.", metavar="MODULE:FUNCTION")
-    ] = "",
-    isolation: Annotated[
-        str, Option("Which records to replay: read_committed or read_uncommitted.", metavar="LEVEL")
-    ] = "read_committed",
-    allow_loss: Annotated[
-        bool, Option("Go on after damaged or missing offsets, list them, and end with exit code 1.")
-    ] = False,
-    bad_timestamps: Annotated[
-        str, Option("What to do with timestamps that Spark can't represent.", metavar="error|null")
-    ] = "error",
+    request: ReplayRequest,
     commit_group: Annotated[
         str, Option("Commit the end offsets to this group when the replay is done.", metavar="GROUP")
     ] = "",
@@ -85,9 +57,7 @@ def spark_replay(
         bool, Option("Take over a folder that a replay on another machine has locked, if that replay is gone.")
     ] = False,
     master: Annotated[str, Option("The master URL of Spark, such as local[4].", metavar="URL")] = "local[*]",
-    range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64
-    * 1024
-    * 1024,
+    range_size: Annotated[int, Option("About how much of the log one task reads.", metavar="BYTES", min=1)] = 64 << 20,
     dry_run: Annotated[bool, Option("Print the plan, and do nothing.")] = False,
     verify: Annotated[Path | None, Option("Check a replay against its manifest and the log.", metavar="DIR")] = None,
     output: OutputOption = OutputFormat.table,
@@ -107,42 +77,26 @@ def spark_replay(
     if verify is not None:
         with _disk_may_refuse(verify):
             raise typer.Exit(_verify(Replay(verify), output))
-    if not topics:
+    if not request.topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
-    from core.pipeline.spark_replay_request import ReplayRequest, find_target, make_plan
+    from core.pipeline.spark_replay_plan import find_target, make_plan
     from core.spark.pyspark_version import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
     session = place.session()
     servers = session.find_named_server()
-    request = ReplayRequest(
-        topics=tuple(topics),
-        to=to or ("parquet:-" if dry_run else ""),
-        source=servers or str(session.directory.resolve()),
-        from_=from_,
-        until=until,
-        from_group=from_group,
-        latest_per_key=latest_per_key,
-        partition_by=partition_by,
-        columns=columns,
-        key_format=key_format,
-        value_format=value_format,
-        schema=schema,
-        transform=transform,
-        isolation=isolation,
-        allow_loss=allow_loss,
-        bad_timestamps=bad_timestamps,
-    )
+    to = request.to or ("parquet:-" if dry_run else "")
+    request = replace(request, to=to, source=servers or str(session.directory.resolve()))
     make = partial(make_plan, request, session, range_size, find_spark_access() if servers else "")
     if dry_run:
         _show_plan(make(), master, output)
         return
     request.ensure_sensible()
     ensure_pyspark()
-    if transform:
+    if request.transform:
         from core.common.user_function import load_function
 
-        load_function(transform, "--transform")
+        load_function(request.transform, "--transform")
     if request.kind == "topic":
         if take_over:
             raise UsageError(
@@ -247,7 +201,7 @@ def _commit(
     save: Callable[[Notes], None],
 ) -> None:
     """Commits the offsets of a replay once, and nothing if an earlier run did it."""
-    from core.pipeline.spark_replay_request import all_group_offsets, commit_to_group
+    from core.pipeline.spark_replay_plan import all_group_offsets, commit_to_group
     from core.spark.group_commit import commit_replayed
 
     find_offsets = partial(all_group_offsets, group, session)

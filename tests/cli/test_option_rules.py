@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
 
 from core.common.command_option import Rule
-from core.pipeline import consume_request, produce_request
+from core.pipeline import consume_request, produce_request, spark_replay_request
 from tests.support.server import call_plog
 
 CONSUME = {
@@ -73,6 +76,25 @@ PRODUCE = {
     "--claim-check-above: a number of bytes": ["--claim-check-above -1"],
 }  # fmt: skip
 
+_OF_JSON = "--value-format json goes with --schema, and it with that"
+_AS_THEY_ARE = "a topic gets records as they are: no columns, formats or --transform"
+REPLAY = {
+    _OF_JSON: ["--to json:d --schema a", "--to json:d --value-format json"],
+    "a topic's records have a timestamp: no --bad-timestamps null": ["--to topic:u --bad-timestamps null"],
+    "--latest-per-key is of the whole topic: not with --from-group": ["--to json:d --latest-per-key --from-group g"],
+    _AS_THEY_ARE: [
+        "--to topic:u --partition-by day", "--to topic:u --columns value", "--to topic:u --transform m:f",
+        "--to topic:u --schema a --value-format json", "--to topic:u --key-format base64",
+        "--to topic:u --value-format base64",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is not refused finds an empty directory."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
 
 def ensure_refused(command: str, cases: Mapping[str, Sequence[str]], rules: Sequence[Rule]) -> None:
     for why, typed in cases.items():
@@ -91,3 +113,7 @@ def test_consume_refuses_options_that_do_not_go_together() -> None:
 
 def test_produce_refuses_options_that_do_not_go_together() -> None:
     ensure_refused("produce t", PRODUCE, produce_request.RULES)
+
+
+def test_spark_replay_refuses_options_that_do_not_go_together() -> None:
+    ensure_refused("spark-replay t", REPLAY, spark_replay_request.RULES)

@@ -10,16 +10,13 @@ import pytest
 from cli.data_location import Place
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
-from core.pipeline.spark_replay_request import ReplayRequest, commit_to_group, find_target, make_plan
+from core.pipeline.spark_replay_plan import commit_to_group, find_target, make_plan
+from core.pipeline.spark_replay_request import ReplayRequest
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import Server
 
-NOTHING = ReplayRequest(
-    topics=("t",), to="parquet:out", source="x", from_="beginning", until="end", from_group="",
-    latest_per_key=False, partition_by="", columns="", key_format="binary", value_format="binary",
-    schema="", transform="", isolation="read_committed", allow_loss=False,
-)  # fmt: skip
+NOTHING = ReplayRequest(topics=("t",), to="parquet:out", source="x")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,109 @@
+"""Plans a replay from the options of `plog spark-replay`, and commits its offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from core.client.admin.group_admin import GroupAdmin
+from core.common.endpoint import parse_bootstrap
+from core.common.errors import PlogError, UsageError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.consume_request import ensure_there, resolve
+from core.pipeline.session import Session
+from core.pipeline.spark_replay_request import ReplayRequest
+from core.spark.offset_range import OffsetRange
+from core.spark.range_output import OutputFormat, ensure_writable
+from core.spark.record_schema import COLUMNS, schema_of
+from core.spark.replay_plan import ReplayPlan, find_topic_ids
+from core.spark.source import open_source, plan_ranges
+from core.spark.source_options import SourceOptions
+
+
+def make_plan(request: ReplayRequest, session: Session, range_bytes: int, access: str = "") -> ReplayPlan:
+    """Finds the ranges. `access`: how processes reach a secured cluster themselves. Raises KafkaError if a topic is not
+    there; PlogError if offsets are not; errors of the source.
+    """
+    request.ensure_sensible()
+    columns = tuple(name.strip() for name in request.columns.split(",")) if request.columns else COLUMNS
+    schema_of(columns)
+    ranges = _find_ranges(request, session, range_bytes, access)
+    kind = "parquet" if request.kind == "delta" else request.kind
+    value_format = "binary" if request.schema else request.value_format
+    output = OutputFormat(kind, request.key_format, value_format, request.partition_by)
+    if not request.schema and not request.transform:  # of those, Spark says which columns they have
+        ensure_writable(output, schema_of(columns))
+    return ReplayPlan(
+        request=request.to_json(),
+        ranges=tuple(ranges),
+        output=output,
+        columns=columns,
+        schema=request.schema,
+        transform=request.transform,
+        topic_ids=find_topic_ids(ranges),
+    )
+
+
+def _find_ranges(request: ReplayRequest, session: Session, range_bytes: int, access: str) -> list[OffsetRange]:
+    servers = session.find_named_server()
+    where = {"kafka.bootstrap.servers": servers} if servers else {"paths": json.dumps([str(session.directory)])}
+    options = SourceOptions.parse(
+        where
+        | {
+            "subscribe": ",".join(request.topics),
+            "isolationLevel": request.isolation,
+            "failOnDataLoss": str(not request.allow_loss).lower(),
+            "latestPerKey": str(request.latest_per_key).lower(),
+            "rangeBytes": str(range_bytes),
+            "badTimestamps": request.bad_timestamps,
+        }
+    )
+    options = replace(options, access=access if servers else "")
+    with contextlib.closing(open_source(options)) as source:
+        records = source.records
+        partitions = [TopicPartition(topic, number) for topic in request.topics for number in records.partitions(topic)]
+        limits = records.ends(partitions)
+        starts = resolve(request.from_, records, partitions, limits)
+        if request.from_group:
+            starts = {**starts, **group_offsets(request.from_group, session, partitions)}
+        starts = ensure_there(starts, records, limits, session.frontend.say)
+        ends = resolve(request.until, records, partitions, limits)
+        ends = {tp: max(min(ends[tp], limits[tp]), starts[tp]) for tp in partitions}
+        return plan_ranges(source, options, starts, ends)
+
+
+def find_target(request: ReplayRequest, session: Session) -> str:
+    """Returns the servers of the topic to write to: those of --to, else those of the source. Raises UsageError without
+    any.
+    """
+    named = request.where.partition("@")[2]
+    if named:
+        parse_bootstrap(named)
+        return named
+    found = session.find_server()
+    if found is None:
+        raise UsageError(f"--to {request.to}: which server?", hint=f"--to {request.to}@HOST:PORT")
+    return ",".join(f"{host}:{port}" for host, port in found.addresses)
+
+
+def group_offsets(group: str, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the group's committed offsets of these partitions. Raises PlogError without any."""
+    offsets = all_group_offsets(group, session)
+    found = {tp: offsets[tp] for tp in partitions if tp in offsets}
+    if not found:
+        raise PlogError(f"group {group} has committed nothing of these topics", hint=f"plog group describe {group}")
+    return found
+
+
+def all_group_offsets(group: str, session: Session) -> dict[TopicPartition, int]:
+    """Returns all of the group's committed offsets."""
+    with session.open_client(is_read_only=True) as client:
+        return {partition: offset.offset for partition, offset in GroupAdmin(client).offsets(group).items()}
+
+
+def commit_to_group(group: str, session: Session, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits these offsets. Raises KafkaError while the group has members."""
+    with session.open_client() as client:
+        GroupAdmin(client).commit(group, offsets)
