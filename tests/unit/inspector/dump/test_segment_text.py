@@ -52,6 +52,20 @@ def test_columns_and_records_make_one_text(
     assert [text(path, options) for path in paths] == by_record
 
 
+def test_what_comes_before_a_frame_without_a_header_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frame at 688 leads into the next batch, to zeros, where Kafka's tool breaks off."""
+    data = bytearray((GOLDEN / "multisegment" / "00000000000000000118.log").read_bytes())
+    data[696:700] = (800).to_bytes(4, "big")
+    data[1500:1540] = bytes(40)
+    log = tmp_path / "00000000000000000118.log"
+    log.write_bytes(data)
+    for small_bytes in (segment_batches._SMALL_BYTES, -1):
+        monkeypatch.setattr(segment_batches, "_SMALL_BYTES", small_bytes)
+        lines = text(log, OPTIONS[0])[0].splitlines()
+        assert b" position: 688 " in lines[-1]
+        assert lines[-1].endswith(b" isvalid: false")
+
+
 def test_batches_alone_do_not_load_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take longer to load than the lines of a few thousand batches to be made."""
     monkeypatch.setattr(segment_batches, "_SMALL_BYTES", -1)
