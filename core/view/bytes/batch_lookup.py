@@ -188,7 +188,6 @@ class BatchLookup:
         return best
 
     def _index_positions(self, position: int) -> list[int]:
-        """Returns the positions of the last index entries up to that one."""
         if self._index is None:
             return []
         found = (self._index[number][1] for number in self._last_entries(1, position))

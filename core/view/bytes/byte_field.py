@@ -93,7 +93,6 @@ def hidden_text(name: str, value: str) -> str:
 
 
 def _meaning(span: Span, place: Place) -> str:
-    """Describes the meaning of a number."""
     number, name = span.number, span.name
     if name == "key" and place.part is Part.CONTROL_RECORD:
         return _control_text(place.data(span))

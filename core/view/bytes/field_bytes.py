@@ -129,7 +129,6 @@ class FieldBytes(FieldSource):
         return group._replace(fields=tuple(map(self._known, group.fields)))
 
     def _known(self, field: Field) -> Field:
-        """Marks a field whose bytes are unreadable; damage is marked already."""
         bad = self._file.unreadable_in(field.start, field.end)
         if not bad or field.is_damage:
             return field

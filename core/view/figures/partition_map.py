@@ -174,7 +174,6 @@ class PartitionMap(NamedTuple):
             return self._replace(open_problem=str(error))
 
     def _open_mark(self, readers: Sequence[SegmentReader], producer_id: int, offset: int) -> Mark:
-        """Places a transaction at the last index entry before it."""
         number = max(bisect_right(self.segments, offset, key=_BASE) - 1, 0)
         segment = self.segments[number]
         position = max((one.position_before(offset) for one in readers if one.path == segment.path), default=0)
@@ -293,9 +292,7 @@ def _open(segment: MapSegment) -> SegmentReader:
 
 
 def _find_end(segments: Sequence[MapSegment]) -> tuple[int | None, int]:
-    """Returns the offset after the last sound batch, and the byte where it ends; walks headers from the last index
-    entry on. The offset is None if that is far from the log's end.
-    """
+    """Returns the offset after the last sound batch, None if far from the log's end, and the byte where it ends."""
     last = next((one for one in reversed(segments) if one.size_bytes or one.problem), None)
     if last is None:
         return segments[-1].base_offset if segments else 0, 0
@@ -349,7 +346,6 @@ def _noted(directory: Path, segments: Sequence[MapSegment], notes: list[str]) ->
 
 
 def _within(segment: MapSegment, position: int, end_position: int) -> tuple[int, int]:
-    """Returns the bounds of bytes of a segment's log on the map."""
     start = segment.start + min(position, max(segment.size_bytes - 1, 0))
     return start, max(min(segment.start + end_position, segment.end), start)
 

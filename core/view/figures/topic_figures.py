@@ -209,8 +209,6 @@ class FiguresSource(Protocol):
 
 
 class _Sample(NamedTuple):
-    """The figures of a topic's partitions at one moment."""
-
     at_us: int
     figures: Mapping[int, PartitionFigures]
 

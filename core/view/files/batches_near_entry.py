@@ -115,7 +115,6 @@ class SegmentLog:
         return self._begins(position, relative)
 
     def _begins(self, position: int, relative: int) -> bool:
-        """Returns whether a batch with offsets up to that one seems to begin at a position."""
         try:
             batch = self.records.read_header(position)
         except CorruptRecordError:
@@ -199,7 +198,6 @@ class SegmentLog:
 
 
 def _open_index(path: Path) -> IndexEntries | None:
-    """Opens the index, or returns None if it is missing or unreadable."""
     file: SalvagingFile | None = None
     with contextlib.suppress(OSError):
         file = open_salvaging(path)

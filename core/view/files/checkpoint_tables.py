@@ -77,7 +77,6 @@ class LeaderEpochTable(ListedTable):
         return self._about(first, Fit.YES, said)
 
     def _last_before(self, end: int) -> Batch | None:
-        """Finds the last batch that begins before an offset."""
         reader = self._reader
         segment = reader.segment_of(end - 1)
         found: Batch | None = None

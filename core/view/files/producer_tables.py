@@ -250,7 +250,6 @@ class TransactionIndexTable(_FolderTable):
         return found
 
     def _look(self, entry: AbortedTransaction) -> Comparison:
-        """Checks the batches that the entry names."""
         found = self._logs.batch_of(entry.last_offset)
         if isinstance(found, NoBatch):
             return Comparison(Fit.UNKNOWN, f"its marker: {found.value}", offset=entry.last_offset)

@@ -347,7 +347,6 @@ class KnownGroups:
         self._summaries = summaries
 
     def _known(self, group: ListedGroup) -> GroupSummary:
-        """Returns the group with its old figures, if it has any."""
         before = self._summaries.get(group.group_id)
         figures = {} if before is None else before._asdict()
         return GroupSummary(

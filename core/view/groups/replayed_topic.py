@@ -39,8 +39,6 @@ class _NoTimer:
 
 
 class _StillWorld:
-    """The world of both kinds of coordinators; immutable."""
-
     def __init__(self, number: int, clock: Clock) -> None:
         self._number = number
         self._clock = clock

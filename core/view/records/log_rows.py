@@ -223,7 +223,6 @@ class LogRows(ABC):
 def _hits(
     wanted: RecordFilter, partition: TopicPartition, columns: RecordColumns, start: int, end: int
 ) -> Iterator[int]:
-    """Returns which of the rows [start, end) pass a filter."""
     from core.records.record_filter import Rows  # whose pyarrow takes long to import
 
     mask = wanted(Rows(partition, columns.select(slice(start, end))))
@@ -231,7 +230,6 @@ def _hits(
 
 
 def _bounds(columns: RecordColumns) -> list[int]:
-    """Returns where each batch's rows begin, and where the last one's end."""
     import numpy as np
 
     return [int(n) for n in np.searchsorted(columns.batch_numbers, np.arange(len(columns.batches) + 1))]

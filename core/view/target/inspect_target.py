@@ -212,7 +212,6 @@ class InspectTarget:
 
 
 def _shorter(path: Path) -> str:
-    """Returns the path relative to the working directory, if it is below."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)
