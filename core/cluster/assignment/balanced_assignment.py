@@ -133,7 +133,6 @@ class _Choice:
     # --- moves
 
     def _offer(self, number: int) -> None:
-        """Notes what each move of the thing would cost."""
         thing, chosen = self._things[number], self.chosen[number]
         in_racks: dict[object, int] = {}
         for broker in chosen:
@@ -172,7 +171,6 @@ class _Choice:
     # --- cycles
 
     def find_better(self) -> list[Move] | None:
-        """Returns moves that together make the choice better, or None."""
         edges = self._edges()
         moves = _as_moves(_find_cycle([_OUTSIDE, *self._brokers], edges), edges)
         if moves is None or len({number for number, _, _ in moves}) == len(moves):

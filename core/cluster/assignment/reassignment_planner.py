@@ -90,7 +90,6 @@ def ensure_enough_brokers(
 
 
 def _outside(planned: Sequence[ReplicatedPartition], cluster: Iterable[ReplicatedPartition]) -> list[tuple[int, ...]]:
-    """Returns the replicas of the partitions that stay as they are."""
     moved = {p.partition for p in planned}
     return [p.replicas for p in cluster if p.partition not in moved]
 
@@ -136,7 +135,6 @@ def _first(p: ReplicatedPartition, chosen: set[int], leaving: int | None) -> Thi
 
 
 def _in_order(replicas: tuple[int, ...], chosen: set[int], leader: int) -> tuple[int, ...]:
-    """Keeps the order of the old replicas, after the leader."""
     kept = [broker for broker in replicas if broker in chosen]
     ordered = [*kept, *sorted(chosen - set(kept))]
     return (leader, *(broker for broker in ordered if broker != leader))

@@ -430,7 +430,6 @@ class ClusterController:
         yield from self._office.send_all()
 
     def _is_now(self, topic: LeaderAndIsrTopicState, told: LeaderAndIsrPartitionState) -> bool:
-        """Returns whether that state of a partition is still the current one."""
         state = self._context.find(TopicPartition(topic.topic_name, told.partition_index))
         is_same = topic.topic_name not in self._context.deleted and self.names.get(topic.topic_id) == topic.topic_name
         return is_same and state is not None and state.leader_epoch == told.leader_epoch

@@ -199,7 +199,6 @@ class ControllerContext:
         return False
 
     def _has_lost_nothing(self, broker_id: int, epoch: int | None) -> bool:
-        """Returns whether the broker lives, and has lost nothing since it had that epoch."""
         broker = self.brokers.get(broker_id)
         if epoch is None or broker is None:
             return False

@@ -152,7 +152,6 @@ class ControllerDecisions:
         return election
 
     def _say_given_up(self, partition: TopicPartition, what: str, missing: Collection[int]) -> None:
-        """Logs the election, and the replicas whose own records are given up with it."""
         known = self._known_ends(partition)
         named = ", ".join(map(str, missing)) or "nobody"
         _log.warning("%s: %s; records that only %s may have are given up (%s)", partition, what, named, known)

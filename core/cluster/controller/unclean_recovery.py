@@ -228,7 +228,6 @@ class UncleanRecovery:
         return waited_ms is not None and wait_ms <= waited_ms
 
     def _waited_ms(self, partition: TopicPartition, now_ms: int) -> int | None:
-        """Returns how long the first holder that is back has waited, or None if no holder is back."""
         holders, brokers = self._context.holders(partition), self._context.brokers
         since = [brokers[one].registered_ms for one in self.ends(partition) if one in holders]
         return now_ms - min(since) if since else None

@@ -102,5 +102,4 @@ def _read_node_id(reader: DirectoryReader, image: MetadataImage) -> int:
 
 
 def _leader_epoch(known: PartitionRecord, latest_epoch: int) -> int:
-    """Returns the leader epoch for serving: a new one if the log has later epochs than the metadata."""
     return latest_epoch + 1 if latest_epoch > known.leader_epoch else known.leader_epoch

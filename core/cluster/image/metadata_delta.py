@@ -131,7 +131,6 @@ class MetadataDelta:
         return self.partitions.get(topic_id, {}).get(number) or topic.partitions[number]
 
     def _clear_elr(self, topic_name: str) -> None:
-        """Clears the ELR of the topic, or of all without one."""
         for topic in self.topics.apply().values():
             if topic_name in ("", topic.name):
                 partitions = {**topic.partitions, **self.partitions.get(topic.topic_id, {})}

@@ -329,7 +329,6 @@ def read_metadata_image(directory: Path, *, is_locked: bool = False) -> Metadata
 
 
 def _read_newest_snapshot(directory: Path) -> tuple[MetadataImage, int]:
-    """Returns the image and end offset of the newest snapshot, or an empty image and 0."""
     found = [
         (int(match[1]), path)
         for path in directory.glob(f"*{CHECKPOINT_SUFFIX}")

@@ -145,7 +145,6 @@ class _Wanted:
 
     @property
     def lag(self) -> int | None:
-        """Returns how many committed records the replica lacks, or None if that is not known."""
         return None if self.high_watermark < 0 else max(self.high_watermark - self.fetch.fetch_offset, 0)
 
     def enter(self, state: _State) -> None:

@@ -183,9 +183,7 @@ class Partition:
 
     @property
     def _min_isr(self) -> int:
-        """Returns how many replicas must be in sync: at most as many as there are replicas
-        (Partition.effectiveMinIsr).
-        """
+        """As `min.insync.replicas`, but at most as many as there are replicas (Partition.effectiveMinIsr)."""
         min_isr = self.log.config.min_insync_replicas
         return min_isr if self._leadership is None else min(min_isr, self._leadership.replica_count)
 
@@ -266,7 +264,6 @@ class Partition:
         self.notify_waiting()
 
     def _move_high_watermark(self) -> None:
-        """Moves the high watermark as far as the topic allows by now."""
         log = self.log
         if self._leadership is not None:
             self._move_with_followers(self._leadership)
@@ -274,9 +271,7 @@ class Partition:
             log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
 
     def _move_with_followers(self, leadership: Leadership) -> None:
-        """Moves it only while the ISR is large enough: else records that consumers have read could be lost with too few
-        (KIP-966).
-        """
+        """Moves it only while the ISR is large enough: else records that consumers read could be lost (KIP-966)."""
         log = self.log
         if self._isr_size < log.config.min_insync_replicas and self._isr_size < self._min_isr:
             return
