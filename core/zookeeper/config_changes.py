@@ -154,7 +154,6 @@ class ConfigChanges:
         return found
 
     async def _read_changes(self, names: Iterable[str]) -> None:
-        """Reads the new ones in their order, and deletes the old ones."""
         changes = sorted(
             _Change(number, f"{CONFIG_CHANGES}/{name}") for name in names if (number := change_number(name)) >= 0
         )

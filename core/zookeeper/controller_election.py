@@ -181,15 +181,12 @@ class ControllerElection:
             self._task = None
 
     async def _look(self) -> None:
-        """Looks for a controller. A node of our own comes from a try whose answer was lost: nobody is in office by it,
-        so it is deleted.
-        """
+        """Looks for a controller; deletes our own node of a try whose answer was lost: nobody is in office by it."""
         while await self._free(self._session.session_id):
             pass
         self._is_free = await self._session.read(CONTROLLER) is None
 
     def _complain(self, problem: str) -> None:
-        """Logs a problem once, however often it is tried."""
         if problem != self._complaint:
             self._complaint = problem
             _log.error("%s", problem)

@@ -296,7 +296,6 @@ class ControllerStore:
         return found[::-1]
 
     async def _find_missing(self, writes: Sequence[Write]) -> set[str]:
-        """Finds which of the nodes that may exist already are missing."""
         paths = dict.fromkeys(path for write in writes for path in _perhaps_there(write))
         if not paths:
             return set()
@@ -391,7 +390,6 @@ def _looks_done(operation: Operation, node: Node | None) -> bool:
 
 
 def _answer_of(operation: Operation) -> Answer:
-    """Returns the answer of an operation that succeeded."""
     if not isinstance(operation, SetData):
         return None
     return NodeStat(operation.version + 1, 0, 0, 0, 0, 0)
@@ -444,7 +442,6 @@ def _assignment(topic_id: bytes, partitions: Mapping[int, PartitionState]) -> To
 
 
 def _above(write: StateWrite) -> list[str]:
-    """Returns the nodes above a partition's state that must exist."""
     partitions = f"{topic_path(write.partition.topic)}/partitions"
     return [partitions, f"{partitions}/{write.partition.partition}"]
 

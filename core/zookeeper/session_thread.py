@@ -76,7 +76,6 @@ class SessionThread:
         self._loop.close()
 
     async def _end(self) -> None:
-        """Closes the session, and cancels everything that waits for it."""
         await self.session.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

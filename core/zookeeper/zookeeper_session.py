@@ -324,7 +324,6 @@ class ZooKeeperSession:
             raise _error_of(self._end(), "/")
 
     def _end(self) -> _SessionEndedError:
-        """The reason why there is no session any more."""
         if self.state is SessionState.FAILED:
             return _SessionEndedError(self._failure, self._complaint.text)
         return _SessionEndedError(Refusal.CLOSED, "")
@@ -517,7 +516,6 @@ class ZooKeeperSession:
     # --- kazoo
 
     def _whole(self, path: str) -> str:
-        """The path with the chroot."""
         chroot = self._config.chroot
         return chroot + path if path != "/" or not chroot else chroot
 
