@@ -187,7 +187,6 @@ class _Cleaning:
         return True
 
     def _put(self, batches: Group, transactions: CleanedTransactions) -> bool:
-        """Returns False if the map is full."""
         data: Sequence[Batch] = batches
         if isinstance(batches, BatchHeaders):
             batches.ensure_valid()
@@ -291,7 +290,6 @@ class _Cleaning:
         return is_changed
 
     def _are_dirty(self, headers: BatchHeaders) -> bool:
-        """Returns whether `_is_dirty` holds for all these batches."""
         return bool(
             headers.field("base_offset")[0] >= self._log.first_dirty_offset
             and headers.next_offsets()[-1] <= self.map.latest_offset + 1
@@ -388,7 +386,6 @@ class _Cleaning:
     # --- the records
 
     def _open_batches(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
-        """Settles the verdicts that headers leave open, and rebuilds batches."""
         self._settle_dirty([v for v in verdicts if not v.is_settled and self._is_dirty(v.batch)])
         unsettled = [v for v in verdicts if not v.is_settled]
         if unsettled:
@@ -419,7 +416,6 @@ class _Cleaning:
             self._stats.superseded += verdict.count - verdict.kept
 
     def _settle_by_keys(self, verdicts: Sequence[BatchVerdict], *, keeps_legacy_tombstones: bool) -> None:
-        """Decides by each record's key."""
         batches = [v.batch for v in verdicts]
         try:
             keys = decode_keys(batches)
@@ -469,7 +465,6 @@ class _Cleaning:
         return is_beyond_map | (is_latest & ~is_past), is_tombstone, is_past
 
     def _uncount(self, keys: RecordKeys, row: int, *, is_past: bool) -> None:
-        """Uncounts a dropped record."""
         if keys.key_lengths[row] < 0:
             self._stats.without_key -= 1
         elif is_past:

@@ -109,7 +109,6 @@ class CleanerProcess:
 
 
 def _how_it_ended(status: int) -> str:
-    """Names the signal that ended the process, if one did."""
     if status >= 0:
         return ""
     name = signal.Signals(-status).name

@@ -146,9 +146,7 @@ def _are_rising(headers: BatchHeaders, bases: Rows) -> bool:
 
 
 def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
-    """Returns the offset after the last. Raises CorruptRecordError for the first batch that begins before the previous
-    one ends.
-    """
+    """Returns the offset after the last. Raises CorruptRecordError if a batch begins before the previous one ends."""
     ends = headers.next_offsets()
     if (headers.field("base_offset") < np.concatenate(([next_offset], ends[:-1]))).any():
         for batch in headers:

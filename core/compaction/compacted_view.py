@@ -67,7 +67,6 @@ class OffsetSet:
 
 
 def _pages(offsets: Int64s) -> Iterator[tuple[int, slice]]:
-    """Yields each page that holds some of the offsets, and the slice of those offsets."""
     start = 0
     while start < len(offsets):
         page = int(offsets[start]) >> _PAGE_SHIFT

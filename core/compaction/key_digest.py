@@ -108,6 +108,5 @@ def _mixed(values: Uint64s) -> Uint64s:
 
 
 def _read_characters(data: Bytes8, positions: Int64s) -> npt.NDArray[np.uint32]:
-    """Reads four bytes at each position, little-endian."""
     quads = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     return quads[positions]

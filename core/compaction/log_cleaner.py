@@ -289,9 +289,7 @@ class LogCleaner:
 
 
 class _Cleaning:
-    """The cleaning of one log. `answer`: the process's last answer, or an error instead. `is_broken_off`: its answers
-    no longer count.
-    """
+    """The cleaning of one log; `answer` may be an error instead. `is_broken_off`: its answers no longer count."""
 
     def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:
         self.log = log

@@ -213,6 +213,5 @@ def group_by_size(log: LogToClean, numbers: Iterable[int]) -> Iterator[list[int]
 
 
 def _is_in_reach(log: LogToClean, first: int, number: int) -> bool:
-    """Returns whether the segment's offsets can be written relative to the first one's."""
     last_offset = log.end_offset_of(number) - 1
     return not log.segments[number].size_bytes or last_offset - log.segments[first].base_offset <= MAX_RELATIVE_OFFSET

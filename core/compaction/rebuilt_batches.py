@@ -91,7 +91,6 @@ def _headers(batches: Sequence[Batch], numbers: npt.NDArray[np.int32]) -> Header
 
 
 def _batch(header: bytes, section: bytes | memoryview) -> bytes:
-    """Joins header and section, and sets the length and the crc."""
     after_crc = header[ATTRIBUTES_POSITION:]
     length = _INT32.pack(len(header) - LOG_OVERHEAD + len(section))
     crc = _UINT32.pack(crc32c_of_parts((after_crc, section)))
