@@ -108,7 +108,6 @@ def _joined_sections(batches: Sequence[Batch], limit: int) -> tuple[bytes, list[
 
 
 def _plain_sections(batches: Sequence[Batch]) -> Sequence[bytes | memoryview] | None:
-    """Returns the records sections, or None if one is compressed, or of an older magic."""
     if not are_current(batches) or any(batch.attributes & CODEC_MASK for batch in batches):
         return None
     return [batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes] for batch in batches]
@@ -218,9 +217,7 @@ _WORTH_A_STRIDE = 8
 
 
 def _stride(buffer: bytes, position: int, end: int, ends: list[int]) -> int:
-    """Passes over long runs of records of one size, by the bytes of their lengths; returns the position where
-    they end.
-    """
+    """Passes over long runs of records of one size, by the bytes of their lengths; returns where they end."""
     while position + 2 < end:
         first, second = buffer[position], buffer[position + 1]
         if first & 1 or (first >= 128 and second >= 128):
@@ -411,7 +408,6 @@ class RecordColumns:
         return replace(self, buffer=padded, header_counts=counts, header_positions=positions)
 
     def _append(self, texts: Any) -> tuple[bytes, Int64s, Int64s]:
-        """Returns the buffer with the bytes of a pyarrow.BinaryArray after it, and where they lie."""
         behind = ByteStrings.of(texts)
         return b"".join((self.buffer, behind.buffer)), behind.positions + len(self.buffer), behind.lengths
 
@@ -514,7 +510,6 @@ def decode_keys(batches: Sequence[Batch]) -> RecordKeys:
 
 
 def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
-    """Returns 0, 1 .. for the records of each batch."""
     first_rows = np.searchsorted(places.batch_numbers, np.arange(batches))
     return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
@@ -598,7 +593,6 @@ _NO_KEY = "header without a key"
 
 
 def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Steps[None]:
-    """Checks the headers of one record, `count` of them from that position on."""
     buffer, end = places.buffer, int(places.ends[row])
     for number in range(count):
         for is_name in (True, False):

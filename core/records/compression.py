@@ -231,7 +231,6 @@ def _ensure_begins(data: Buffer, magic: bytes, why: str) -> None:
 
 
 def _name_of_format(data: Buffer) -> str:
-    """Names the format that the bytes seem to have instead."""
     start = bytes(data[:8])
     for magic, name in _FORMATS.items():
         if start.startswith(magic):
@@ -463,7 +462,6 @@ def _read_zstd(decompressor: Any, data: Buffer) -> Iterator[bytes]:
 
 
 def _salvage_zstd(data: Buffer, _limit: int, _magic: int) -> Iterator[bytes]:
-    """Reads a frame that need not be whole."""
     import zstandard
 
     try:

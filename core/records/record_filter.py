@@ -351,8 +351,6 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Parses by recursive descent."""
-
     def __init__(self, text: str, now_ms: int, not_json: NotJson) -> None:
         self._text = text
         self._now_ms = now_ms
@@ -389,7 +387,6 @@ class _Parser:
         return token
 
     def _takes(self, *texts: str) -> bool:
-        """Says whether the next one is one of these, and takes it then."""
         token = self._peek()
         is_it = token.kind in ("sign", "word") and token.text in texts
         self._next += is_it

@@ -45,7 +45,6 @@ def _cuts(parts: Sequence[Part], rows: int) -> list[int] | None:
 
 
 def _rows(part: Part, start: int, end: int) -> bytes | Table:
-    """Returns the part's rows in a run of one length."""
     if isinstance(part, bytes):
         return part
     if not isinstance(part, ByteStrings):
@@ -70,7 +69,6 @@ def _columns(parts: Sequence[Part], rows: int) -> list[ByteStrings]:
 
 
 def _table(parts: Sequence[bytes | Table], rows: int) -> Table:
-    """Joins parts of the same length in each row."""
     template = b"".join(part if isinstance(part, bytes) else bytes(part.shape[1]) for part in parts)
     width = len(template)
     table = np.empty((rows, width), np.uint8)

@@ -95,5 +95,4 @@ def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]
 
 
 def _low_bytes(values: npt.NDArray[np.uint64], more: npt.NDArray[np.bool_]) -> Bytes8:
-    """Returns seven bits of each value, with the flag whether more follow."""
     return values.astype(np.uint8) | more.view(np.uint8) << np.uint8(7)
