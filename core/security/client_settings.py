@@ -360,8 +360,6 @@ def _unsafe(security: ClientSecurity) -> list[str]:
 
 
 class _Settings:
-    """Looks values of settings up, and checks them."""
-
     def __init__(self, settings: Mapping[str, str], ask_password: AskPassword | None) -> None:
         self._settings = settings
         self._ask_password = ask_password
@@ -379,7 +377,6 @@ class _Settings:
             raise UsageError(f"{name} and {other_name} are both set, and differ, expected one of them")
 
     def _of_either(self, options: Mapping[str, str], option: str, name: str) -> str | None:
-        """Returns the value from the login module or from a setting."""
         in_module, value = options.get(option), self.take(name)
         if in_module and value:
             self._ensure_same(f"{option} in sasl.jaas.config", in_module, name, value)

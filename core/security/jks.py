@@ -110,7 +110,6 @@ def _unprotect(protected: bytes, password: bytes) -> bytes:
 
 
 def _octets(protected: bytes) -> bytes:
-    """Reads the OCTET STRING of a protected key."""
     outer, _ = _der(protected, 0x30)
     algorithm, rest = _der(outer, 0x30)
     if not algorithm.startswith(_OID):
