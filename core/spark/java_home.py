@@ -50,7 +50,6 @@ def find_java(environment: Mapping[str, str], what: str) -> Path:
 
 
 def _find_installed(environment: Mapping[str, str]) -> Path | None:
-    """Finds the home of a Java that is new enough."""
     home = environment.get("JAVA_HOME")
     if home and _version(Path(home, "bin", "java")) >= MINIMUM_VERSION:
         return Path(home)

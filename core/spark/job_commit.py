@@ -176,9 +176,7 @@ class BatchJob:
 
 
 def _next_number(last: int) -> int:
-    """Returns a number above all earlier ones, even if the prefix's group is gone and only groups of tasks are left:
-    groups expire one by one.
-    """
+    """Returns a number above all earlier ones, even if the prefix's group has expired and groups of tasks are left."""
     return max(last + 1, time.time_ns() // 1_000_000)
 
 

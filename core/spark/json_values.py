@@ -34,9 +34,7 @@ def ensure_one_value_each(partition: TopicPartition, records: RecordColumns) -> 
 
 
 def _end_of_value(text: bytes) -> int:
-    """Finds the end of the first JSON value: the end of the text if the value does not end, or is no object, list or
-    string.
-    """
+    """Finds the end of the first JSON value; the text's end if the value is open, or no object, list or string."""
     depth, quote, escaped = 0, 0, False
     for position, byte in enumerate(text):
         if quote:

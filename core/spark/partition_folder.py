@@ -86,7 +86,6 @@ def _of_each(numbers: Any, values: Any, text: Any) -> Any:  # numpy.ndarray, pya
 
 
 def _timestamp_text(text: str) -> str:
-    """Writes it without zeros at the end of the fraction."""
     whole, _, fraction = text.replace("T", " ").partition(".")
     digits = fraction.rstrip("0")
     return f"{whole}.{digits}" if digits else whole

@@ -303,7 +303,6 @@ class _Output:
             self._claim.filesystem.unlink(self._claim.beside(name))
 
     def discard(self) -> None:
-        """Removes unfinished files."""
         self._spilled.discard()
         for path, writer in self._writers.values():
             with contextlib.suppress(OSError):  # a file on a full disk can't be ended
@@ -454,7 +453,6 @@ class _CsvFile:
         self._file.write(lines.getvalue())
 
     def _texts(self, times: Any) -> Any:
-        """Formats the values as Arrow does."""
         zone = "Z" if times.type.tz else ""
         texts = (None if text is None else text.replace("T", " ") + zone for text in time_texts(times))
         return pa.array(texts, pa.string())

@@ -175,9 +175,7 @@ class ReplayLock:
 
 
 def _write_owner(folder: Path, filesystem: FileSystem) -> tuple[File, LockOwner]:
-    """Writes this process down as the owner, and returns the file, which is locked while it is open, if the file system
-    has locks.
-    """
+    """Writes this process down as the owner; returns the file, locked while it is open if the file system has locks."""
     pid = os.getpid()
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     file = filesystem.open_append(folder / OWNER)

@@ -71,7 +71,6 @@ def ship(session: SparkSession) -> None:
 
 
 def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
-    """Looks on a node; returns its name, and what it lacks."""
     problems = []
     for name in _NEEDED:
         try:

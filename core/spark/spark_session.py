@@ -182,7 +182,6 @@ def why_not_started(log: str) -> str:
 
 
 def _note(error: Exception, log: Path) -> str:
-    """Adds the error's text to Spark's log, and returns it."""
     text = str(error)
     with log.open("a") as file:
         file.write(f"{text}\n")

@@ -216,15 +216,12 @@ class TopicReplay:
 
 
 def _covers(lane: Lane) -> bool:
-    """Returns whether the ranges cover what is still to be replayed."""
     ranges = lane.ranges
     return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
 
 
 def _replay_id(plan: ReplayPlan) -> str:
-    """Returns the replay's id, the same with and without `--allow-loss`, so that records in the topic are not replayed
-    again.
-    """
+    """Returns the replay's id, the same with and without `--allow-loss`, so that no record is replayed again."""
     request = dict(plan.request)
     if "allow_loss" in request:
         request["allow_loss"] = False

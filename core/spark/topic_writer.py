@@ -105,7 +105,6 @@ class _TopicWriter:
 
 
 def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTask]:
-    """Returns the results of tasks that had records."""
     return [message for message in messages if isinstance(message, PreparedTask)]
 
 
