@@ -117,7 +117,6 @@ class BrokerProcess:
         self.is_paused = False
 
     def _signal(self, number: int) -> None:
-        """Sends a signal to the process, if it runs."""
         if self._process is not None:
             self._process.send_signal(number)
 
@@ -157,7 +156,6 @@ class BrokerProcess:
         )
 
     def _reason(self) -> str:
-        """Finds the last error that the process printed since its start."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(self._log_start, self.log.stat().st_size - _MOST_OF_LOG))
             lines = file.read().decode(errors="replace").splitlines()

@@ -237,7 +237,6 @@ class LocalCluster:
     # --- addresses
 
     def _place(self) -> None:
-        """Decides how many brokers there are, and all addresses."""
         if self._options.zookeeper is None:
             self._ensure_no_other_zookeeper()
         known = self.directory.read()

@@ -198,7 +198,6 @@ class ZooKeeperProcess:
         )
 
     def _reason(self) -> str:
-        """Finds the last error since the start."""
         return _last_error(self._output()) or _last_error(_read_tail(self.log, self._log_start))
 
     def _output(self) -> str:
@@ -282,9 +281,7 @@ def _read_tail(path: Path, start: int) -> str:
 
 
 def _last_error(text: str) -> str:
-    """Finds the line with the reason: the last ERROR of the log, with its exception, or Java's message if there is no
-    log yet.
-    """
+    """Finds the last ERROR of the log, with its exception, or Java's message if there is no log yet."""
     lines = text.splitlines()
     found = ""
     for number, line in enumerate(lines, start=1):
@@ -296,9 +293,7 @@ def _last_error(text: str) -> str:
 
 
 def _reason_in(lines: Sequence[str]) -> str:
-    """Returns the message of the exception whose trace is at the start of the lines, or of its innermost cause; "" if
-    there is no trace.
-    """
+    """Returns the message of the innermost cause of the exception whose trace begins the lines; "" without a trace."""
     exception = _EXCEPTION.match(lines[0]) if lines else None
     reason = exception[1] if exception else ""
     for line in takewhile(lambda line: line.startswith(("\t", _CAUSE)), lines[1:] if exception else ()):
