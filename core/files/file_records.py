@@ -133,7 +133,6 @@ class FileRecords:
         return file
 
     def _find_released(self) -> File | None:
-        """Returns the released file, if somebody still has it open, or None."""
         file = self._released() if self._released is not None else None
         return file if file is not None and file.fd >= 0 else None
 
@@ -329,9 +328,7 @@ class FileRecords:
         return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
-        """Reads the size of the batch whose first bytes lie at `start` of `data`. Raises CorruptRecordError if there is
-        no batch or it goes beyond `stop`.
-        """
+        """Reads the size of the batch at `start` of `data`. Raises CorruptRecordError for none, or one past `stop`."""
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:
                 raise CorruptRecordError(f"{stop - position} bytes are too few for a batch", position=position)
