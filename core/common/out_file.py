@@ -162,7 +162,6 @@ class OutFile:
             self.file.close()
 
     def _sync(self) -> OSError | None:
-        """Returns the system's error, or None."""
         try:
             self.file.flush()
             if stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
