@@ -172,7 +172,6 @@ class _Source:
         return self.flexible and self.version in field.tagged
 
     def _constant(self, value: object) -> str:
-        """Writes the source text of a default."""
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return repr(value)
         return "[]"
@@ -495,7 +494,6 @@ class _Source:
         return [*lines, f"{pad}    a(UV[len({tags})])", f"{pad}    a(b''.join({tags}))"]
 
     def _is_set(self, field: Field, m: str) -> str:
-        """Writes source text that says whether a field has another value than its default."""
         value, default = f"{m}.{field.name}", self._absent_default(field)
         if field.kind == "struct":
             return f"({value} is not {default} and {value} != {default})"
