@@ -119,7 +119,6 @@ class TransactionIndex:
             self._write()
 
     def _write(self) -> None:
-        """Writes the entries that the file lacks."""
         assert self._entries is not None
         if self._written == len(self._entries):
             return
