@@ -208,7 +208,6 @@ class ProducerCheck:
         )
 
     def _close(self, producer: _Producer, producer_id: int) -> int | None:
-        """Ends its open transaction; returns where that began, or None."""
         first_offset, producer.first_offset = producer.first_offset, None
         if first_offset is not None:
             del self._open[bisect_left(self._open, (first_offset, producer_id))]

@@ -157,7 +157,6 @@ class _IndexCheck(ABC):
         self._entries = entries
 
     def close(self) -> None:
-        """Closes the file, after the last use of its entries."""
         if self._file is not None:
             self._file.close()
 
@@ -558,7 +557,6 @@ class SegmentCheck:
             yield from self._check_indexes(last_position, next_offset)
 
     def _find_out_of_place(self) -> Set[int]:
-        """Returns the positions of the batches of this file that are not the log's where they stand."""
         if self.log_map is None:
             return frozenset()
         found: set[int] = {one.damage.position for one in self.log_map.damage if one.number == self.number}
@@ -669,9 +667,7 @@ class SegmentCheck:
                 yield finding
 
     def _stands_elsewhere(self) -> bool:
-        """Says whether batches that belong here stand in another file, as when two `.log` changed names: the indexes
-        are theirs.
-        """
+        """Says whether batches that belong here stand in another file, as after a swap: then the indexes are theirs."""
         return self.log_map is not None and any(
             one.piece.file != self.number
             and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
@@ -693,7 +689,6 @@ class SegmentCheck:
         return Finding(Severity.ERROR, Code.LOG_MISMATCH, str(self.path), message, offset=self.base_offset)
 
     def _is_lost(self) -> bool:
-        """Says whether the segment's first offset is lost."""
         holes = () if self.log_map is None else self.log_map.holes
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 

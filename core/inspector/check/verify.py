@@ -242,9 +242,7 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _TopicIds) -> Iterator[Finding]:
-    """Compares a partition's topic id with that of the metadata log, or else of the topic's first partition, and with
-    those of other topics.
-    """
+    """Compares a topic id with the metadata log's, or else the topic's first partition's, and with other topics'."""
     ids, names = topic_ids
     try:
         topic_id = read_partition_metadata(directory)

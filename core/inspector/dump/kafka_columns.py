@@ -85,7 +85,6 @@ def _header_keys(columns: RecordColumns) -> Part:
 
 
 def _labelled(label: str, texts: ByteStrings) -> list[Part]:
-    """Returns the label and the text; nothing if it is null."""
     if not texts.has_nulls:
         return [label.encode(), texts]
     is_null = texts.lengths < 0

@@ -66,7 +66,6 @@ def _last_sequence(batch: RecordBatch) -> int:
 
 
 def _wrapped(number: int, bits: int) -> int:
-    """Returns the number wrapped around to so many bits."""
     half = 1 << bits - 1
     return (number + half) % (2 * half) - half
 

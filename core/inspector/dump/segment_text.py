@@ -50,7 +50,6 @@ class SegmentText:
         return self._batches.findings
 
     def _make_text(self) -> RecordText:
-        """How keys and values become text."""
         options = self._options
         decoder = options.find_decoder(self.path) if options.with_data else None
         if decoder is not None:

@@ -85,7 +85,6 @@ def write_markers(directory: Path, markers: Sequence[Marker], filesystem: FileSy
 
 
 def _find_last(logs: Sequence[Path], filesystem: FileSystem) -> Batch | None:
-    """Returns the last batch of some logs, or None."""
     for path in reversed(logs):
         with contextlib.closing(FileRecords(path, filesystem.open_read)) as records:
             last = deque(records.iter_headers(0), maxlen=1)
@@ -211,9 +210,7 @@ class PartitionRecovery:
             left_alone.discard(PARTITION_METADATA)
 
     def _drop_wrong_snapshots(self) -> None:
-        """Removes snapshots that contradict the log, after batches were moved or damage that hid it was cut out: the
-        engine would go on from them.
-        """
+        """Removes snapshots that contradict the log, as after batches were moved: the engine would go on from them."""
         for finding in verify(self._stage, options=VerifyOptions(is_locked=True)):
             if finding.code is Code.SNAPSHOT_MISMATCH:
                 self._filesystem.unlink(Path(finding.path))
@@ -259,9 +256,7 @@ class PartitionRecovery:
         return not bad
 
     def _write_log(self, source: Path, target: Path, steps: Sequence[Step]) -> bool:
-        """Writes the log without the bytes that are taken out, and with the fixed ones. Whether some that stay could
-        not be read; they are zeros then.
-        """
+        """Writes the log as its steps say. Returns whether bytes that stay could not be read; they are zeros then."""
         fixes = _fixes(steps)
         file = open_salvaging(source, self._filesystem)
         out = self._filesystem.open_append(target)

@@ -171,9 +171,7 @@ class Recovery:
         return False
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Reads where logs start. A corrupt checkpoint, which is set aside, says nothing, and prevents no log from
-        being mended.
-        """
+        """Reads where logs start. A corrupt checkpoint, which is set aside, prevents no log from being mended."""
         if not self._is_directory and not self._right_lines:
             return {}
         try:
@@ -208,7 +206,6 @@ class Recovery:
         journal.finish()
 
     def _write_fitting(self, end_offsets: dict[TopicPartition, int]) -> Iterator[Path]:
-        """Writes new checkpoints beside the old."""
         for name in _ROOT_CHECKPOINTS:
             fitting = self._fitting(name, end_offsets)
             if fitting is not None:

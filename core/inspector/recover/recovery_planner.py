@@ -648,7 +648,6 @@ class _Planner:
 
 
 def _is_useless(finding: Finding) -> bool:
-    """Says whether it is about a log that is useless under its name."""
     return finding.code is Code.SEGMENT_MISNAMED and finding.offset >= 0
 
 

@@ -182,7 +182,6 @@ class _Copy:
         return self.records[0][0]
 
     def take(self) -> Batch:
-        """Passes over the first record; returns its batch."""
         return self.records.popleft()[1]
 
     def absence(self, offset: int) -> str:
