@@ -65,7 +65,6 @@ def consume_group(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
 @contextmanager
 def _open_cluster(run: ConsumeRun) -> Iterator[tuple[KafkaClient, ZooKeeperCluster | None]]:
-    """Yields the client, and the ZooKeeper if it keeps the group."""
     if run.session.zookeeper is not None:
         with run.session.open_by_zookeeper() as cluster:
             yield cluster.client, cluster
@@ -75,7 +74,6 @@ def _open_cluster(run: ConsumeRun) -> Iterator[tuple[KafkaClient, ZooKeeperClust
 
 
 def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership, CommittedOffsets]:
-    """Returns a member of a group in ZooKeeper, with the group's committed offsets."""
     request = run.request
     assert request.group is not None
     member = zookeeper.make_member(request.group, request.topics, is_pattern=request.find_pattern() is not None)
@@ -85,9 +83,7 @@ def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership,
 def _join(
     run: ConsumeRun, client: KafkaClient, subscription: Subscription, *, is_alone: bool
 ) -> tuple[Membership, CommittedOffsets]:
-    """Returns a member of a group with a coordinator. `is_alone`: the directory is this process's own, and the group
-    can have no other member.
-    """
+    """Returns a member of a group with a coordinator. `is_alone`: the group can have no other member."""
     request = run.request
     assert request.group is not None
     membership: Membership

@@ -25,8 +25,6 @@ class Undivided(Protocol):
 
 
 class _NoProgress:
-    """Shows nothing."""
-
     def __init__(self, verb: str, things: str) -> None: ...
 
     def add(self, count: int, size_bytes: int = 0) -> None: ...

@@ -161,7 +161,6 @@ class Template:
         return None if end < 0 else end
 
     def _literal_after(self, number: int) -> bytes | None:
-        """Returns the text after a part, or None at the end of a line."""
         following = self._parts[number + 1] if number + 1 < len(self._parts) else None
         assert not isinstance(following, Field)
         return following
@@ -192,7 +191,6 @@ def _record(found: dict[str, Any]) -> InputRecord:
 
 
 def _joined(pieces: list[PatternPiece | bytes]) -> Iterator[PatternPiece | bytes]:
-    """Joins adjacent text."""
     text = b""
     for piece in pieces:
         if isinstance(piece, bytes):

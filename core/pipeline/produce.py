@@ -340,7 +340,6 @@ class RowWriter:
         return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
 
     def _written_of_it(self, where: str = "") -> str:
-        """Reports the written records, or the outcome of the transaction."""
         if self._transaction is not None:
             return self._fate
         return self._written() + where

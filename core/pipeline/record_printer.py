@@ -63,13 +63,11 @@ class ConsumeRun:
         )
 
     def _note(self, note: str) -> None:
-        """Shows it once, however often the records are read."""
         if note not in self._noted:
             self._noted.append(note)
             self.say(f"note: {note}")
 
     def _tell_left_out(self, problem: str) -> None:
-        """Shows it once, however often the records are read."""
         if problem not in self.left_out:
             self.left_out.append(problem)
             self.say(f"warning: {problem}")
@@ -180,7 +178,6 @@ class RecordPrinter:
 
 
 def _head(chunk: Chunk, count: int, next_offset: int) -> Chunk:
-    """Returns the first `count` records."""
     return Chunk(chunk.partition, chunk.columns.select(slice(0, count)), next_offset)
 
 

@@ -88,7 +88,6 @@ def _lines_of_values(columns: RecordColumns) -> _Lines:
 
 
 def _in_order(texts: Sequence[_Lines], order: Int64s) -> _Lines:
-    """Returns the lines of all texts in the order of `order`."""
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in texts]).astype(np.int64)
     lines = ByteStrings(b"".join(text for text, _ in texts), np.cumsum(lengths) - lengths, lengths)
     return stitch([lines.take(order)])

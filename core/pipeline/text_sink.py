@@ -95,7 +95,6 @@ _NULL = pa.scalar(b"null", pa.binary())
 
 
 def _of_batches(columns: RecordColumns, texts: list[bytes]) -> Any:  # pyarrow.BinaryArray, or one scalar for all
-    """Returns, for each row, the text of its batch."""
     if len(set(texts)) == 1:
         return pa.scalar(texts[0], pa.binary())
     return pa.array(texts, pa.binary()).take(pa.array(columns.batch_numbers))
