@@ -619,7 +619,6 @@ def _runs(pieces: Iterable[tuple[int, Piece]]) -> Iterator[list[tuple[int, Piece
 
 
 def _joined(displaced: Iterable[Displaced]) -> list[Displaced]:
-    """Joins neighbours that share their fate."""
     result: list[Displaced] = []
     for one in displaced:
         last = result[-1] if result else None

@@ -453,7 +453,6 @@ class BatchScanner:
         return int(crc32c_of_parts(self._bytes(min(_READ_BYTES, position + size - start), start) for start in starts))
 
     def _base_offset_at(self, position: int) -> int | None:
-        """Returns the base offset of the apparent batch there, or None."""
         if self.size_bytes - position < ENTRY_HEADER_SIZE:
             return None
         head = self._bytes(ENTRY_HEADER_SIZE, position)

@@ -168,7 +168,6 @@ class LogMap:
         return BatchScanner(file.path, file.base_offset, self._limit(number), file=file.file, read_bytes=read_bytes)
 
     def _limit(self, number: int) -> int:
-        """Returns where the offsets of that file end at the latest."""
         if number + 1 < len(self.files):
             return self.files[number + 1].base_offset
         return self.files[number].base_offset + MAX_RELATIVE_OFFSET + 1
@@ -186,7 +185,6 @@ class LogMap:
             yield batch
 
     def _displacement(self, one: Displaced) -> Damage:
-        """Describes a flipped or stray batch as the damage that it is."""
         piece = one.piece
         batch = next(self.read(piece))
         kind, is_negative = DamageKind.OFFSETS_NOT_RISING, piece.base_offset < 0
@@ -648,7 +646,6 @@ def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list
 
 
 def _first_of(found: Sequence[FileDamage], number: int, position: int) -> int:
-    """Finds the index of the first entry from that place on, in a list in order of files and positions."""
     return bisect_left(found, (number, position), key=_place_of)
 
 

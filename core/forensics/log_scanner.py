@@ -210,7 +210,6 @@ class LogScanner:
         return BatchScanner(records.path, segment.base_offset, limit, file=records.file, read_bytes=_READ_BYTES)
 
     def _limit(self, number: int) -> int | None:
-        """Returns where the next segment begins, or None."""
         return self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
 
     # --- batches and holes

@@ -320,7 +320,6 @@ def markers_in(ahead: Iterable[tuple[FileRecords, int, int]], start_offset: int)
 
 
 def _checked_marker(batch: RecordBatch) -> Iterator[Marker]:
-    """Yields the batch's marker, if it is a marker."""
     batch.ensure_valid()
     marker = read_marker(batch) if batch.is_control and batch.is_transactional else None
     if marker is not None:

@@ -200,8 +200,6 @@ def _by_producer(
 
 
 class _Gaps:
-    """The offsets that are missing."""
-
     def __init__(self, missing: Iterable[MissingRange]) -> None:
         self._ranges: list[MissingRange] = []
         for gap in sorted(gap for gap in missing if gap.start < gap.end):
@@ -223,7 +221,6 @@ class _Gaps:
                 yield gap._replace(start=max(gap.start, start), end=min(gap.end, end))
 
     def may_hold_marker(self, start: int, end: int) -> bool:
-        """Says whether any of [start, end) may."""
         return any(gap.may_hold_marker for gap in self.between(start, end))
 
     def holds(self, offset: int) -> bool:
@@ -396,8 +393,6 @@ class _Part(NamedTuple):
 
 
 class _Producer:
-    """One producer's transactions."""
-
     def __init__(
         self,
         producer_id: int,
