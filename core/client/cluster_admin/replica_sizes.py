@@ -45,7 +45,6 @@ class ReplicaSizes:
         return sizes
 
     def _refresh(self) -> None:
-        """Updates the list of brokers, from another one if the last one is gone."""
         try:
             self._client.refresh([])
         except ConnectionFailedError:

@@ -107,7 +107,6 @@ class ConnectNotice:
         self._say(address, "waiting for {}:{}, which {}".format(*address, what))
 
     def _say(self, address: _Address, text: str) -> None:
-        """Warns once for each address, however often it is tried again."""
         if (address, text) not in self._warned:
             self._warned.add((address, text))
             _logger.warning("%s", text)

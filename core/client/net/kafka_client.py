@@ -271,7 +271,6 @@ class KafkaClient:
         )
 
     def _answers(self, addresses: Iterable[Address]) -> bool:
-        """Returns whether a broker answers at one of them."""
         for address in addresses:
             with suppress(PlogError):
                 self._open(address, is_hasty=True).close()

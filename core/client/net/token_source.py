@@ -324,7 +324,6 @@ def _other_secrets_of(endpoint: TokenEndpoint) -> list[str]:
 
 
 def _number(value: object) -> float | None:
-    """Reads a finite number, or one in a text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -335,7 +334,6 @@ def _number(value: object) -> float | None:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    """Parses a JSON object; returns {} for anything else."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):

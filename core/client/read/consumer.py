@@ -277,7 +277,6 @@ class Consumer:
         self._lost_broker = ""
 
     def _send(self, positions: Mapping[TopicPartition, int]) -> _Sent:
-        """Sends a request to each leader."""
         by_leader: _Sent = {}
         leaders = self._leaders.find(positions, may_wait=lambda _: self._options.seconds > 0)
         for partition, leader in leaders.items():
@@ -471,9 +470,7 @@ class _PartitionRead:
             )
 
     def wait_for(self, high_watermark: int) -> None:
-        """Raises MalformedMessageError if the log has ended before the end offset for longer than another broker may
-        take to take over.
-        """
+        """Raises MalformedMessageError if the log ends before the end offset for longer than a take-over may take."""
         if not self.waiting.note():
             why = f"its log ends at {high_watermark} now, says the broker"
             raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
@@ -588,7 +585,6 @@ class _PartitionRead:
         return [sorted(found[name].get(self.partition.partition, [])) for name in names]
 
     def _ask_leader(self) -> _BrokerReport:
-        """Returns the leader's report; asks for it once."""
         if self.report is None:
             self.report = _BrokerReport(*self._fetch_report(DAMAGED_OFFSETS, UNEXPLAINED_OFFSETS, UNDECIDED_OFFSETS))
         return self.report
@@ -686,9 +682,7 @@ class _PartitionRead:
         self._tell_left_out(f"{offsets_text(start, end)} passed over: {cause}")
 
     def report_damaged(self, end: int | None) -> None:
-        """Reports damaged offsets that follow one another together, once the end of them is known, or, with None, will
-        never be.
-        """
+        """Reports neighbouring damaged offsets together, once the end of them is known or, with None, never will be."""
         start, self.damaged = self.damaged, None
         if start is not None:
             offsets = offsets_text(start, start + 1 if end is None else end)
@@ -725,7 +719,6 @@ def _fetch_topic_report(client: KafkaClient, partition: TopicPartition, *names: 
 
 
 def _damage(text: str, offset: int) -> CorruptRecordError:
-    """Makes the error that ends the reading unless damage is passed over."""
     error = CorruptRecordError(text, offset=offset)
     error.hint = DAMAGE_HINT
     return error

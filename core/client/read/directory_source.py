@@ -188,7 +188,6 @@ class DirectorySource:
             yield partition, group
 
     def _report_once(self, error: AccessError) -> None:
-        """Reports a folder that can't be read once, however often it is tried."""
         if error.message not in self._reported:
             self._reported.add(error.message)
             self._options.tell_left_out(error.message)
@@ -197,7 +196,6 @@ class DirectorySource:
         self._options.tell_left_out(f"{partition}: passed over: {hole.error()}")
 
     def _doubt(self, partition: TopicPartition, hole: Hole) -> None:
-        """Reports the first few of a partition singly, the others at its end."""
         doubts = self._doubts.setdefault(partition, _Doubts())
         doubts.reported += 1
         if doubts.reported <= _MOST_ONE_BY_ONE:

@@ -190,7 +190,6 @@ def find_timestamps(client: KafkaClient, offsets: Mapping[TopicPartition, int]) 
 
 
 def _readable(batches: Iterable[Batch]) -> Iterator[Record]:
-    """Yields the records of the batches that decode."""
     for batch in batches:
         with contextlib.suppress(CorruptRecordError):
             yield from batch.records()

@@ -154,7 +154,6 @@ class _ProduceMeter:
         self.is_warming_up = True
 
     def begin(self) -> None:
-        """Starts counting."""
         self.is_warming_up = False
         self._whole, self._part = Latencies(), Latencies()
         self._records = self._bytes = self._part_records = self._part_bytes = 0
