@@ -314,9 +314,7 @@ class ClassicGroup:
         *,
         can_skip_assignment: bool,
     ) -> None:
-        """Gives a restarted static member its place under a new member id; the others need not rejoin if the protocol
-        stays.
-        """
+        """Gives a restarted static member its place under a new id; others need not rejoin if the protocol stays."""
         assert request.group_instance_id is not None
         old = self.members[self._static_members[request.group_instance_id]]
         old_leader_id = self.leader_id
@@ -350,7 +348,6 @@ class ClassicGroup:
         answer.complete_with(response)
 
     def _exchange(self, old: Member, new: Member) -> None:
-        """Replaces a member by another with the same instance id."""
         assert new.group_instance_id is not None
         del self.members[old.member_id]
         self.members[new.member_id] = new
@@ -452,7 +449,6 @@ class ClassicGroup:
             return
 
     def _common_protocols(self) -> set[str]:
-        """Returns the protocols that every member supports."""
         spoken = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
         return {name for name, count in spoken.items() if count == len(self.members)}
 
@@ -526,7 +522,6 @@ class ClassicGroup:
                 member.answer_sync(SyncGroupResponse(error_code=code))
 
     def _drop_pending_syncs(self) -> None:
-        """Removes members that did not send SyncGroup in time."""
         self._sync_timer = None
         silent = [self.members[member_id] for member_id in self._pending_syncs if member_id in self.members]
         if self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not silent:
@@ -694,7 +689,6 @@ class ClassicGroup:
 
 
 def _subscribed_topics(metadata: bytes) -> list[str] | None:
-    """Returns the topics of a consumer's metadata, or None if the bytes are not a consumer's metadata."""
     try:
         return read_consumer_protocol(ConsumerProtocolSubscription, metadata).topics
     except MalformedMessageError:

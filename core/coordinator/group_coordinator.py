@@ -534,7 +534,6 @@ class GroupCoordinator:
         return any((group_id, partition) in pending for pending in self._pending.values())
 
     def _pending_partitions(self, group_id: str) -> set[TopicPartition]:
-        """Returns the partitions for which open transactions wrote offsets."""
         return {partition for pending in self._pending.values() for group, partition in pending if group == group_id}
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:

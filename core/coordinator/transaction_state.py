@@ -106,7 +106,6 @@ class TransactionMetadata:
         return is_epoch_exhausted(self.producer_epoch)
 
     def _enter(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
-        """Returns a copy in that state, with the other changes."""
         assert state in ALLOWED_TRANSITIONS[self.state], (
             f"{self.transactional_id}: from {self.state.text} to {state.text}"
         )
