@@ -333,7 +333,6 @@ class ActiveController:
             await self._follow_brokers()
 
     async def _follow_brokers(self) -> None:
-        """Watches the brokers' addresses and features."""
         on_change = partial(self._on_change, BROKER_IDS, self._refresh_brokers)
         await self._follow(BROKER_IDS, {broker_path(one): on_change for one in self.context.brokers})
 

@@ -92,7 +92,6 @@ class ControllerSender:
             backoff_s = min(2 * backoff_s, _MOST_BACKOFF_S)
 
     def _note_failure(self, request: ControllerRequest, reason: str) -> None:
-        """Logs it once, however often it is repeated."""
         if reason != self._failure:
             self._failure = reason
             _log.warning("broker %d does not get %s: %s; it is sent again", request.broker_id, request.api.name, reason)

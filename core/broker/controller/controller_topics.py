@@ -159,9 +159,7 @@ class ControllerTopics:
         return {}
 
     def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
-        """Returns the names of all topics, by their names in metrics; empty if no new topic's name can collide with
-        another's there.
-        """
+        """Returns all topics' names, by their names in metrics; empty if no new topic's name can collide there."""
         if not any("." in topic.name or "_" in topic.name for topic in topics):
             return {}
         return {name_in_metrics(name): name for name in (*self._context.topics, *self._context.unreadable)}
@@ -181,7 +179,6 @@ class ControllerTopics:
         return ControlledTopic(topic_id, NOT_WRITTEN, states)
 
     def _racks(self) -> dict[int, str | None]:
-        """Returns the racks of the live brokers, without those that are about to stop."""
         context = self._context
         return {
             one: broker.registration.rack for one, broker in context.brokers.items() if one not in context.shutting_down

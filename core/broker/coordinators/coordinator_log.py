@@ -219,7 +219,6 @@ class CoordinatorLog(ABC):
 
     @property
     def _why_no_coordinator(self) -> ErrorCode:
-        """The error for a partition that is not led here."""
         is_member = self._broker.controller.is_member
         return ErrorCode.NOT_COORDINATOR if is_member else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -269,9 +268,7 @@ class CoordinatorLog(ABC):
             self.schedule(0, partial(self._resign, partition.partition))
 
     def _on_role(self, partition: Partition) -> None:
-        """Loads a partition of the topic when this broker becomes its leader: others may have written to it. Resigns at
-        once when this broker is no longer the leader.
-        """
+        """Loads a partition when this broker becomes its leader: others may have written to it; else resigns."""
         topic, number = partition.log.partition
         if topic == self._topic and partition.is_leading:
             self.schedule(0, partial(self._load, number))
@@ -279,7 +276,6 @@ class CoordinatorLog(ABC):
             self._let_go(number)
 
     def _resign(self, number: int) -> None:
-        """Unloads the partition, unless it is led here again by now."""
         if not self._is_led_here(number):
             self._let_go(number)
 

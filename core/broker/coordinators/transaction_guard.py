@@ -129,7 +129,6 @@ def ask_elsewhere(
 
 
 def _error_for_client(error: KafkaError, client: ClientCapability) -> KafkaError:
-    """Returns the error in terms that the client understands."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
     if error.code is ErrorCode.TRANSACTION_ABORTABLE and client is ClientCapability.BASIC:

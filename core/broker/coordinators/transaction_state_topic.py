@@ -195,7 +195,6 @@ class TransactionStateTopic(CoordinatorLog):
         self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
-        """Returns the leader of the partition if it is another broker of the cluster, otherwise None."""
         known = None if self._others is None else self._broker.controller.image.find_partition(name)
         is_elsewhere = known is not None and known.leader not in (NO_LEADER, self._broker.node.node_id)
         return known.leader if known is not None and is_elsewhere else None
@@ -230,7 +229,6 @@ class TransactionStateTopic(CoordinatorLog):
         self._broker.replicas.notify([name])
 
     def _call_when_committed(self, waiting: Sequence[Uncommitted], then: Callable[[], None]) -> None:
-        """Calls `then` when all of it is committed or refused."""
         wait = when_committed(self._broker.replicas, waiting, None)
         if isinstance(wait, Pending):
             wait.on_value = lambda _nothing: then()

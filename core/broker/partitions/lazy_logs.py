@@ -156,7 +156,6 @@ class LazyLogs:
         self._runtime.run_loading(work, then)
 
     def _take_next(self) -> TopicPartition | None:
-        """Takes the next log to open from the queue; returns None if none is left."""
         unloaded = self._log_manager.unloaded
         while self._queue:
             is_not_asked, bytes_to_read, partition = heappop(self._queue)

@@ -242,9 +242,7 @@ class LeaderAndIsrChanges:
         return None
 
     def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
-        """Returns the partition after a stop: without a leader, as far as this node knows, and without a replica here
-        if it is deleted.
-        """
+        """Returns the partition after a stop: without a leader, and, if it is deleted, without a replica here."""
         after = copy(known)
         if is_deleted:
             after.replicas = [one for one in known.replicas if one != self._node_id]

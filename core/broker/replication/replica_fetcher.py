@@ -386,9 +386,7 @@ class ReplicaFetcher:
                 self._delay(followed, f"{type(error).__name__}: {error}")
 
     async def _move(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
-        """Cuts the logs that diverge from the leader's above their start. For the others, asks the leader for its start
-        and end offsets.
-        """
+        """Cuts logs that diverge from the leader's above their start; asks for its start and end for the others."""
         cuts: dict[FollowedPartition, Cut] = {}
         kept: dict[FollowedPartition, int] = {}  # the end of the common part
         for action, followed in answered:

@@ -156,7 +156,6 @@ class ConnectionsMemory:
             yield next(iter(self._large.items()))
 
     def _is_wanting(self) -> bool:
-        """Returns whether more room is needed than there is."""
         return self._total > self._limit or any(not self._fits(*waiting) for waiting in self._next_in_lines())
 
     def _make_room(self) -> None:

@@ -29,7 +29,6 @@ _WARN_AGAIN_SECONDS = 60.0
 
 
 def _most_bytes(config: BrokerConfig) -> int:
-    """Returns how much memory connections may hold."""
     limit = config.queued_max_request_bytes
     return max(limit, config.socket_request_max_bytes) if limit > 0 else LONG_MAX
 
@@ -189,9 +188,7 @@ class SocketServer:
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
-        """Closes connections without any traffic for `connections.max.idle.ms`, and those whose reset the loop did not
-        notice.
-        """
+        """Closes connections idle for `connections.max.idle.ms`, and those whose reset the loop did not notice."""
         idle_since = {}
         limit_ms = self._node.services.config.connections_max_idle_ms
         for connection in list(self._connections):

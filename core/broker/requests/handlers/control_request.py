@@ -65,9 +65,7 @@ def answer_controller(
 
 
 def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
-    """Raises MalformedMessageError if the request names a topic or a partition twice: controllers never do that, and it
-    would be undefined which entry counts.
-    """
+    """Raises MalformedMessageError if the request names a topic or a partition twice, as no controller does."""
     names: set[str] = set()
     ids: set[bytes] = set()
     for topic in request.topic_states:

@@ -334,7 +334,6 @@ class DelayedFetch(Pending[FetchResponse]):
         self.limit(self._services.runtime.schedule, self._request.max_wait_ms)
 
     def _counted(self, response: FetchResponse | None) -> FetchCount:
-        """Counts the bytes in the response; None counts as empty."""
         limits = [wanted.partition_max_bytes for topic in self._request.topics for wanted in topic.partitions]
         sizes = [0] * len(limits)
         if response is not None:

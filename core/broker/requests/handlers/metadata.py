@@ -137,7 +137,6 @@ def _auto_create(services: Services, name: str, context: RequestContext, *, may_
 
 
 def _describe(topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
-    """Describes the topic, but not its partitions."""
     return MetadataResponseTopic(
         ErrorCode.NONE,
         topic.name,
