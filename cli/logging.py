@@ -82,9 +82,7 @@ class SparingHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _forget_old(self) -> None:
-        """Forgets lines written ten seconds ago, and more if there are too many. A clock that was set back makes
-        nothing last longer.
-        """
+        """Forgets lines written ten seconds ago, and more if there are too many. A clock set back prolongs nothing."""
         now_s = self._clock()
         while self._written:
             text, written = next(iter(self._written.items()))

@@ -992,7 +992,6 @@ def _all_tables(file: Path | None) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _options(command: Any) -> dict[str, Any]:
-    """Returns the command's options by name, without dashes."""
     options = {}
     for parameter in command.params:
         for name in (*parameter.opts, *parameter.secondary_opts):
@@ -1002,7 +1001,6 @@ def _options(command: Any) -> dict[str, Any]:
 
 
 def _options_of_all(command: Any) -> set[str]:
-    """Returns the options of the command and of those below it."""
     return {name for _, one in leaf_commands(command, "") for name in _options(one)}
 
 

@@ -57,7 +57,6 @@ class ReplayProgress:
         return self
 
     def _bar(self, range_: OffsetRange) -> str:
-        """Names the bar: a partition's, or a topic's if there are many partitions."""
         many = len({r.topic_partition for r in self._by_name.values()}) > _MOST_BARS
         return range_.topic if many else str(range_.topic_partition)
 

@@ -136,9 +136,7 @@ def _needs_election(p: ReplicatedPartition, *, is_unclean: bool) -> bool:
 def _planned(
     p: ReplicatedPartition, brokers: Collection[int], next_leader: int | None = None, *, is_unclean: bool
 ) -> Row:
-    """Returns the row of a planned election, with these live brokers. `next_leader` is the broker that would lead, if a
-    live one has reported its log end.
-    """
+    """Returns the row of a planned election; `next_leader` would lead, if a live broker has reported its log end."""
     first = p.replicas[0]
     if is_unclean:
         living = [b for b in p.replicas if b not in p.offline] or [b for b in p.replicas if b in brokers]

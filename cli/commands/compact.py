@@ -107,7 +107,6 @@ def _compaction(path: Path, options: CompactionOptions) -> Iterator[OfflineCompa
 
 
 def _columns(rows: Sequence[Row], columns: Sequence[str], output: OutputFormat) -> list[str]:
-    """Returns, for a table, the columns that are not empty."""
     if output is not OutputFormat.table or not rows:
         return list(columns)
     return [name for name in columns if any(row[name] for row in rows)]

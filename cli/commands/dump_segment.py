@@ -319,7 +319,6 @@ def _print_csv(dump: FileDump) -> None:
 
 
 def _readable(row: Row) -> Row:
-    """Formats names of headers as a list, and all other structured values as JSON."""
     return {name: _cell(value) for name, value in row.items()}
 
 

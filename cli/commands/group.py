@@ -70,7 +70,6 @@ _STATES = {
 
 
 def _are_groups(topic: str) -> bool:
-    """Returns whether that topic holds the state of groups."""
     return topic == "__consumer_offsets"
 
 
@@ -177,7 +176,6 @@ def _show(headlines: list[str], rows: list[Row], columns: list[str], output: Out
 
 
 def _by_time(row: Row) -> Row:
-    """Formats the lag in words."""
     lag_ms = row.get("lag_ms")
     return {**row, "lag_time": None if lag_ms is None else duration_text(lag_ms)}
 

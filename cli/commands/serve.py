@@ -169,7 +169,6 @@ def _where_to_listen(listen: str | None, config: BrokerConfig) -> list[Listener]
 
 @contextlib.contextmanager
 def _data_directory(named: Path | None, config: BrokerConfig, *, is_ephemeral: bool) -> Iterator[Path]:
-    """Yields the directory of the logs; an ephemeral one is deleted after the block."""
     if is_ephemeral:
         with tempfile.TemporaryDirectory(prefix="plog-") as temporary:
             yield Path(temporary)

@@ -178,14 +178,12 @@ def _has_nothing_to_do(replay: Replay, plan: ReplayPlan, *, is_delta: bool) -> b
 
 
 def _print_left_out(texts: Sequence[str]) -> bool:
-    """Prints the parts that were left out; returns whether there were none."""
     for text in texts:
         say(f"warning: left out: {text}")
     return not texts
 
 
 def _is_committed(replay: Replay, plan: ReplayPlan, group: str) -> bool:
-    """Returns whether there is nothing to commit for the group either."""
     if not group:
         return True
     notes = replay.commit_notes(group)

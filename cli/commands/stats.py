@@ -146,7 +146,6 @@ def _sparkline(values: list[int]) -> str:
 
 
 def _blocks() -> str:
-    """Returns characters of rising height that stdout's encoding has."""
     return _BLOCKS if can_show(_BLOCKS, sys.stdout) else _ASCII_BLOCKS
 
 

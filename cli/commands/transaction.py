@@ -74,7 +74,6 @@ def list_(
 
 
 def _are_transactions(topic: str) -> bool:
-    """Returns whether that topic holds the state of transactional ids."""
     return topic == "__transaction_state"
 
 

@@ -172,7 +172,6 @@ as they are in the file, compressed ones too.
         self._lay_out(event.size.width)
 
     def _lay_out(self, width: int) -> None:
-        """Puts the panel beside the bytes if there is room, else below them."""
         is_wide = width >= _WIDE
         self._both.styles.layout = "horizontal" if is_wide else "vertical"
         self._both.styles.height = "1fr"

@@ -160,7 +160,6 @@ class BytesView(LineView):
             start = after
 
     def _drawn(self, texts: Sequence[str], between: str, start: int, style: Style) -> Iterator[Segment]:
-        """Draws the texts of a field's bytes, the cursor's byte reversed."""
         at = self.position - start
         if not 0 <= at < len(texts):
             yield Segment(between.join(texts), style)

@@ -187,7 +187,6 @@ class LineView(Widget, can_focus=True):
         return Strip([*strip, self._bar(y)]) if has_bar else strip
 
     def _bar(self, y: int) -> Segment:
-        """Draws the scroll bar's part beside a line."""
         page, count = self.page_size, self.count
         size = max(page * page // count, 1)
         start = (page - size) * self.top // max(count - page, 1)

@@ -138,7 +138,6 @@ class MapView(Widget, can_focus=True):
         return text
 
     def _bar(self, cell: MapCell) -> str:
-        """Draws neighbours in different shades."""
         return self.glyphs.column if cell.last > cell.first else (self.glyphs.full, self.glyphs.shade)[cell.first % 2]
 
     # --- moving

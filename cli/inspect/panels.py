@@ -60,7 +60,6 @@ class _Panel(ModalScreen[None]):
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:
-        """Makes the panel as high as its text, or as the screen."""
         self._view.styles.height = self._view.count + _FRAME_LINES
 
     def action_close(self) -> None:

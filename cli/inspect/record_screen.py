@@ -122,7 +122,6 @@ is none.
         )
 
     def _show_form(self) -> None:
-        """Shows the row's own key and value."""
         row, form = self.row, self._form
         self.in_background(lambda: list(_record_lines(row, self._writer(form))), self._show_above)
 
@@ -164,7 +163,6 @@ is none.
 
 
 def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:
-    """Yields the facts of the row itself."""
     if row.kind is RowKind.GAP:
         count = row.end - row.offset
         yield TextLine("No record" + (f", at {count:,} offsets" if count > 1 else ""), is_heading=True)

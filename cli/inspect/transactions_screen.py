@@ -199,7 +199,6 @@ plog asks the server, also the one that owns the directory; without a server it 
             self.tell("nothing is open of this transactional id")
 
     def _row_of_id(self) -> Row | None:
-        """Finds the open transaction of the id under the cursor."""
         chosen = self.ids.row
         name = None if chosen is None else chosen["transactional_id"]
         return next((row for row in self.open.rows if name is not None and row["transactional_id"] == name), None)

@@ -48,7 +48,6 @@ def map_svg(of: PartitionMap) -> str:
 
 
 def _segments(of: PartitionMap, cells: list[MapCell]) -> Iterator[str]:
-    """Draws neighbours in two shades."""
     segments = of.segments
     if len(segments) > _MOST_SEGMENTS:
         parts = [(one.start, one.end, f"{segments[one.first].name} to {segments[one.last].name}") for one in cells]
@@ -80,7 +79,6 @@ def _rect(start: int, end: int, size_bytes: int, kind: str, title: str) -> str:
 
 
 def _legend(signs: set[Sign]) -> str:
-    """Explains the letters that occur."""
     shown = "".join(
         f'<svg><rect class="{_LOOKS[sign][0]}" width="100%" height="100%"/></svg><b>{sign.value}</b> {_LOOKS[sign][1]}'
         for sign in Sign
