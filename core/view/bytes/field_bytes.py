@@ -172,9 +172,7 @@ class FieldBytes(FieldSource):
         return opened.batch if opened is not None and opened.is_compressed else None
 
     def uncompressed(self, position: int) -> Uncompressed | None:
-        """Opens the compressed records of the batch at a position, or returns None. Raises CorruptRecordError if they
-        do not decompress.
-        """
+        """Opens a batch's compressed records, or returns None. Raises CorruptRecordError if they do not decompress."""
         batch = self._compressed_at(position)
         return None if batch is None else Uncompressed(batch, self._has_secrets)
 
@@ -206,7 +204,6 @@ def kind_of_bytes(path: Path) -> FileKind | None:
 
 
 def _old_name(name: str) -> str:
-    """Returns the name that a deleted or unfinished file had, or will have."""
     ending = next((suffix for suffix in _RENAMED if name.endswith(suffix) and name != suffix), "")
     return name.removesuffix(ending)
 

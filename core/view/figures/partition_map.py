@@ -52,9 +52,7 @@ class Sign(Enum):
 
 
 class MapSegment(NamedTuple):
-    """A segment's log, at bytes [start, end) of the map. `problem` says why it is unreadable, `missing` names its
-    missing indexes.
-    """
+    """A log at bytes [start, end) of the map. `problem`: why it is unreadable; `missing`: its missing indexes."""
 
     path: Path
     base_offset: int
@@ -224,9 +222,7 @@ class PartitionMap(NamedTuple):
         )
 
     def offset_at(self, number: int, position: int) -> int:
-        """Returns the first offset of the last batch that a segment's index has at or before a byte of the map, or else
-        the segment's first offset.
-        """
+        """Returns the first offset of the last indexed batch at or before a byte of the map, or the segment's first."""
         segment = self.segments[number]
         with suppress(OSError, CorruptRecordError), closing(_open(segment)) as reader:
             index = reader.offset_index
@@ -320,7 +316,6 @@ def _find_tail(last: MapSegment, sound_end: int) -> Tail | None:
 
 
 def _evident(segments: Sequence[MapSegment]) -> Iterator[Mark]:
-    """Yields the damage that the listing shows."""
     for number, one in enumerate(segments):
         if one.problem:
             text = f"{one.name} can't be read: {one.problem}"

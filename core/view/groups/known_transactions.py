@@ -51,9 +51,7 @@ class KnownId(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """The open transactions of partitions, and the ids of coordinators; complete after `done` of `total` steps.
-    `problems` says what is missing.
-    """
+    """Open transactions, and coordinators' ids; complete after `done` of `total` steps. `problems`: what is missing."""
 
     open_transactions: list[OpenTransaction]
     ids: list[KnownId]
