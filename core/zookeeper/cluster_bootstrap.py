@@ -57,9 +57,7 @@ class ClusterBootstrap:
             client.close()
 
     def remove_registrations(self, broker_ids: Collection[int]) -> None:
-        """Removes the registrations of these brokers, which all are dead, and /controller if it belongs to one of
-        them.
-        """
+        """Removes the registrations of these dead brokers, and /controller if it belongs to one."""
         from kazoo.exceptions import NoNodeError
 
         for broker_id in broker_ids:
