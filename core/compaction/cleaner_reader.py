@@ -60,9 +60,7 @@ class CleanerReader:
             yield run
 
     def join(self, numbers: Sequence[int]) -> BatchHeaders | None:
-        """Reads several small segments as one. Returns None for a single segment, and if a batch must be read from its
-        own file.
-        """
+        """Reads several small segments as one. Returns None for one, or if a batch must be read from its own file."""
         if len(numbers) < 2:
             return None
         data, starts, bases = list[bytes](), list[Rows](), list[Rows]()
