@@ -614,7 +614,6 @@ def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int)
 
 
 def _ensure_rows(places: RecordPlaces, rows: Int64s, good: npt.NDArray[np.bool_], what: str) -> None:
-    """Checks as `ensure` does, for some of the records."""
     if not good.all():
         every = np.ones(len(places.ends), np.bool_)
         every[rows] = good
