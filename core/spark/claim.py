@@ -84,9 +84,7 @@ class Claim:
         self.place(beside, target)
 
     def place(self, beside: Path, target: Path) -> None:
-        """Syncs a file to the disk, then renames it to its place. Raises DirectoryLockedError if another has the folder
-        now; the disk's OSError.
-        """
+        """Syncs a file, then renames it. Raises DirectoryLockedError if another has the folder; the disk's OSError."""
         with self.explaining_loss():
             self.filesystem.sync_file(beside)
             self.filesystem.rename(beside, target)
@@ -150,9 +148,7 @@ def find_lock(directory: Path) -> tuple[int, LockOwner] | None:
 
 
 def remove_folder(folder: Path, filesystem: FileSystem) -> None:
-    """Removes the folder, again until it is gone, as other processes may still create files in it. Raises the disk's
-    OSError.
-    """
+    """Removes the folder, repeatedly, as others may still create files in it. Raises the disk's OSError."""
     while folder.exists():
         try:
             filesystem.remove_tree(folder)

@@ -42,9 +42,7 @@ def access_of(options: Mapping[str, str]) -> str:
 
 
 def servers_of(options: Mapping[str, str]) -> str:
-    """Returns the servers of `kafka.bootstrap.servers`, else those of the file, or "" if neither names any. Raises
-    UsageError for an invalid file.
-    """
+    """Returns `kafka.bootstrap.servers`, else the file's, or "" without any. Raises UsageError for an invalid file."""
     named, config = options.get(_SERVERS, ""), options.get(COMMAND_CONFIG.lower(), "")
     if named or not config:
         return named

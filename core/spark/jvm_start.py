@@ -19,9 +19,7 @@ _LOOK_SECONDS = 0.5
 
 class _Launcher(subprocess.Popen[bytes]):
     def poll(self) -> int | None:
-        """Never returns 0: PySpark waits for ever for a process that has ended with 0, as `spark-submit --version`
-        does.
-        """
+        """Never returns 0: PySpark waits for ever after an exit with 0, such as of `spark-submit --version`."""
         code = super().poll()
         return 1 if code == 0 else code
 

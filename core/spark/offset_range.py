@@ -174,9 +174,7 @@ def _from_files(
 
 
 def _meet_deleted(range_: OffsetRange, start: int, end: int, options: ReadOptions, gone: list[tuple[int, int]]) -> None:
-    """Notes in `gone` that the offsets [start, end) of the range are deleted; raises PlogError unless damage is
-    skipped.
-    """
+    """Notes in `gone` that offsets [start, end) are deleted; raises PlogError unless damage is skipped."""
     end = min(end, range_.end_offset)
     text = f"{range_.topic_partition}: {offsets_are(start, end)} gone, deleted since the reading was planned"
     if not options.skips_damage:

@@ -78,9 +78,7 @@ class Replay:
 
     @contextlib.contextmanager
     def locked(self, *, take_over: bool = False) -> Iterator[LockOwner | None]:
-        """Locks the folder for a block that may write; returns the owner that the lock was taken over from. Raises what
-        `ReplayLock.acquire` raises.
-        """
+        """Locks the folder for writing; returns the former owner. Raises what `ReplayLock.acquire` raises."""
         former = self.lock.acquire(take_over=take_over)
         try:
             yield former
@@ -117,9 +115,7 @@ class Replay:
         return frozen
 
     def freeze(self, request: Mapping[str, Any], make_plan: Callable[[], ReplayPlan]) -> ReplayPlan:
-        """Returns the plan that was written here before, else makes one, writes it and returns it. Raises what
-        `find_plan` raises.
-        """
+        """Returns the plan written here before, else writes a new one. Raises what `find_plan` raises."""
         frozen = self.find_plan(request)
         if frozen is not None:
             return frozen
@@ -194,9 +190,7 @@ class Replay:
         return [range_ for range_ in plan.ranges if range_.name in wanted or WHOLE in wanted]
 
     def reopen(self, units: Iterable[str]) -> None:
-        """Removes the receipts of these units, and the manifest, so that the units are written again. Raises what
-        `Claim.take_away` raises.
-        """
+        """Removes these units' receipts, and the manifest: they are written again. Raises as `Claim.take_away`."""
         self.claim.take_away(self._state / _MANIFEST)
         for unit in units:
             self.claim.take_away(receipt_path(self.directory, unit))
@@ -251,9 +245,7 @@ class Replay:
         return [file for receipt in self.receipts(plan) for file in receipt.files]
 
     def commit(self, plan: ReplayPlan) -> None:
-        """Removes what killed tasks left, and writes the manifest: with that the replay is done. Raises PlogError if a
-        unit is missing.
-        """
+        """Removes what killed tasks left; the manifest ends the replay. Raises PlogError if a unit is missing."""
         self.clear(plan)
         files, receipts = self.files(plan), self.receipts(plan)
         counts = [receipt.records for receipt in receipts]  # -1 where that was not counted: of servers' logs
@@ -317,9 +309,7 @@ class Replay:
     # --- the proof
 
     def verify(self) -> tuple[list[WrittenFile], list[str]]:
-        """Returns the files that the manifest names, and the problems: files that are missing, changed, or not of the
-        replay.
-        """
+        """Returns the manifest's files, and the problems: files that are missing, changed or not of the replay."""
         manifest = self.manifest()
         promised = [WrittenFile.from_json(fields) for fields in manifest["files"]]
         problems = []

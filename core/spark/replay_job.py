@@ -162,9 +162,7 @@ def _transform_failure(transform: str, error: Exception) -> PlogError:
 
 
 def find_malformed(session: SparkSession, plan: ReplayPlan, ranges: Sequence[OffsetRange]) -> str:
-    """Finds the place of the first value that is not JSON of the schema, in words; "" if none is found. Reads the
-    ranges once more.
-    """
+    """Says where the first value that is not JSON of the schema is, or ""; reads the ranges once more."""
     malformed = "_plog_malformed"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": malformed}
     place = "topic", "partition", "offset"

@@ -57,9 +57,7 @@ class ReplayPlan:
         return ends
 
     def ranges_after(self, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """Returns the plan's ranges of each partition from these offsets on; all ranges of a partition without an
-        offset.
-        """
+        """Returns each partition's ranges from these offsets on; all of one without an offset."""
         later = [replace(r, start_offset=max(r.start_offset, ends.get(r.topic_partition, 0))) for r in self.ranges]
         return [range_ for range_ in later if range_.start_offset < range_.end_offset]
 
@@ -83,9 +81,7 @@ class ReplayPlan:
 
 
 def find_topic_ids(ranges: Sequence[OffsetRange]) -> dict[str, str]:
-    """Finds the present ids by topic, for topics that have one. Raises AccessError and ConnectionFailedError if it
-    can't be asked.
-    """
+    """Finds the present ids of topics that have one. Raises AccessError and ConnectionFailedError."""
     ids: dict[str, str] = {}
     for topic, range_ in {r.topic: r for r in ranges}.items():
         if range_.servers:

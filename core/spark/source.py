@@ -60,17 +60,13 @@ class Source(Protocol):
         """
 
     def topic_id(self, partition: TopicPartition) -> str:
-        """Returns the topic's id in Kafka's text form; "" if it has none, as before Kafka 2.8. Another id is another
-        topic.
-        """
+        """Returns the topic's id in Kafka's text form, or "" before Kafka 2.8. Another id is another topic."""
 
     def close(self) -> None: ...
 
 
 def open_source(options: SourceOptions) -> Source:
-    """Opens the source that the options name. Raises AccessError if it is missing, and ConnectionFailedError if no
-    server answers.
-    """
+    """Opens the source. Raises AccessError if it is missing, ConnectionFailedError if no server answers."""
     if options.servers:
         return ServersSource(options.servers, options.access, read_committed=options.read_committed)
     return FilesSource(list(map(Path, options.paths)), read_committed=options.read_committed)

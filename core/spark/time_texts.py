@@ -16,9 +16,7 @@ _END_US = 253_402_300_800_000_000
 
 
 def time_texts(times: Any, unit: str = "us") -> list[str | None]:
-    """Writes 2013-01-15T10:00:00.000000 for each of a pyarrow.TimestampArray, in UTC; `unit` is NumPy's, "D" for the
-    day alone.
-    """
+    """Writes pyarrow.TimestampArray's times as 2013-01-15T10:00:00.000000, in UTC; `unit` as NumPy's, "D" for days."""
     return [None if text == "NaT" else _with_sign(text) for text in np.datetime_as_string(_cut(times, unit)).tolist()]
 
 
