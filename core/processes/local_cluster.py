@@ -192,16 +192,12 @@ _LAST_PORT = 65535
 
 
 class LocalCluster:
-    """A context manager: it locks the directory, and at its end kills all processes that still run. Owned by one
-    thread, except for `kill`.
-    """
+    """Locks the directory, and at its end kills all running processes. Owned by one thread, except for `kill`."""
 
     def __init__(
         self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
     ) -> None:
-        """`note` is called with messages for the user, for example about another port. Raises UsageError for features
-        that plog does not have.
-        """
+        """`note` is called with messages for the user, as for another port. Raises UsageError for unknown features."""
         self.directory = ClusterDirectory(directory)
         self.brokers: dict[int, BrokerProcess] = {}
         self.zookeeper: ZooKeeperProcess | None = None
@@ -457,9 +453,7 @@ class LocalCluster:
         return found
 
     def stop(self) -> list[int]:
-        """Stops one broker after the other, so that leaders hand over, then ZooKeeper. Returns the brokers that took
-        too long, and were killed.
-        """
+        """Stops brokers one by one, so that leaders hand over, then ZooKeeper. Returns those that had to be killed."""
         deadline = monotonic() + _STOP_SECONDS
         killed = [n for n, broker in reversed(self.brokers.items()) if not broker.stop(deadline)]
         if self.zookeeper is not None:

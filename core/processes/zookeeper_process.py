@@ -174,9 +174,7 @@ class ZooKeeperProcess:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """Stops the server, and kills it if that takes long; returns when it has ended. No acknowledged transaction is
-        lost.
-        """
+        """Stops the server; kills it if that takes long; returns after its end. No acknowledged transaction is lost."""
         self.signal(signal.SIGTERM)
         try:
             self.wait(_STOP_SECONDS)
