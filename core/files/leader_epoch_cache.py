@@ -168,9 +168,7 @@ class LeaderEpochCache:
         self._replace(first + after, sync=True)
 
     def make_again(self, entries: list[EpochEntry]) -> None:
-        """Replaces the file's entries by those of the log's batches. `entries` do not fall; of several of one epoch the
-        first counts.
-        """
+        """Replaces the entries by those of the log's batches. `entries` do not fall; the first of an epoch counts."""
         firsts: dict[int, EpochEntry] = {}
         for entry in entries:
             firsts.setdefault(entry.epoch, entry)
