@@ -109,9 +109,7 @@ class FileSystem:
     """The real disk. Stateless; safe from any thread."""
 
     def open_append(self, path: Path, *, creates: bool = True) -> File:
-        """Opens for reading and writing, creating the file if it is missing. Without `creates` that raises
-        FileNotFoundError.
-        """
+        """Opens for reading and writing; creates a missing file or, without `creates`, raises FileNotFoundError."""
         return File(path, open_regular(path, os.O_RDWR | (os.O_CREAT if creates else 0)))
 
     def make_file(self, path: Path) -> None:
