@@ -133,9 +133,7 @@ class AbstractIndex:
         self._count = self._written = 0
 
     def sanity_check(self) -> bool:
-        """Says whether the file is there. Raises CorruptRecordError if it cannot be an index of this segment: cheap, as
-        Kafka checks at load.
-        """
+        """Says whether the file is there. Raises CorruptRecordError if it can't be this segment's index; cheap."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
