@@ -454,9 +454,7 @@ def _as_damage(position: int, end_position: int) -> Damage:
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
-    """Yields the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
-    reported once more.
-    """
+    """Yields the findings of `check`, or of `by_map` after OddLogError; bytes that were read are reported once."""
     told = 0
 
     def tell(size_bytes: int) -> None:
@@ -693,9 +691,7 @@ class SegmentCheck:
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 
     def _is_cut_short(self) -> bool:
-        """Says whether the indexes show that the offsets missing after the segment may be lost. They stay until those
-        are given up.
-        """
+        """Says whether the indexes show that offsets missing after the segment may be lost, until they are given up."""
         if self.log_map is None or self.limit_offset is None:
             return False
         is_reported = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)
@@ -722,7 +718,6 @@ class SegmentCheck:
         yield from self._look_into([batch])
 
     def _see_unlike(self, run: SoundRun, start: int, next_offset: int) -> Iterator[Finding]:
-        """Looks at a batch that does not simply go on from the one before."""
         batch = run.batch(start)
         self._ensure_in_turn(batch.base_offset, batch, next_offset)
         if batch.base_offset > next_offset:

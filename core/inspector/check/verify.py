@@ -90,9 +90,7 @@ def _ignore(_size_bytes: int) -> None:
 
 
 def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
-    """Finds everything wrong with a file, a partition's folder or a data directory. Raises AccessError if it can't be
-    read.
-    """
+    """Finds everything wrong with a file, a partition's folder or a data directory. Raises AccessError."""
     ensure_there(path)
     if not path.is_dir():
         yield from _verify_file(path, on_bytes, options)
@@ -309,9 +307,7 @@ def _base_of_missing(finding: Finding) -> int:
 
 
 def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> Generator[Finding, None, bool]:
-    """Checks the files beside the logs, and collects the indexes without a log. Returns whether a cleaning is going on
-    there.
-    """
+    """Checks files beside logs, and collects indexes without one. Returns whether a cleaning is going on."""
     is_cleaned = False
     for entry in _entries(path):
         inner = path / entry.name

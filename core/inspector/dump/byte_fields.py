@@ -263,7 +263,6 @@ class MessagesSection(Section):
         return int.from_bytes(self.data[start : start + 8], "big", signed=True)
 
     def _found_shift(self) -> int:
-        """Finds the number to add to the stored offsets."""
         if self._shift is None:
             while self._grow():
                 pass

@@ -272,7 +272,6 @@ class PartitionRecovery:
         return bool(file.unreadable)
 
     def _write_stretches(self, stretches: Sequence[Stretch], target: Path) -> None:
-        """Writes a log that is put together of parts of several."""
         fixes = {path: _fixes(self._steps.get(path, [])) for path in {stretch.path for stretch in stretches}}
         out = self._filesystem.open_append(target)
         try:

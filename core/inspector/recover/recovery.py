@@ -62,9 +62,7 @@ class Recovery:
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None, *, folder: Path | None = None) -> None:
-        """`folder`: the partition's folder, if it is all that is recovered. Raises UsageError for the directory of a
-        whole cluster.
-        """
+        """`folder`: the partition's, if only that is recovered. Raises UsageError for a whole cluster's directory."""
         ensure_no_cluster(root)
         self._root = root
         self._filesystem = filesystem or FileSystem()
@@ -80,9 +78,7 @@ class Recovery:
         self._lock.release()
 
     def clear_unfinished(self, path: Path) -> list[Path]:
-        """Takes back unfinished recoveries and undos at that path, and returns their folders. To be called before a
-        plan is made.
-        """
+        """Takes back unfinished recoveries and undos there; returns their folders. Call it before a plan is made."""
         cleared = []
         for directory in unfinished_folders(path, self._root):
             with _naming_directory(directory):

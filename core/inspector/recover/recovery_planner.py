@@ -88,9 +88,7 @@ class TransactionStep:
 
 
 class TransactionPlan(NamedTuple):
-    """`aborted`: transactions whose marker stays missing, and which a transaction index proves to be aborted: a rebuilt
-    index must keep them.
-    """
+    """`aborted`: transactions without a marker that a transaction index proves aborted: a rebuilt index keeps them."""
 
     steps: list[TransactionStep]
     aborted: list[AbortedTransaction]
@@ -617,7 +615,6 @@ class _Planner:
         )
 
     def _step_for_batches(self, finding: Finding, why: str) -> Step:
-        """Plans for batches that are sound, or missing."""
         path = Path(finding.path)
         at = finding.position, finding.end_position
         if finding.code is Code.SEGMENT_MISNAMED and not _is_useless(finding):

@@ -131,9 +131,7 @@ class SegmentStats:
 
 @dataclass(slots=True)
 class Sample:
-    """Batches that were opened. `stored_bytes`: their records as they lie in the file; `as_codec`: as each codec would
-    have them.
-    """
+    """Opened batches. `stored_bytes`: their records as they lie in the file; `as_codec`: as each codec has them."""
 
     batches: int = 0
     records: int = 0

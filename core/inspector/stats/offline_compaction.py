@@ -59,9 +59,7 @@ _INTERNAL = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """`overrides`: topic settings by Kafka's names, over the stored ones. `rolls`: the active segment is sealed first,
-    so that it is cleaned too.
-    """
+    """`overrides`: topic settings, by Kafka's names. `rolls`: the active segment is sealed first, and cleaned too."""
 
     overrides: Mapping[str, str]
     rolls: bool = False
@@ -373,7 +371,6 @@ class OfflineCompaction:
             self._filesystem.unlink(path)
 
     def _write_active_segment(self, opened: OpenedLog) -> None:
-        """Writes the empty active segment that the log continues in."""
         end_offset = opened.log.log_end_offset
         for suffix in (LOG_SUFFIX, *SPARSE_INDEXES):
             self._filesystem.open_append(opened.directory / offset_file_name(end_offset, suffix)).close()
