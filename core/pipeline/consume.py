@@ -90,8 +90,6 @@ def make_sink(
 
 
 class _FileSink:
-    """Writes into a file through another sink."""
-
     def __init__(self, file: OutFile, sink: Sink, *, grows: bool, say: Callable[[str], None]) -> None:
         self._file = file
         self._sink = sink

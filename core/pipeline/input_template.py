@@ -347,7 +347,6 @@ def read_by_template(inputs: Sequence[Input], template: Template, linger_s: floa
 
 
 def _read_by_lengths(inputs: Sequence[Input], template: Template, linger_s: float) -> Iterator[Batch]:
-    """Yields records with lengths of their own."""
     row = 0
     for chunk in read_chunks(inputs, linger_s):
         data = bytes(chunk.data)

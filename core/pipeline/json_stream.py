@@ -36,9 +36,7 @@ _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')
 def read_csv(
     inputs: Sequence[Input], key_field: str | None, timestamp_field: TimestampField | None, linger_s: float = 0.0
 ) -> Iterator[Batch]:
-    """Yields the rows of all inputs; the number of a row is that of the line where it begins. Raises what `read_chunks`
-    raises.
-    """
+    """Yields all inputs' rows, by the number of the line where a row begins. Raises what `read_chunks` raises."""
     csv.field_size_limit(_LONGEST_CELL)
     parse = json_parser(key_field, timestamp_field)
 

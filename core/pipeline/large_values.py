@@ -133,7 +133,6 @@ class ClaimCheckRoom:
 
 
 def _wrong(chunk: Chunk, row: int, problem: str, hint: str = MARKS_HINT) -> SchemaError:
-    """Returns the error of a large value that does not fit its record."""
     where = f"{chunk.partition} offset {chunk.columns.offsets[row]}"
     return SchemaError(f"{where}: {problem}", hint=hint, why="without their large value")
 

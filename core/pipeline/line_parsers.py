@@ -29,9 +29,7 @@ OPEN = -(1 << 62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Holds records as columns, headers as sections; None if every row leaves it open. `numbers`: line numbers over all
-    inputs, from 0.
-    """
+    """Records as columns, headers as sections; None if no row has it. `numbers`: of lines over all inputs, from 0."""
 
     values: ByteStrings
     keys: ByteStrings | None = None
