@@ -398,9 +398,7 @@ class _Placer:
     # --- flipped bits
 
     def _is_flipped(self, number: int, due: int) -> bool:
-        """Says whether one flipped bit of its base offset keeps a batch from offset `due`, and the log continues as if
-        the bit were right.
-        """
+        """Says whether a flipped bit keeps a batch from offset `due`, and the log goes on as if the bit were right."""
         piece = self._pieces[number]
         if (
             piece.batches > 1

@@ -56,9 +56,7 @@ _SMALLEST_ZERO_RUN = 512
 
 
 class SoundRun(NamedTuple):
-    """Batches of the current magic, all sound, that stand one after the other in `data`, which lies at `position` in
-    its file.
-    """
+    """Sound batches of the current magic, one after the other in `data`, which lies at `position` in its file."""
 
     data: memoryview
     position: int
@@ -122,9 +120,7 @@ class BatchScanner:
                 yield from page
 
     def runs_from(self, position: int) -> Iterator[SoundRun | LegacyRecordBatch | Damage]:
-        """Yields the same. Sound batches of the current magic come together, as many as one read holds; other batches,
-        and damage, come one by one.
-        """
+        """Yields the same, with sound batches of the current magic together, as many as a read holds."""
         self.position = position
         while self.position < self.size_bytes:
             starts = self._sound_starts()
@@ -246,7 +242,6 @@ class BatchScanner:
     # --- damage, and old messages
 
     def _examine(self, position: int) -> Batch | Damage:
-        """Returns the batch at that position, or the damage that begins there."""
         left = self.size_bytes - position
         data = self._bytes_onward(min(HEADER_SIZE, left), position)
         if left < ENTRY_HEADER_SIZE:
@@ -302,7 +297,6 @@ class BatchScanner:
         return self._unframed(position, following, cause)
 
     def _examine_checksum(self, batch: Batch) -> Damage:
-        """Explains a batch whose checksum is not that of its bytes."""
         if batch.magic != CURRENT_MAGIC:  # or was it one before a bit of its magic was flipped?
             damage = self._flipped_magic(batch.position, batch.size_bytes)
             if damage is not None:
@@ -465,7 +459,6 @@ class BatchScanner:
         return position == self.size_bytes or self._base_offset_at(position) is not None
 
     def _is_sound_at(self, position: int) -> bool:
-        """Says whether a batch with a right checksum begins there."""
         left = self.size_bytes - position
         if left < ENTRY_HEADER_SIZE:
             return False

@@ -239,9 +239,7 @@ class LogMap:
 
     @cached_property
     def copies(self) -> set[int]:
-        """Returns the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
-        begins where the log ends.
-        """
+        """Returns the files with only strays and batches that others hold, but not one that begins at the log's end."""
         return {n for n in self._hollow if not self.log or self._bases[n] != self.log[-1].end_offset}
 
     @cached_property
@@ -520,9 +518,7 @@ class LogMap:
         )
 
     def _damage_after(self, number: int) -> list[FileDamage]:
-        """Returns the damage in the files between the log's piece of that number and the next; batches that stand
-        elsewhere do not count.
-        """
+        """Returns the damage between the log's piece of that number and the next; displaced batches do not count."""
         at = bisect_right(self._standing, number)
         before = self.standing[at - 1] if at else None
         after = self.standing[at] if at < len(self.standing) else None
@@ -575,7 +571,6 @@ def _fix_of(piece: Piece, right_base_offset: int) -> ByteFix | None:
 
 
 def _byte_fix(position: int, stored: bytes, right: bytes) -> ByteFix | None:
-    """Returns the one byte in which they differ, or None if more do."""
     others = [at for at in range(len(stored)) if stored[at] != right[at]]
     return ByteFix(position + others[0], stored[others[0]], right[others[0]]) if len(others) == 1 else None
 

@@ -166,7 +166,6 @@ class LogScanner:
         return False
 
     def _check_end(self, next_offset: int, position: int) -> None:
-        """Reads the last batches, from that position on."""
         damage: list[Damage] = []
         is_known, has_sound = position == 0, position > 0
         for item in self._walk(len(self._segments) - 1).walk_from(position):

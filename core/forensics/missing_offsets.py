@@ -51,9 +51,7 @@ class Hole:
 
     @property
     def records(self) -> int:
-        """Counts the lost records: as many as the damaged batch's header says, or else one for each offset. Transaction
-        markers do not count.
-        """
+        """Counts lost records: as many as the damaged header says, else one an offset; transaction markers are none."""
         damage = self.damage
         if damage is None or damage.records is None or (damage.offset, damage.end_offset) != (self.start, self.end):
             return self.end - self.start

@@ -390,9 +390,7 @@ class PartitionReader:
         *,
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedGaps:
-        """Returns the result of `find_unexplained`, without the offsets [start, end) in `known`, which the caller can
-        explain.
-        """
+        """Returns what `find_unexplained` returns, without the offsets in `known`, which the caller can explain."""
         evidence = replace(self._log_evidence, given_up=joined_ranges([*self._log_evidence.given_up, *known]))
         return find_unexplained(self.segments, evidence, max(start, self.start_offset), end, most_batches)
 
@@ -440,7 +438,6 @@ def _without_replaced(segments: list[SegmentReader]) -> list[SegmentReader]:
 
 
 def _end_offset(segment: SegmentReader) -> int:
-    """Returns the offset after the segment's last sound batch."""
     end_offset = segment.base_offset + 1
     with contextlib.suppress(CorruptRecordError):
         for batch in segment.records.iter_headers(segment.position_before(AFTER_ALL_OFFSETS)):

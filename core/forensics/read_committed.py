@@ -54,9 +54,7 @@ Page = Sequence[Batch | Hole]
 
 
 class Outcome(NamedTuple):
-    """`whole` is the resolved transaction if the log alone does not decide; `marker_offset` is that of an aborted one,
-    or None if unknown.
-    """
+    """`whole`: the resolved transaction if the log alone is not enough; `marker_offset`: an abort's, if known."""
 
     fate: FateKind
     marker_offset: int | None

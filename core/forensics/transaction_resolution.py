@@ -182,9 +182,7 @@ def find_fates(
 def find_proven(
     events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
 ) -> list[AbortedTransaction]:
-    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; with the
-    arguments of `find_fates`.
-    """
+    """Returns index entries that agree with the log, one for each marker, in order; arguments as `find_fates`."""
     found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
     entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
     return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
@@ -212,7 +210,6 @@ class _Gaps:
         self._starts = [gap.start for gap in self._ranges]
 
     def between(self, start: int, end: int) -> Iterator[MissingRange]:
-        """Yields the missing parts of [start, end)."""
         for number in range(max(bisect_right(self._starts, start) - 1, 0), len(self._ranges)):
             gap = self._ranges[number]
             if gap.start >= end:
