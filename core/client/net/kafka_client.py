@@ -400,7 +400,6 @@ class KafkaClient:
             raise (self._unknown(name, error) if error.code is _UNKNOWN else error) from None
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
-        """Adds a similar topic's name to the error."""
         meant = did_you_mean(name, self.refresh())
         return KafkaError(error.code, error.message, hint=meant or error.hint)
 

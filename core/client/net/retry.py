@@ -64,9 +64,7 @@ class Retry:
         tell: Callable[[str], None] | None = None,
         notice_s: float = NOTICE_SECONDS,
     ) -> None:
-        """`seconds` is the limit, from the first failure on. `tell` is called once with the error if the tries last for
-        `notice_s`.
-        """
+        """`seconds` is the limit from the first failure on. `tell` is called once with the error after `notice_s`."""
         self._seconds = seconds
         self._first_s = self._pause_s = first_s
         self._most_s = most_s
@@ -76,9 +74,7 @@ class Retry:
         self._is_told = False
 
     def note(self, error: Exception | None = None, since_s: float | None = None) -> bool:
-        """Notes a failed try. Returns False if the limit is reached. `since_s` is the start of the delay, by
-        `time.monotonic`; default now.
-        """
+        """Notes a failed try; returns False at the limit. The delay began at `since_s` (`time.monotonic`), or now."""
         now_s = time.monotonic()
         if self._since_s is None:
             self._since_s = now_s if since_s is None else since_s

@@ -303,9 +303,7 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 
 
 def _error_text(body: bytes, endpoint: TokenEndpoint) -> str:
-    """Returns an endpoint's description of an error (RFC 6749, 5.2), in a few printable characters, without secrets of
-    the request.
-    """
+    """Returns an endpoint's error (RFC 6749, 5.2), in a few printable characters, without the request's secrets."""
     found = _json(body)
     said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
     texts = [hide_secrets(text, [endpoint.client_secret.reveal()], _other_secrets_of(endpoint)) for text in said]

@@ -331,9 +331,7 @@ class Consumer:
         )
 
     def report_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
-        that nothing explains.
-        """
+        """Reports, at its end, damage that reading is passing over, and what was read past that nothing explains."""
         for partition, read in self._reads.items():
             read.report_damaged(positions.get(partition))
         for read in self._reads.values():
@@ -427,9 +425,7 @@ class _PartitionRead:
         self.disk_failed, self.refused, self.waiting = Retry(self.options.seconds), Retry(failover_s), Retry(failover_s)
 
     def offset_to_ask_for(self, position: int, most_bytes: int) -> int:
-        """Returns the offset before the position if a hole was passed, unless that costs more than half of the
-        answer's bytes.
-        """
+        """Returns the offset before the position after a passed hole, unless it costs over half the answer's bytes."""
         self.looks_back = bool(self.passed) and not self.looked_back and 0 < 2 * self.last_size <= most_bytes
         self.asked_for = position - self.looks_back
         return self.asked_for
@@ -580,7 +576,6 @@ class _PartitionRead:
         raise KafkaError(code, f"{what} from offset {position} on: {code.text}")
 
     def _fetch_report(self, *names: str) -> list[_Ranges]:
-        """Asks what the leader reports of the partition, by each of these keys."""
         found = _fetch_topic_report(self.client, self.partition, *names)
         return [sorted(found[name].get(self.partition.partition, [])) for name in names]
 

@@ -30,9 +30,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class Fetched(NamedTuple):
-    """Batches of a partition, from whose `start_offset` the records count; after them, all records below `next_offset`
-    are processed.
-    """
+    """A partition's batches: records count from `start_offset` on; after them all below `next_offset` are processed."""
 
     partition: TopicPartition
     start_offset: int
