@@ -209,9 +209,7 @@ class ClassicGroup:
         can_skip_assignment: bool,
         answer: Pending[JoinGroupResponse],
     ) -> None:
-        """Answers the member now, or when the rebalance that it causes is complete. Raises KafkaError if it may not
-        join.
-        """
+        """Answers the member now, or after the rebalance that it causes. Raises KafkaError if it may not join."""
         member_id, instance_id = request.member_id, request.group_instance_id
         self._ensure_room_for(member_id)
         if not self._supports(request):

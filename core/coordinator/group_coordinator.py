@@ -127,9 +127,7 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
-    """An offset commit of a member, or (generation -1) of a client outside the group; part of a transaction if it has a
-    producer.
-    """
+    """A member's commit, or (generation -1) that of a client outside the group; transactional if it has a producer."""
 
     group_id: str
     member_id: str
@@ -670,5 +668,4 @@ def _no_consumer_group(group_id: str) -> KafkaError:
 
 
 def _tombstones(group: Group) -> list[GroupRecord]:
-    """Returns the records that delete a group without members."""
     return group.tombstones() if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]

@@ -61,9 +61,7 @@ class TransactionCoordinator:
     # --- replaying the log
 
     def replay(self, key: bytes, value: bytes | None, *, at: tuple[int, int] | None = None) -> str:
-        """Applies a record of __transaction_state; returns its transactional id, "" if that is not known. `at`: the
-        record's partition and offset.
-        """
+        """Applies a record of __transaction_state, at partition and offset `at`; returns the id, or "" if unknown."""
         try:
             read = read_transaction(key, value)
         except CorruptRecordError as error:
