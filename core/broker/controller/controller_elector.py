@@ -170,7 +170,6 @@ class ControllerElector:
         return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer, on_mistake)
 
     async def _balance(self, term: ActiveController) -> None:
-        """Gives leadership back to preferred leaders, from time to time."""
         while self._term is term:
             config = self._configs.broker
             await asyncio.sleep(config.leader_imbalance_check_interval_seconds)

@@ -96,7 +96,6 @@ class ConsumerOffsetsTopic(CoordinatorLog):
         self.coordinator.forget(number)
 
     def _on_topic_deleted(self, topic: TopicImage) -> None:
-        """Deletes the groups' committed offsets of the topic."""
         super()._on_topic_deleted(topic)
         if topic.name != GROUPS_TOPIC:
             self.coordinator.on_topic_deleted(topic.name)

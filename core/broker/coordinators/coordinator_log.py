@@ -290,9 +290,7 @@ class CoordinatorLog(ABC):
             self._forget(number)
 
     def load_all(self) -> ErrorCode | None:
-        """Starts to read the partitions that are not loaded, in a cluster those led here; returns why not all are
-        loaded yet, or None.
-        """
+        """Starts to read the partitions that are not loaded but led here; returns why some are not, or None."""
         is_member = self._broker.controller.is_member
         own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
         for number in own:

@@ -80,9 +80,7 @@ class ProducerIdBlocks:
             self._errand.begin()
 
     def next(self, _load_transactions: object, _latest_of_transactions: object) -> int:
-        """Returns an id, whatever ids the logs of this broker hold: the controller allocates none twice. Raises what
-        `take` raises.
-        """
+        """Returns an id, whatever ids this broker's logs hold: none is allocated twice. Raises what `take` raises."""
         try:
             return next(self._left)
         except StopIteration:

@@ -106,9 +106,7 @@ class TransactionStateTopic(CoordinatorLog):
     # --- loading
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
-        """Adds the partition's ids to the coordinator. Prepared transactions are finished now, unless the broker is
-        read-only.
-        """
+        """Adds the ids to the coordinator. It finishes prepared transactions now, unless the broker is read-only."""
         transactional_ids = self.coordinator.take_over(read)
         if not self._broker.node.is_read_only:
             partition = self._broker.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))

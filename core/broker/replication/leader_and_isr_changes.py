@@ -159,9 +159,7 @@ class LeaderAndIsrChanges:
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _on_loaded(self, name: TopicPartition) -> None:
-        """Called when the log of an assigned partition is open. If this broker may not lead it, it stops leading, and
-        tells the controller.
-        """
+        """Called when an assigned log is open. If this broker may not lead it, it stops, and tells the controller."""
         registration = self._image.find_partition(name)
         if registration is None or name not in self._replicas.partitions:
             return

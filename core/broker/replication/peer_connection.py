@@ -42,8 +42,6 @@ _UNASKED = "data came without a request"
 
 
 class _Expected(NamedTuple):
-    """A response that is due."""
-
     api: Api[Any, Any]
     version: int
     correlation_id: int

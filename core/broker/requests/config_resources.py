@@ -116,9 +116,7 @@ class ConfigResource(ABC):
 
     @abstractmethod
     def elements(self, key: str, operation: str) -> list[str]:
-        """Returns the elements of a list for `operation`, APPEND or SUBTRACT. Raises KafkaError if the key's value is
-        not a list.
-        """
+        """Returns a list's elements for `operation`, APPEND or SUBTRACT. Raises KafkaError if the value is no list."""
 
 
 class _StoredConfigs(ConfigResource):

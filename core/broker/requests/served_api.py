@@ -67,6 +67,5 @@ class ServedApi(Generic[Req, Res]):
         return VersionRange(first, versions.last if self.last_of_members is None else self.last_of_members)
 
     def _lacks_feature(self, finalized: Finalized | None) -> bool:
-        """Returns whether it needs a level of a feature that the broker's cluster has not finalized."""
         needed = self.needs_feature
         return needed is not None and finalized is not None and not is_finalized(finalized, needed)

@@ -67,9 +67,7 @@ class Services:
 
     @property
     def unknown_topic_id(self) -> ErrorCode:
-        """The error for a produce or fetch request with a topic id that the image lacks: clients retry if the topic may
-        exist.
-        """
+        """The error for requests with a topic id that the image lacks: clients retry if the topic may exist."""
         return ErrorCode.UNKNOWN_TOPIC_ID if self.controller.is_informed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property

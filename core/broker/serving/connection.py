@@ -189,7 +189,6 @@ class Connection:
                 turn_end_s = monotonic() + TURN_SECONDS
 
     def _set_aside(self, data: memoryview, start: int, end: int, *, was_aside: bool) -> None:
-        """Copies the data, unless it was copied before."""
         self._aside = data[start:end] if was_aside else memoryview(bytearray(data[start:end]))
 
     def _stand_in_line(self) -> None:

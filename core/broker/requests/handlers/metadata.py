@@ -98,7 +98,6 @@ def _wants_all(request: MetadataRequest, version: int) -> bool:
 def _find(
     services: Services, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
 ) -> TopicImage | MetadataResponseTopic:
-    """Returns the topic, or the response about a missing one."""
     version = context.api_version
     try:
         if wanted.topic_id != ZERO_UUID:
