@@ -131,9 +131,7 @@ def find_named_server(bootstrap_server: str | None) -> str | None:
 
 
 def level_of(context: Any, name: str) -> int:
-    """Returns how far from the command an option's value was given; 0 is the command line. For options without a value
-    it means nothing.
-    """
+    """Returns how far from the command line (0) an option's value was given; nothing without a value."""
     source = context.get_parameter_source(name)
     if source is not None and source.name == "COMMANDLINE":
         return 0

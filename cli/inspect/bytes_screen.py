@@ -83,8 +83,6 @@ Move = Callable[["FieldSource", int], int | None]
 
 
 class _Seen(NamedTuple):
-    """The result of another look at the file."""
-
     size_bytes: int
     note: str
 

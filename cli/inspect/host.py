@@ -77,9 +77,7 @@ class InspectHost(App[None]):
             self.theme = "ansi-dark"
 
     def on_load(self) -> None:
-        """Lets signals end the app at a safe point: in the middle of drawing, they would leave the terminal as it
-        is.
-        """
+        """Lets signals end the app at a safe point: while it draws, they would leave the terminal as it is."""
         if not self.is_headless and not self.is_web:
             for number in STOP_SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -116,9 +114,7 @@ class InspectHost(App[None]):
         self.exit(return_code=4)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Ends the app in the same way after an error in a screen; Textual would print all variables, and with them
-        records.
-        """
+        """Ends the app in the same way after a screen's error; Textual would print all variables, and records."""
         self.end_with_bug(error)
 
     @property
