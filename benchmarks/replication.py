@@ -30,7 +30,7 @@ from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.endpoint import parse_endpoint
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
-from core.common.steps import Steps
+from core.common.task import Task
 from core.records.batches import (
     CURRENT_MAGIC,
     ENTRY_HEADER_SIZE,
@@ -183,7 +183,7 @@ class FileRecords:
         self.file.write_at(memoryview(data)[ahead.size_bytes :], self.size_bytes + ahead.size_bytes)
         self._is_torn = False
 
-    def write_ahead(self, data: Buffer, owner: object) -> Steps[None]:
+    def write_ahead(self, data: Buffer, owner: object) -> Task[None]:
         """Writes a batch's bytes `data` to where `append` would, a piece a step, except the last one. The batch is not
         in the file before `append` is called for the same `owner`: until then its bytes count as those of a failed
         write, and the steps end once somebody else appends, or removes them. Leaves errors of the disk to `append`.

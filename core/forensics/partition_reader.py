@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import FileSystem, access_error
 from core.common.salvaging_file import is_of_the_file, unreadable_error
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     CLEANED_SUFFIX,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.java_limits import LONG_MAX
-from core.common.steps import Steps
+from core.common.task import Task
 from core.files.file_records import FileRecords
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.forensics.damage import DamagedRange
@@ -225,7 +225,7 @@ class SegmentLookup(ABC):
 
 def find_by_timestamp(
     headers: Iterable[Batch], timestamp: int, start_offset: int, whole: Callable[[Batch], Batch]
-) -> Steps[FoundTimestamp | None]:
+) -> Task[FoundTimestamp | None]:
     """Finds the first record at or above `start_offset` whose timestamp is at or above `timestamp`, or None. For a
     batch that does not decode, returns its first offset: a consumer that reads on meets it, and skips nothing.
 
@@ -242,7 +242,7 @@ def find_by_timestamp(
     return None
 
 
-def _find_in(batch: Batch, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
+def _find_in(batch: Batch, timestamp: int, start_offset: int) -> Task[FoundTimestamp | None]:
     epoch = batch.partition_leader_epoch
     try:
         found = yield from find_by_time(batch, timestamp, start_offset)

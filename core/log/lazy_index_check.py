@@ -19,7 +19,7 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
 from core.forensics.damage import shows_compaction
@@ -91,7 +91,7 @@ class LazyIndexCheck:
         recovery.recover(segment, end_offset)
         self._producers = producers
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> Task[None]:
         """Checks the unused segments, one a step. One that can't be read is logged, and read again when it is used."""
         for segment in self._segments:
             if segment.is_removed or not segment.is_unchecked:

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.files.file_names import (
@@ -539,7 +539,7 @@ class LogManager:
 
     # --- deleting
 
-    def remove(self, partitions: Iterable[TopicPartition]) -> Steps[list[Path]]:
+    def remove(self, partitions: Iterable[TopicPartition]) -> Task[list[Path]]:
         """Removes the logs now. The steps rename their folders, and return the new names, for `delete` later."""
         renamed: list[Path] = []
         leaving = list(partitions)
@@ -556,7 +556,7 @@ class LogManager:
             self._leaving[partition] = path, renamed
         return self._move_all_away(leaving, renamed)
 
-    def _move_all_away(self, partitions: Iterable[TopicPartition], renamed: list[Path]) -> Steps[list[Path]]:
+    def _move_all_away(self, partitions: Iterable[TopicPartition], renamed: list[Path]) -> Task[list[Path]]:
         for partition in partitions:
             self._move_away(partition)
             yield

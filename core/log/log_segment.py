@@ -27,7 +27,7 @@ from core.common.errors import CorruptRecordError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import Buffer, File, FileSystem
 from core.common.java_limits import LONG_MAX
-from core.common.steps import Steps
+from core.common.task import Task
 from core.files.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
 from core.files.file_records import CopiedRegion, FileRecords, LogRegion
 from core.files.log_config import LogConfig
@@ -487,7 +487,7 @@ class LogSegment(SegmentLookup):
             self._changes += 1  # its bytes are cut off, and may be on the disk still
             raise
 
-    def write_ahead(self, batch: RecordBatch) -> Steps[None]:
+    def write_ahead(self, batch: RecordBatch) -> Task[None]:
         """Writes the batch as `FileRecords.write_ahead` does; `append` must follow at once, or `forget_ahead`."""
         pieces = self.records.write_ahead(batch.buffer[batch.start : batch.start + batch.size_bytes], batch)
         while not self._is_removed:
@@ -585,7 +585,7 @@ class LogSegment(SegmentLookup):
             self.close_until_used()
         return CopiedRegion(position, data)
 
-    def find_by_timestamp(self, timestamp: int, start_offset: int) -> Steps[FoundTimestamp | None]:
+    def find_by_timestamp(self, timestamp: int, start_offset: int) -> Task[FoundTimestamp | None]:
         """Returns what the function `find_by_timestamp` returns, or None if the segment is removed meanwhile."""
         start = max(self.find_time_entry(timestamp).offset, start_offset)
         headers = self._while_there(self.headers_from(start))

@@ -21,7 +21,7 @@ from core.common.decompression_limit import expansion_limit
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.java_limits import LONG_MAX
-from core.common.steps import MUCH_FOLLOWS, Steps, finish
+from core.common.task import MUCH_FOLLOWS, Task, finish
 from core.common.varint import read_varint
 from core.files.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
 from core.records.batches import refused_frame
@@ -111,7 +111,7 @@ def ensure_readable(batch: RecordBatch) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"no consumer could read the batch: {why}") from error
 
 
-def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
+def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[CheckedBatch]:
     """Returns the batch, or one that is compressed as the topic wants it. Raises KafkaError: INVALID_RECORD,
     INVALID_TIMESTAMP, MESSAGE_TOO_LARGE.
     """
@@ -148,7 +148,7 @@ def check_small(batch: RecordBatch, config: LogConfig, now_ms: int) -> RecordBat
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
-def _record_sizes(batch: RecordBatch, config: LogConfig) -> Steps[None]:
+def _record_sizes(batch: RecordBatch, config: LogConfig) -> Task[None]:
     """Raises KafkaError(INVALID_RECORD) for a compressed record above `max.decompressed.message.bytes`, before it is
     decompressed.
     """
@@ -202,7 +202,7 @@ def _walk(
     check: _RecordCheck,
     target: CompressionType | None,
     config: LogConfig,
-) -> Steps[RecordBatch]:
+) -> Task[RecordBatch]:
     walk = RecordWalk(batch)
     section = None if target is None else _NewSection(target, config)
     for piece in pieces:
@@ -229,7 +229,7 @@ class _NewSection:
         self._parts: list[bytes] = []
         self._size = HEADER_SIZE
 
-    def add(self, piece: bytes) -> Steps[None]:
+    def add(self, piece: bytes) -> Task[None]:
         for start in range(0, len(piece), _COMPRESSED_AT_ONCE):
             self._keep(self._compressor.compress(piece[start : start + _COMPRESSED_AT_ONCE]))
             yield
@@ -353,7 +353,7 @@ def validate_header(batch: RecordBatch, config: LogConfig, *, from_client: bool,
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
 
-def _validate_large(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[None]:
+def _validate_large(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[None]:
     """Validates a client's batch as `validate_header` does, in steps."""
     ensure_size(batch.size_bytes, config)
     try:
@@ -391,7 +391,7 @@ def is_checked(batch: RecordBatch, config: LogConfig) -> bool:
     return isinstance(batch, CheckedBatch) and batch.checked_by is config
 
 
-def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Steps[CheckedBatch]:
+def validate_in_steps(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[CheckedBatch]:
     """Does the same in steps that are short however much the batch holds."""
     if batch.size_bytes > LARGE_BATCH_BYTES:
         yield from _validate_large(batch, config, now_ms)

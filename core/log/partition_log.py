@@ -23,7 +23,7 @@ from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import DELETED_SUFFIX
 from core.files.file_records import LogRegion
@@ -176,13 +176,13 @@ class PartitionLog:
 
     # --- append
 
-    def validate(self, batch: RecordBatch) -> Steps[CheckedBatch]:
+    def validate(self, batch: RecordBatch) -> Task[CheckedBatch]:
         """Checks in steps, as `append_as_leader` would at once, a client's batch that is large, or whose records the
         log's configuration has opened. Raises what `validate_batch` raises.
         """
         return validate_in_steps(batch, self.config, self._clock.now_ms())
 
-    def write_ahead(self, batch: RecordBatch, leader_epoch: int) -> Steps[None]:
+    def write_ahead(self, batch: RecordBatch, leader_epoch: int) -> Task[None]:
         """Writes most of a checked batch in steps, so that `append_as_leader`, called right after the last one, has
         little left to do. Only that call puts the batch into the log. Another append before it takes away the bytes
         written, and the steps end; `forget_ahead` does so if the call never comes. Raises nothing: the call meets any
@@ -473,7 +473,7 @@ class PartitionLog:
                 break
         return aborted
 
-    def find_offset_by_timestamp(self, timestamp: int) -> Steps[FoundTimestamp | None]:
+    def find_offset_by_timestamp(self, timestamp: int) -> Task[FoundTimestamp | None]:
         """Finds the first record whose timestamp is at or above `timestamp`, or None. If a batch does not decode,
         returns its first offset: a consumer that reads from there meets the damage, and skips nothing.
 
@@ -490,14 +490,14 @@ class PartitionLog:
             offset = max(offset, self.log_start_offset) if segment.is_removed else self.end_offset_of(segment)
         return None
 
-    def _find_segment(self, offset: int, timestamp: int) -> Steps[LogSegment | None]:
+    def _find_segment(self, offset: int, timestamp: int) -> Task[LogSegment | None]:
         """Finds the first segment with a timestamp as high, from the segment that holds `offset` on, or None."""
         for segment in self.segments.from_offset(offset):
             if (yield from _max_timestamp(segment)) >= timestamp:
                 return segment
         return None
 
-    def find_max_timestamp(self) -> Steps[FoundTimestamp | None]:
+    def find_max_timestamp(self) -> Task[FoundTimestamp | None]:
         """Finds the first record with the largest timestamp; None if the log is empty. Takes steps as
         `find_offset_by_timestamp` does.
         """
@@ -750,7 +750,7 @@ class PartitionLog:
             part.check_invariants()
 
 
-def _max_timestamp(segment: LogSegment) -> Steps[int]:
+def _max_timestamp(segment: LogSegment) -> Task[int]:
     """Takes a step if the indexes are unchecked, as that takes long; NO_TIMESTAMP if the segment is removed."""
     if segment.is_unchecked:
         segment.ensure_checked()

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from core.common.decompression_limit import expansion_limit
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.steps import Steps, finish
+from core.common.task import Task, finish
 from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, stated_offset
@@ -514,7 +514,7 @@ def _numbers_in_batch(places: RecordPlaces, batches: int) -> Int64s:
     return np.arange(len(places.starts)) - first_rows[places.batch_numbers]
 
 
-def decode_in_steps(places: RecordPlaces) -> Steps[RecordColumns]:
+def decode_in_steps(places: RecordPlaces) -> Task[RecordColumns]:
     """Decodes the records at `places`; raises what `decode_columns` raises. A step passes once over all of them, but a
     record with thousands of headers takes more steps.
     """
@@ -558,7 +558,7 @@ _FEW_ROWS = 32
 _HEADERS_AT_ONCE = 4096
 
 
-def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Steps[None]:
+def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Task[None]:
     """Raises CorruptRecordError unless every record's headers, the first of which begins at `position`, add up and end
     where the record does: a reader that does not ask for headers must not take a record that another refuses.
     """
@@ -592,7 +592,7 @@ _RUNS_OVER = "a header runs over the end"
 _NO_KEY = "header without a key"
 
 
-def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Steps[None]:
+def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int) -> Task[None]:
     buffer, end = places.buffer, int(places.ends[row])
     for number in range(count):
         for is_name in (True, False):

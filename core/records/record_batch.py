@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.steps import Steps
+from core.common.task import Task
 from core.records.checksum import continue_crc32c, crc32c
 from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
@@ -193,7 +193,7 @@ class RecordBatch:
         if computed != self.crc:
             raise self.corrupt(f"crc mismatch: stored {self.crc:08x}, computed {computed:08x}")
 
-    def ensure_valid_in_steps(self) -> Steps[None]:
+    def ensure_valid_in_steps(self) -> Task[None]:
         """Checks as `ensure_valid` does, a piece a step."""
         crc = 0
         end = self.start + self.size_bytes

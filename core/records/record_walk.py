@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.common.steps import MUCH_FOLLOWS, Steps
+from core.common.task import MUCH_FOLLOWS, Task
 from core.common.varint import read_varint
 from core.records.batches import Batch
 from core.records.record import Record
@@ -48,7 +48,7 @@ def read_if_small(batch: RecordBatch) -> list[Record] | Iterator[bytes]:
     return batch.records_in(section)
 
 
-def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Steps[tuple[int, int] | None]:
+def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Task[tuple[int, int] | None]:
     """Finds timestamp and offset of the batch's first record with a timestamp and an offset at or above those given.
     Raises CorruptRecordError if bytes that do not decode come before it.
     """

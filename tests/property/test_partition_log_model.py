@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.log_config import LogConfig
 from core.forensics.partition_reader import PartitionReader
 from core.log.log_loader import LogSettings, load_log

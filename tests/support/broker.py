@@ -21,7 +21,7 @@ from core.common.background import RunInBackground, run_now
 from core.common.clock import Clock, SystemClock
 from core.common.endpoint import Endpoint
 from core.common.pending import Pending, Schedule, TimerHandle
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.file_records import FileRegion
 from core.protocol.frame import decode_response, encode_request
 from core.protocol.message import Api

@@ -31,7 +31,7 @@ from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending, TimerHandle
-from core.common.steps import Steps, finish
+from core.common.task import Task, finish
 from core.common.topic_partition import TopicPartition
 from core.forensics.segment_scanner import DamagedBytes
 from core.index.offset_index import OffsetPosition
@@ -105,7 +105,7 @@ class CoordinatorLog(ABC):
         self._after_loading: dict[int, list[Callable[[], None]]] = {}
         self._to_read: deque[Callable[[], None]] = deque()
         self._is_reading = False
-        self._creation: Steps[None] | None = None
+        self._creation: Task[None] | None = None
         broker.topics.on_deleted.append(self._on_topic_deleted)
         broker.replicas.on_stopped.append(self._on_partition_stopped)
         broker.replicas.on_role.append(self._on_role)
@@ -148,7 +148,7 @@ class CoordinatorLog(ABC):
         """Creates the topic if it does not exist, in one step. Raises what `Topics.create` raises."""
         finish(self.ensure_topic_in_steps())
 
-    def ensure_topic_in_steps(self) -> Steps[None]:
+    def ensure_topic_in_steps(self) -> Task[None]:
         """As `ensure_topic`, in steps; concurrent callers work on the same creation."""
         if self._lacks_topic and self._broker.controller.is_member:
             if not self._broker.controller.is_informed:
@@ -169,7 +169,7 @@ class CoordinatorLog(ABC):
     def _lacks_topic(self) -> bool:
         return self._topic not in self._broker.controller.image.topics and not self._broker.node.is_read_only
 
-    def _create(self) -> Steps[None]:
+    def _create(self) -> Task[None]:
         try:
             creation = self._broker.topics.create_all([self._new_topic()])
             next(creation)  # now the topic exists
@@ -383,7 +383,7 @@ class CoordinatorLog(ABC):
 
         self._broker.runtime.run_in_background(work, then)
 
-    def _take_up(self, number: int, reading: object, found: deque[Fields]) -> Steps[None]:
+    def _take_up(self, number: int, reading: object, found: deque[Fields]) -> Task[None]:
         replay = self._begin_replay(number)
         count = len(found)
         while found and self._readings.get(number) is reading:  # else the partition is gone

@@ -30,7 +30,7 @@ from core.cluster.controller.controller_metrics import ControllerMetrics, count_
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
-from core.common.steps import Steps
+from core.common.task import Task
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
 from core.zookeeper.zookeeper_session import SessionState
@@ -71,7 +71,7 @@ def timer_count(name: str, doc: str, value: float) -> Metric:
 _SCRAPE_SECONDS = 10
 
 
-def broker_metrics(node: BrokerServer) -> Steps[list[Metric]]:
+def broker_metrics(node: BrokerServer) -> Task[list[Metric]]:
     """Counts the broker's state and traffic, in its own task. A step makes one family, with one look at a partition."""
     found = []
     for metric in _own_metrics(node):
@@ -370,7 +370,7 @@ def _traffic_metrics(services: Services) -> Iterator[Metric]:
 _PREFIX = "kafka_controller"
 
 
-def controller_metrics(services: Services) -> Steps[list[Metric]]:
+def controller_metrics(services: Services) -> Task[list[Metric]]:
     """Makes them in steps, because all partitions of the cluster are counted."""
     membership = services.membership
     if membership is None:

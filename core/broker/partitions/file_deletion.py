@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from core.broker.requests.runtime import Runtime
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
 from core.log.log_manager import LogManager
@@ -23,7 +23,7 @@ class FileDeletion:
         self._log_manager = log_manager
         self._runtime = runtime
 
-    def remove_logs(self, configs: Mapping[TopicPartition, LogConfig]) -> list[Steps[None]]:
+    def remove_logs(self, configs: Mapping[TopicPartition, LogConfig]) -> list[Task[None]]:
         """Closes the logs of those partitions; the returned steps, if any, rename their folders, which are deleted
         after the `file.delete.delay.ms` of each.
         """
@@ -33,7 +33,7 @@ class FileDeletion:
         removals = [(self._log_manager.remove(partitions), delay_ms) for delay_ms, partitions in leaving.items()]
         return [self._rename(removals)] if removals else []
 
-    def _rename(self, removals: Iterable[tuple[Steps[list[Path]], int]]) -> Steps[None]:
+    def _rename(self, removals: Iterable[tuple[Task[list[Path]], int]]) -> Task[None]:
         for renaming, delay_ms in removals:
             renamed = yield from renaming
             if renamed:

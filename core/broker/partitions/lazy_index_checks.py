@@ -14,7 +14,7 @@ from time import monotonic  # noqa: TID251  how long a turn takes
 from core.broker.requests.fair_scheduler import TURN_SECONDS
 from core.common.background import RunInBackground
 from core.common.pending import Schedule
-from core.common.steps import Steps
+from core.common.task import Task
 from core.log.partition_log import PartitionLog
 
 _REST_MS = 10
@@ -46,16 +46,16 @@ class LazyIndexChecks:
         """Checks a log that was opened later."""
         self._schedule(_REST_MS, partial(self._go_on, self._check_all([log])))
 
-    def _go_on(self, steps: Steps[None]) -> None:
+    def _go_on(self, steps: Task[None]) -> None:
         end_s = monotonic() + TURN_SECONDS
         if any(monotonic() >= end_s for _ in steps):
             self._schedule(_REST_MS, partial(self._go_on, steps))
 
-    def _check_all(self, logs: list[PartitionLog]) -> Steps[None]:
+    def _check_all(self, logs: list[PartitionLog]) -> Task[None]:
         while logs:
             yield from self.steps(logs.pop(0))  # keeps no reference to a log that is deleted meanwhile
 
-    def steps(self, log: PartitionLog) -> Steps[None]:
+    def steps(self, log: PartitionLog) -> Task[None]:
         """Checks the indexes of a log that were not used yet, unless that was done."""
         late_check = log.late_check
         if late_check is None:

@@ -30,7 +30,7 @@ from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
 from core.common.java_limits import LONG_MAX
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 from core.files.log_config import LogConfig
@@ -146,7 +146,7 @@ class ReplicaManager:
 
     # --- the partitions of this broker
 
-    def apply(self, delta: MetadataDelta) -> list[Steps[None]]:
+    def apply(self, delta: MetadataDelta) -> list[Task[None]]:
         """Applies a change of the metadata. Removed partitions are stopped at once. The returned steps, if any, change
         the roles of partitions with a new leader or leader epoch, and start new partitions.
         """
@@ -177,7 +177,7 @@ class ReplicaManager:
             self.notify([name])
             partition.notify_waiting()
 
-    def _change_roles(self, topic: TopicImage, names: Sequence[TopicPartition]) -> Steps[None]:
+    def _change_roles(self, topic: TopicImage, names: Sequence[TopicPartition]) -> Task[None]:
         """Changes the roles of served partitions, one per step: a leader writes the start of its epoch to the disk, and
         other requests are served in between. Each step applies the latest decision.
         """
@@ -203,7 +203,7 @@ class ReplicaManager:
         for on_role in self.on_role:
             on_role(partition)
 
-    def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Steps[None]:
+    def _start(self, topic: TopicImage, registrations: Sequence[PartitionRecord]) -> Task[None]:
         """Creates or opens the logs, one per step, and stops if the topic is deleted, which may have happened already;
         a log that the disk refuses is offline, with the reason.
         """
@@ -407,7 +407,7 @@ class ReplicaManager:
         except (CorruptRecordError, OSError) as error:
             raise self._reading_error(partition, error) from error
 
-    def read_in_steps(self, partition: Partition, steps: Steps[Result]) -> Steps[Result]:
+    def read_in_steps(self, partition: Partition, steps: Task[Result]) -> Task[Result]:
         """Returns the result of the steps on the partition's log. Raises what `read` raises, and what `find_replica`
         raises if it is no longer served.
         """

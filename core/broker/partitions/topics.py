@@ -21,7 +21,7 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.steps import Steps, finish
+from core.common.task import Task, finish
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 
@@ -49,7 +49,7 @@ class Topics:
         """
         self.on_deleted: list[Callable[[TopicImage], None]] = []
         """Called with each deleted topic, while its partitions are still served."""
-        self._effects: list[Steps[None]] | None = None
+        self._effects: list[Task[None]] | None = None
         """The effects of the change that is being submitted, or None."""
 
     def create(self, topic: NewTopic, sender: str = "this broker") -> TopicImage:
@@ -73,7 +73,7 @@ class Topics:
 
     def create_all(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> Steps[dict[str, TopicImage | KafkaError]]:
+    ) -> Task[dict[str, TopicImage | KafkaError]]:
         """Returns, by name, the results of `BrokerMetadata.create_topics`. The topics exist after the first step, their
         partitions' logs after the last one: until then clients get LEADER_NOT_AVAILABLE, and retry.
         """
@@ -93,7 +93,7 @@ class Topics:
 
     def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool
-    ) -> Steps[None]:
+    ) -> Task[None]:
         """Grows a topic, after `ensure_few_are_added`. Raises what `BrokerMetadata.create_partitions` raises."""
         self._node.ensure_writable()
         with self._submitting() as effects:
@@ -101,7 +101,7 @@ class Topics:
         yield
         yield from _one_after_the_other(effects)
 
-    def delete_all(self, names: Sequence[str]) -> Steps[list[TopicImage]]:
+    def delete_all(self, names: Sequence[str]) -> Task[list[TopicImage]]:
         """Deletes all the topics, or none. They are gone after the first step; their folders are renamed by the last
         one, and deleted after `file.delete.delay.ms`.
 
@@ -140,7 +140,7 @@ class Topics:
             self._stepped_answers.answer(_one_after_the_other(effects), is_owed=True)
 
     @contextmanager
-    def _submitting(self) -> Iterator[list[Steps[None]]]:
+    def _submitting(self) -> Iterator[list[Task[None]]]:
         """Yields a list that receives the effects of each change that arrives meanwhile."""
         outer, self._effects = self._effects, []
         try:
@@ -148,7 +148,7 @@ class Topics:
         finally:
             self._effects = outer
 
-    def _remove_logs(self, delta: MetadataDelta) -> list[Steps[None]]:
+    def _remove_logs(self, delta: MetadataDelta) -> list[Task[None]]:
         """Closes the logs of deleted topics; the returned steps, if any, rename their folders."""
         removed = {
             TopicPartition(topic.name, number): self._configs.of_topic_in(delta.before, topic.name)
@@ -158,6 +158,6 @@ class Topics:
         return self._deletion.remove_logs(removed)
 
 
-def _one_after_the_other(all_steps: Iterable[Steps[None]]) -> Steps[None]:
+def _one_after_the_other(all_steps: Iterable[Task[None]]) -> Task[None]:
     for steps in all_steps:
         yield from steps

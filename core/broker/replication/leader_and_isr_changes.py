@@ -26,7 +26,7 @@ from core.cluster.partition.partition_state import LeaderRecoveryState
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.filesystem import access_error
-from core.common.steps import Steps, finish
+from core.common.task import Task, finish
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.log.log_manager import LogManager
@@ -75,7 +75,7 @@ class LeaderAndIsrChanges:
 
     # --- LeaderAndIsr
 
-    def take_up(self, request: LeaderAndIsrRequest) -> Steps[Errors]:
+    def take_up(self, request: LeaderAndIsrRequest) -> Task[Errors]:
         """Applies the request's assignments: the steps change roles, and create logs. Returns an error for each
         partition. STALE_CONTROLLER_EPOCH if its leader epoch is not above the known one, UNKNOWN_TOPIC_OR_PARTITION if
         this broker is no replica, INVALID_REQUEST for a leader outside the ISR, INCONSISTENT_TOPIC_ID if id and name do
@@ -204,7 +204,7 @@ class LeaderAndIsrChanges:
 
     # --- StopReplica
 
-    def stop(self, request: StopReplicaRequest) -> Steps[Errors]:
+    def stop(self, request: StopReplicaRequest) -> Task[Errors]:
         """Stops replicas, and deletes those that the request deletes, even folders that were not assigned since the
         broker started. Returns an error code for each.
         """
@@ -256,7 +256,7 @@ class LeaderAndIsrChanges:
             if not any(node_id in partition.replicas for partition in topic.partitions.values())
         ]
 
-    def _apply(self, records: Iterable[MetadataRecord]) -> list[Steps[None]]:
+    def _apply(self, records: Iterable[MetadataRecord]) -> list[Task[None]]:
         delta = MetadataDelta(self._image).replay(records)
         self._image = delta.apply()
         return self._replicas.apply(delta)

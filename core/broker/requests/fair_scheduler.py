@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic  # noqa: TID251  how long a turn takes
 
-from core.common.steps import Steps
+from core.common.task import Task
 
 TURN_SECONDS = 0.002
 ROUND_SECONDS = 0.002
@@ -72,7 +72,7 @@ class FairScheduler:
         """Whether more such work would have to wait."""
         return self._at_work == MOST_AT_WORK
 
-    def go_through(self, steps: Steps[None]) -> None:
+    def go_through(self, steps: Task[None]) -> None:
         """Does the broker's own work, a turn's worth at a time, besides all other work in the line."""
 
         def take_turn() -> bool:

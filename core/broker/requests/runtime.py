@@ -13,7 +13,7 @@ from core.broker.requests.fair_scheduler import FairScheduler
 from core.common.background import run_now
 from core.common.clock import Clock, SystemClock
 from core.common.pending import TimerHandle
-from core.common.steps import Steps, finish
+from core.common.task import Task, finish
 
 
 class Runtime(Protocol):
@@ -60,7 +60,7 @@ class _NoTimer:
         pass
 
 
-def go_through(runtime: Runtime, steps: Steps[None]) -> None:
+def go_through(runtime: Runtime, steps: Task[None]) -> None:
     """Does the broker's own work: in turns with other requests, or at once if there are no turns."""
     if runtime.turns is None:
         finish(steps)

@@ -13,7 +13,7 @@ from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.runtime import Runtime
 from core.common.background import RunInBackground
 from core.common.pending import Pending
-from core.common.steps import MUCH_FOLLOWS, OTHERS_FIRST, Steps, finish
+from core.common.task import MUCH_FOLLOWS, OTHERS_FIRST, Task, finish
 from core.records.record_walk import load_libraries
 
 
@@ -56,7 +56,7 @@ class SteppedAnswers:
         self._libraries = LazyNumpy(runtime.run_in_background)
         self._owed: set[SteppedAnswer[Any]] = set()
 
-    def answer(self, steps: Steps[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
+    def answer(self, steps: Task[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
         """Returns the result of the steps if one turn is enough, or no turns are taken; otherwise a `SteppedAnswer`.
 
         `is_owed` marks work that completes a change already begun: it is done even if the client disconnects, and
@@ -87,7 +87,7 @@ class SteppedAnswer(Pending[T]):
 
     def __init__(
         self,
-        steps: Steps[T | Pending[T]],
+        steps: Task[T | Pending[T]],
         turns: FairScheduler,
         libraries: LazyNumpy,
         owed: set[SteppedAnswer[Any]] | None,

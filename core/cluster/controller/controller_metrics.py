@@ -12,7 +12,7 @@ from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.controller.topic_deletion import TopicDeletions
 from core.cluster.image.metadata_image import NO_LEADER
 from core.cluster.partition.partition_state import PartitionState
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 
 _PARTITIONS_PER_STEP = 500
@@ -32,7 +32,7 @@ class ControllerMetrics:
     replicas_to_delete: int = 0
 
 
-def count_cluster(context: ControllerContext, deletions: TopicDeletions) -> Steps[ControllerMetrics]:
+def count_cluster(context: ControllerContext, deletions: TopicDeletions) -> Task[ControllerMetrics]:
     """Counts partitions, some hundred a step. Topics that come meanwhile do not count, and others may go."""
     counts = ControllerMetrics(
         topics=len(context.topics), topics_to_delete=len(context.deleted), replicas_to_delete=deletions.replicas_left

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from core.common.errors import CorruptRecordError
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.compaction import cleaner_reader
 from core.compaction.cleaned_segment import CleanedSegment

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import File, FileSystem
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.file_names import TRANSACTION_INDEX_SUFFIX
 from core.log.lazy_index_check import LazyIndexCheck
 from core.log.log_segment import LogSegment

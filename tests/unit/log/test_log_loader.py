@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.leader_epoch_cache import EpochEntry
 from core.files.log_config import LogConfig
 from core.forensics.damage import DamagedRange

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.common.filesystem import FileSystem
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition, random_uuid
 from core.files.file_names import parse_partition_directory_name
 from core.files.leader_epoch_cache import EpochEntry

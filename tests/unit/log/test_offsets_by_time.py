@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from core.common.steps import finish
+from core.common.task import finish
 from core.forensics import segment_lookup
 from core.forensics.segment_lookup import FoundTimestamp
 from core.log.partition_log import PartitionLog

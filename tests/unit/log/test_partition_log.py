@@ -8,7 +8,7 @@ import pytest
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.log_config import LogConfig
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.common.errors import CorruptRecordError
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.varint import varint
 from core.records import compression, record_walk
 from core.records.checksum import crc32c

@@ -14,7 +14,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
@@ -67,7 +67,7 @@ def _answer(
 
 def _create(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
-) -> Steps[CreatePartitionsResponse]:
+) -> Task[CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     too_many: KafkaError | None = None
     try:

@@ -17,7 +17,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.files.log_config import TOPIC_CONFIG
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
@@ -63,7 +63,7 @@ def _new(wanted: Wanted) -> list[NewTopic]:
 
 def _create(
     services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted
-) -> Steps[CreateTopicsResponse]:
+) -> Task[CreateTopicsResponse]:
     new_topics = _new(wanted)
     made: Made
     try:
@@ -75,7 +75,7 @@ def _create(
 
 def _answer(
     services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted, made: Made
-) -> Steps[CreateTopicsResponse]:
+) -> Task[CreateTopicsResponse]:
     results = []
     for name, new in wanted.items():
         outcome = made[name] if isinstance(new, NewTopic) else new

@@ -15,7 +15,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.delete_topics import (
     DELETE_TOPICS,
@@ -53,7 +53,7 @@ def _answer(
     going: list[DeletableTopicResult],
     outcomes: Mapping[str, KafkaError | None],
     context: RequestContext,
-) -> Steps[DeleteTopicsResponse]:
+) -> Task[DeleteTopicsResponse]:
     for result in going:
         error = outcomes[result.name or ""]
         if error is not None:
@@ -91,7 +91,7 @@ def _delete(
     responses: list[DeletableTopicResult],
     going: list[DeletableTopicResult],
     context: RequestContext,
-) -> Steps[DeleteTopicsResponse]:
+) -> Task[DeleteTopicsResponse]:
     names = [result.name for result in going if result.name is not None]
     problem: KafkaError | None = None
     try:

@@ -10,7 +10,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.describe_configs import (
@@ -29,7 +29,7 @@ def handle(
     return services.stepped_answers.answer(_describe(services, request))
 
 
-def _describe(services: Services, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+def _describe(services: Services, request: DescribeConfigsRequest) -> Task[DescribeConfigsResponse]:
     unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
     if unknown:
         return _refused(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))
@@ -66,7 +66,7 @@ def _refused(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConf
     )
 
 
-def _look_for_missing(services: Services, topic: str) -> Steps[None]:
+def _look_for_missing(services: Services, topic: str) -> Task[None]:
     """Checks the segments that were not used since the start: offsets missing between them are not known yet."""
     found = services.image.topics.get(topic)
     for number in () if found is None else found.partitions:

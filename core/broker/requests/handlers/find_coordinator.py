@@ -17,7 +17,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.find_coordinator import (
     FIND_COORDINATOR,
@@ -43,7 +43,7 @@ def handle(
 
 def _answer(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
-) -> Steps[FindCoordinatorResponse]:
+) -> Task[FindCoordinatorResponse]:
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
     failure = yield from _find_failure(services, request.key_type, context)
@@ -73,7 +73,7 @@ def _find(services: Services, known: MetadataBrokers, key: str, key_type: int) -
     return FindCoordinatorResponse(node_id=leader.node_id, host=leader.host, port=leader.port)
 
 
-def _find_failure(services: Services, key_type: int, context: RequestContext) -> Steps[FindCoordinatorResponse | None]:
+def _find_failure(services: Services, key_type: int, context: RequestContext) -> Task[FindCoordinatorResponse | None]:
     """Creates the topic if it is missing; returns the answer to all keys if none can have a coordinator, or None."""
     if key_type == _SHARE_GROUP and context.api_version >= _FIRST_VERSION_WITH_SHARE_GROUPS:
         return _none(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_COORDINATOR)

@@ -12,7 +12,7 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
     LeaderAndIsrPartitionError,
@@ -38,7 +38,7 @@ def handle(
     )
 
 
-def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Steps[LeaderAndIsrResponse]:
+def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Task[LeaderAndIsrResponse]:
     errors: Errors = yield from membership.assigned.take_up(request)
     ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
     by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)

@@ -17,7 +17,7 @@ from core.broker.requests.services import Services
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.steps import Steps
+from core.common.task import Task
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -46,7 +46,7 @@ def handle(services: Services, request: ListOffsetsRequest, context: RequestCont
     return services.stepped_answers.answer(_answer(services, request, context))
 
 
-def _answer(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Steps[ListOffsetsResponse]:
+def _answer(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
@@ -81,7 +81,7 @@ def _code_for_client(code: ErrorCode, version: int) -> ErrorCode:
 
 def _look_up(
     replicas: ReplicaManager, partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest
-) -> Steps[ListOffsetsPartitionResponse]:
+) -> Task[ListOffsetsPartitionResponse]:
     partition.ensure_leader_epoch(wanted.current_leader_epoch)
     if request.replica_id != _DEBUGGING_CONSUMER:
         partition.ensure_leading()

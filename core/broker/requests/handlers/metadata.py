@@ -16,7 +16,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
 from core.protocol.schema.metadata import (
     METADATA,
@@ -58,7 +58,7 @@ def handle(
     return services.stepped_answers.answer(_answer(services, request, context))
 
 
-def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Steps[MetadataResponse]:
+def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Task[MetadataResponse]:
     version = context.api_version
     found: Iterable[TopicImage | MetadataResponseTopic]
     if _wants_all(request, version):

@@ -31,7 +31,7 @@ from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.pending import Pending
-from core.common.steps import OTHERS_FIRST, Steps, made_in_one_step
+from core.common.task import OTHERS_FIRST, Task, made_in_one_step
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.log_validator import is_checked
@@ -340,7 +340,7 @@ def _append(
 
 def _append_in_steps(
     services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> Steps[ProduceResponse | Pending[ProduceResponse | None] | None]:
+) -> Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
     """Appends; gives way only if a batch is large or must be decoded, or a large one is being written."""
     appended: list[TopicPartition] = []
     waiting: list[Uncommitted] = []
@@ -401,7 +401,7 @@ def _response(number: int, result: AppendResult) -> PartitionProduceResponse:
 
 def _append_in_turns(
     services: Services, request: ProduceRequest, context: RequestContext, partition: Partition, batch: RecordBatch
-) -> Steps[AppendResult]:
+) -> Task[AppendResult]:
     """Appends a batch that is large, or whose records must be decoded for the topic, which may take many steps; or any
     other batch, after the large one that is being written.
     """

@@ -9,7 +9,7 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.common.steps import Steps
+from core.common.task import Task
 from core.protocol.schema.stop_replica import (
     STOP_REPLICA,
     StopReplicaPartitionError,
@@ -33,7 +33,7 @@ def handle(
     )
 
 
-def _answer(membership: Membership, request: StopReplicaRequest) -> Steps[StopReplicaResponse]:
+def _answer(membership: Membership, request: StopReplicaRequest) -> Task[StopReplicaResponse]:
     errors = yield from membership.assigned.stop(request)
     return StopReplicaResponse(
         ErrorCode.NONE,

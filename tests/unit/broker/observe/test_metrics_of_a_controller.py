@@ -10,7 +10,7 @@ from core.broker.observe.metrics import controller_metrics
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_context import ControlledTopic, ControllerContext
 from core.cluster.partition.partition_state import PartitionState
-from core.common.steps import finish
+from core.common.task import finish
 from tests.support.broker import SteeredNode, add_topic
 
 

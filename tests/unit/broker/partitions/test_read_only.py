@@ -15,7 +15,7 @@ from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.shadow_filesystem import link_tree
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import read_offset_checkpoint
 from core.files.partition_metadata_file import read_partition_metadata

@@ -14,7 +14,7 @@ from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.pending import Pending
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from core.protocol.schema.leader_and_isr import (

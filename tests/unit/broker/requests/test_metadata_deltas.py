@@ -15,7 +15,7 @@ from core.cluster.image.broker_metadata import BrokerMetadata, NewTopic
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata_records import (
     ConfigRecord,

@@ -27,7 +27,7 @@ from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.common.steps import OTHERS_FIRST, Steps
+from core.common.task import OTHERS_FIRST, Task
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
@@ -399,7 +399,7 @@ def test_a_walk_imports_nothing_more() -> None:
     """That it does not is told by an interpreter which has just the server."""
     code = """
 import sys, core.broker.serving.socket_server
-from core.common.steps import finish
+from core.common.task import finish
 from core.files.log_config import LogConfig
 from core.log.log_validator import check_records
 from core.records.record_batch import RecordBatch
@@ -783,7 +783,7 @@ def test_owed_work_that_fails_at_the_end_holds_up_nothing_else(tmp_path: Path) -
     runtime = LoopRuntime(cast(asyncio.AbstractEventLoop, Loop()), tmp_path)
     done: list[str] = []
 
-    def work(name: str) -> Steps[None]:
+    def work(name: str) -> Task[None]:
         yield OTHERS_FIRST
         yield OTHERS_FIRST
         done.append(name)

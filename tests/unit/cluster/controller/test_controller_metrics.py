@@ -6,7 +6,7 @@ from core.cluster.controller.controller_context import ControlledTopic, unwritte
 from core.cluster.controller.controller_metrics import ControllerMetrics, count_cluster
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
-from core.common.steps import finish
+from core.common.task import finish
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.stop_replica import (
     StopReplicaPartitionError,

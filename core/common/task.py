@@ -20,10 +20,10 @@ OTHERS_FIRST = "others first"
 turn.
 """
 
-Steps = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
+Task = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
 
 
-def finish(steps: Steps[T]) -> T:
+def finish(steps: Task[T]) -> T:
     """Returns their result, all at once."""
     while True:
         try:
@@ -33,7 +33,7 @@ def finish(steps: Steps[T]) -> T:
             return made
 
 
-def made_in_one_step(steps: Steps[T]) -> T | None:
+def made_in_one_step(steps: Task[T]) -> T | None:
     """Returns their result if one step is enough; otherwise ends them, and returns None."""
     try:
         next(steps)
