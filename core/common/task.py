@@ -1,44 +1,47 @@
-"""Work in steps: a generator that yields between steps, and returns its result.
+"""Work that gives way to other work: a generator that yields between bounded steps, and returns its result.
 
-Its driver may do something else meanwhile, or stop: a step is bounded, however much work there is.
+What it yields tells its driver why it stops there. The driver may do something else meanwhile, or drop the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, TypeVar
+from enum import Enum, auto
+from typing import TypeVar
 
 T = TypeVar("T")
 
-MUCH_FOLLOWS = True
-"""Yielded before steps that hold much memory until they are done, and need the libraries of columns: a driver of many
-generators may let some wait here.
-"""
 
-OTHERS_FIRST = "others first"
-"""Yielded by a step that waits for work that others do in turns: its driver must not ask again before others had a
-turn.
-"""
+class Yield(Enum):
+    GIVE_WAY = auto()
+    """A step is done: others may have a turn now."""
+    MUCH_FOLLOWS = auto()
+    """The next steps hold much memory until they are done, and need the libraries of columns: the driver of many tasks
+    may let some wait here.
+    """
+    OTHERS_FIRST = auto()
+    """The task waits for work that others do in turns: its driver must not go on before others had a turn."""
 
-Task = Generator[Any, None, T]  # nothing, MUCH_FOLLOWS, or OTHERS_FIRST
+
+Task = Generator[Yield, None, T]
 
 
-def finish(steps: Task[T]) -> T:
-    """Returns their result, all at once."""
+def finish(task: Task[T]) -> T:
+    """Returns its result, all at once."""
     while True:
         try:
-            next(steps)
+            next(task)
         except StopIteration as end:
             made: T = end.value
             return made
 
 
-def made_in_one_step(steps: Task[T]) -> T | None:
-    """Returns their result if one step is enough; otherwise ends them, and returns None."""
+def made_in_one_step(task: Task[T]) -> T | None:
+    """Returns its result if one step is enough; otherwise ends the task, and returns None."""
     try:
-        next(steps)
+        next(task)
     except StopIteration as end:
         made: T = end.value
         return made
-    steps.close()
+    task.close()
     return None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import Buffer, File
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.records.batches import (
     CURRENT_MAGIC,
     ENTRY_HEADER_SIZE,
@@ -197,7 +197,7 @@ class FileRecords:
                 piece = view[ahead.size_bytes : ahead.size_bytes + PIECE_BYTES]
                 self.file.write_at(piece, self.size_bytes + ahead.size_bytes)
                 ahead.size_bytes += len(piece)
-                yield
+                yield Yield.GIVE_WAY
         except OSError:
             self.forget_ahead(owner)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.java_limits import LONG_MAX
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.files.file_records import FileRecords
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.forensics.damage import DamagedRange
@@ -236,9 +236,9 @@ def find_by_timestamp(
             found = yield from _find_in(whole(batch), timestamp, start_offset)
             if found is not None:
                 return found
-            yield
+            yield Yield.GIVE_WAY
         elif number % _HEADERS_AT_ONCE == 0:
-            yield
+            yield Yield.GIVE_WAY
     return None
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig
 from core.forensics.damage import shows_compaction
@@ -103,7 +103,7 @@ class LazyIndexCheck:
             except CorruptRecordError as error:
                 _log.error("%s: %s", self._partition, error)
             segment.close_until_used()
-            yield
+            yield Yield.GIVE_WAY
         self._producers = None
 
     def take_holes(self) -> list[SegmentHole]:

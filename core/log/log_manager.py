@@ -34,7 +34,7 @@ from typing import NamedTuple
 from core.common.background import RunInBackground, run_now
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
 from core.files.file_names import (
@@ -559,7 +559,7 @@ class LogManager:
     def _move_all_away(self, partitions: Iterable[TopicPartition], renamed: list[Path]) -> Task[list[Path]]:
         for partition in partitions:
             self._move_away(partition)
-            yield
+            yield Yield.GIVE_WAY
         return renamed
 
     def sync_names(self) -> None:

@@ -27,7 +27,7 @@ from core.common.errors import CorruptRecordError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import Buffer, File, FileSystem
 from core.common.java_limits import LONG_MAX
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.files.file_names import LOG_SUFFIX, SEGMENT_SUFFIXES, offset_file_name
 from core.files.file_records import CopiedRegion, FileRecords, LogRegion
 from core.files.log_config import LogConfig
@@ -498,7 +498,7 @@ class LogSegment(SegmentLookup):
             except StopIteration:
                 return
             self._changes += 1
-            yield
+            yield Yield.GIVE_WAY
 
     def _index(self, batch: Batch, position: int) -> int:
         """Adds the batch to the indexes, and returns its last offset."""

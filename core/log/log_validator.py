@@ -21,7 +21,7 @@ from core.common.decompression_limit import expansion_limit
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.java_limits import LONG_MAX
-from core.common.task import MUCH_FOLLOWS, Task, finish
+from core.common.task import Task, Yield, finish
 from core.common.varint import read_varint
 from core.files.log_config import MOST_DECOMPRESSED_BYTES, LogConfig
 from core.records.batches import refused_frame
@@ -126,7 +126,7 @@ def check_records(batch: RecordBatch, config: LogConfig, now_ms: int) -> Task[Ch
         try:
             content = read_if_small(batch)
             if not isinstance(content, list):
-                yield MUCH_FOLLOWS
+                yield Yield.MUCH_FOLLOWS
                 batch = yield from _walk(batch, content, check, target, config)
             else:
                 batch = _check_all(batch, content, check, target, config)
@@ -173,7 +173,7 @@ def _record_sizes(batch: RecordBatch, config: LogConfig) -> Task[None]:
                 position = start + max(length, 0)
             else:
                 position -= len(data)
-            yield
+            yield Yield.GIVE_WAY
     except (CorruptRecordError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
@@ -209,10 +209,10 @@ def _walk(
         for columns in walk.take(piece):
             if columns is not None:
                 check.columns(columns)
-            yield
+            yield Yield.GIVE_WAY
         if section is not None:
             yield from section.add(piece)
-        yield
+        yield Yield.GIVE_WAY
     walk.ensure_whole()
     check.end()
     if target is None or section is None:
@@ -232,7 +232,7 @@ class _NewSection:
     def add(self, piece: bytes) -> Task[None]:
         for start in range(0, len(piece), _COMPRESSED_AT_ONCE):
             self._keep(self._compressor.compress(piece[start : start + _COMPRESSED_AT_ONCE]))
-            yield
+            yield Yield.GIVE_WAY
 
     def end(self) -> bytes:
         self._keep(self._compressor.flush())

@@ -23,7 +23,7 @@ from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import DELETED_SUFFIX
 from core.files.file_records import LogRegion
@@ -754,7 +754,7 @@ def _max_timestamp(segment: LogSegment) -> Task[int]:
     """Takes a step if the indexes are unchecked, as that takes long; NO_TIMESTAMP if the segment is removed."""
     if segment.is_unchecked:
         segment.ensure_checked()
-        yield
+        yield Yield.GIVE_WAY
     return NO_TIMESTAMP if segment.is_removed else segment.max_timestamp.timestamp
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from core.common.decompression_limit import expansion_limit
 from core.common.errors import CorruptRecordError, PlogError
-from core.common.task import Task, finish
+from core.common.task import Task, Yield, finish
 from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, stated_offset
@@ -581,7 +581,7 @@ def _check_headers(places: RecordPlaces, counts: Int64s, position: Int64s) -> Ta
             _ensure_rows(places, rows, length <= ends - position, _RUNS_OVER)
             position = position + np.maximum(length, 0)
         left = left - 1
-        yield
+        yield Yield.GIVE_WAY
     for row, count, start in zip(rows.tolist(), left.tolist(), position.tolist(), strict=True):
         yield from _check_headers_of(places, row, count, start)
 
@@ -608,7 +608,7 @@ def _check_headers_of(places: RecordPlaces, row: int, count: int, position: int)
                 raise record_error(places, row, _RUNS_OVER)
             position += max(length, 0)
         if number % _HEADERS_AT_ONCE == _HEADERS_AT_ONCE - 1:
-            yield
+            yield Yield.GIVE_WAY
     if position != end:
         raise record_error(places, row, _DO_NOT_END)
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.records.checksum import continue_crc32c, crc32c
 from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
@@ -199,7 +199,7 @@ class RecordBatch:
         end = self.start + self.size_bytes
         for start in range(self.start + ATTRIBUTES_POSITION, end, PIECE_BYTES):
             crc = continue_crc32c(self.buffer[start : min(start + PIECE_BYTES, end)], crc)
-            yield
+            yield Yield.GIVE_WAY
         self._ensure_crc(crc)
 
     def records_section(self, *, limit: int | None = None) -> bytes | memoryview:

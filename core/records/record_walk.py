@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from core.common.task import MUCH_FOLLOWS, Task
+from core.common.task import Task, Yield
 from core.common.varint import read_varint
 from core.records.batches import Batch
 from core.records.record import Record
@@ -56,7 +56,7 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Task[tuple[
     if isinstance(content, list):
         fitting = (r for r in content if r.timestamp >= timestamp and r.offset >= start_offset)
         return next(((record.timestamp, record.offset) for record in fitting), None)
-    yield MUCH_FOLLOWS
+    yield Yield.MUCH_FOLLOWS
     import numpy as np
 
     assert isinstance(batch, RecordBatch)
@@ -67,8 +67,8 @@ def find_by_time(batch: Batch, timestamp: int, start_offset: int) -> Task[tuple[
                 rows = np.flatnonzero((columns.timestamps >= timestamp) & (columns.offsets >= start_offset))
                 if len(rows):
                     return int(columns.timestamps[rows[0]]), int(columns.offsets[rows[0]])
-            yield
-        yield
+            yield Yield.GIVE_WAY
+        yield Yield.GIVE_WAY
     walk.ensure_whole()
     return None
 

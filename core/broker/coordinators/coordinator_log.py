@@ -31,7 +31,7 @@ from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending, TimerHandle
-from core.common.task import Task, finish
+from core.common.task import Task, Yield, finish
 from core.common.topic_partition import TopicPartition
 from core.forensics.segment_scanner import DamagedBytes
 from core.index.offset_index import OffsetPosition
@@ -163,7 +163,7 @@ class CoordinatorLog(ABC):
         while self._creation is not None or self._lacks_topic:
             if self._creation is None:
                 self._creation = self._create()
-            yield next(self._creation, None)
+            yield next(self._creation, Yield.GIVE_WAY)
 
     @property
     def _lacks_topic(self) -> bool:
@@ -174,7 +174,7 @@ class CoordinatorLog(ABC):
             creation = self._broker.topics.create_all([self._new_topic()])
             next(creation)  # now the topic exists
             self._loaded.update(self.numbers)  # nothing is in them yet
-            yield
+            yield Yield.GIVE_WAY
             made = (yield from creation)[self._topic]
         finally:
             self._creation = None
@@ -388,7 +388,7 @@ class CoordinatorLog(ABC):
         count = len(found)
         while found and self._readings.get(number) is reading:  # else the partition is gone
             replay.take_up(ReadRecord(*found.popleft()))
-            yield
+            yield Yield.GIVE_WAY
         if self._readings.get(number) is reading:
             del self._readings[number]
             self._loaded.add(number)

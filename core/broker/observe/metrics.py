@@ -30,7 +30,7 @@ from core.cluster.controller.controller_metrics import ControllerMetrics, count_
 from core.common.clock import Clock
 from core.common.endpoint import Endpoint, address_error
 from core.common.errors import AccessError
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.compaction.log_cleaner import LogCleaner
 from core.coordinator.consumer_group import ConsumerGroup
 from core.zookeeper.zookeeper_session import SessionState
@@ -76,7 +76,7 @@ def broker_metrics(node: BrokerServer) -> Task[list[Metric]]:
     found = []
     for metric in _own_metrics(node):
         found.append(metric)
-        yield
+        yield Yield.GIVE_WAY
     return found + (yield from controller_metrics(node.services))
 
 

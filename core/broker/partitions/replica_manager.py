@@ -30,7 +30,7 @@ from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.fd_limits import OUT_OF_DESCRIPTORS
 from core.common.filesystem import access_error
 from core.common.java_limits import LONG_MAX
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
 from core.files.log_config import LogConfig
@@ -185,7 +185,7 @@ class ReplicaManager:
             partition, known = self.partitions.get(name), self._image.topics_by_id.get(topic.topic_id)
             if partition is not None and known is not None:
                 self._change_role(partition, known.partitions[name.partition])
-                yield
+                yield Yield.GIVE_WAY
 
     def _change_role(self, partition: Partition, registration: PartitionRecord) -> None:
         state = PartitionState.of_registration(registration)
@@ -220,7 +220,7 @@ class ReplicaManager:
             registration = self._registration(partition)  # may have changed by now
             if self._is_missing(partition) and self._node_id in registration.replicas:
                 self._add(partition, registration, config)
-                yield
+                yield Yield.GIVE_WAY
                 if topic.topic_id not in self._image.topics_by_id:
                     return
         if self._configs.of_topic(topic.name) != config:  # altered meanwhile

@@ -21,7 +21,7 @@ from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.task import Task, finish
+from core.common.task import Task, Yield, finish
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 
@@ -87,7 +87,7 @@ class Topics:
                 validate_only=validate_only,
             )
         if not validate_only:
-            yield
+            yield Yield.GIVE_WAY
         yield from _one_after_the_other(effects)
         return made
 
@@ -98,7 +98,7 @@ class Topics:
         self._node.ensure_writable()
         with self._submitting() as effects:
             self._controller.create_partitions(name, count, assignments, validate_only=validate_only)
-        yield
+        yield Yield.GIVE_WAY
         yield from _one_after_the_other(effects)
 
     def delete_all(self, names: Sequence[str]) -> Task[list[TopicImage]]:

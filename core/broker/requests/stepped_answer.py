@@ -13,7 +13,7 @@ from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.runtime import Runtime
 from core.common.background import RunInBackground
 from core.common.pending import Pending
-from core.common.task import MUCH_FOLLOWS, OTHERS_FIRST, Task, finish
+from core.common.task import Task, Yield, finish
 from core.records.record_walk import load_libraries
 
 
@@ -120,7 +120,7 @@ class SteppedAnswer(Pending[T]):
             take_turns(self.take_turn)
 
     def _must_wait_after(self, step: object, *, has_place: bool) -> bool:
-        return step is MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)
+        return step is Yield.MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)
 
     def _wait_for_place(self) -> None:
         self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
@@ -134,7 +134,7 @@ class SteppedAnswer(Pending[T]):
         must_wait = False
         step = None
         self._is_in_turn = True
-        while not self.is_done and not must_wait and step is not OTHERS_FIRST:
+        while not self.is_done and not must_wait and step is not Yield.OTHERS_FIRST:
             try:
                 step = next(self._steps)
                 must_wait = self._must_wait_after(step, has_place=has_place)

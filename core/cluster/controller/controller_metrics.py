@@ -12,7 +12,7 @@ from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.controller.topic_deletion import TopicDeletions
 from core.cluster.image.metadata_image import NO_LEADER
 from core.cluster.partition.partition_state import PartitionState
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 
 _PARTITIONS_PER_STEP = 500
@@ -44,7 +44,7 @@ def count_cluster(context: ControllerContext, deletions: TopicDeletions) -> Task
             _count(counts, context, TopicPartition(name, number), state)
             seen += 1
             if seen % _PARTITIONS_PER_STEP == 0:
-                yield
+                yield Yield.GIVE_WAY
     return counts
 
 

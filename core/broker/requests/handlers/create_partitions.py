@@ -14,7 +14,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.protocol.schema.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
@@ -91,7 +91,7 @@ def _create(
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-        yield
+        yield Yield.GIVE_WAY
     return CreatePartitionsResponse(results=results)
 
 

@@ -17,7 +17,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.files.log_config import TOPIC_CONFIG
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
@@ -86,7 +86,7 @@ def _answer(
                 _log.info("created topic %s for %s", name, context.sender)
         elif isinstance(outcome, KafkaError):
             results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
-        yield
+        yield Yield.GIVE_WAY
     return CreateTopicsResponse(topics=results)
 
 

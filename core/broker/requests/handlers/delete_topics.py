@@ -15,7 +15,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.delete_topics import (
     DELETE_TOPICS,
@@ -60,7 +60,7 @@ def _answer(
             _refuse(result, error)
         else:
             _log.info("deleted topic %s for %s", result.name, context.sender)
-        yield
+        yield Yield.GIVE_WAY
     return DeleteTopicsResponse(responses=responses)
 
 

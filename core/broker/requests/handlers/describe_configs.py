@@ -10,7 +10,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
 from core.protocol.schema.describe_configs import (
@@ -52,7 +52,7 @@ def _describe(services: Services, request: DescribeConfigsRequest) -> Task[Descr
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-        yield
+        yield Yield.GIVE_WAY
     return DescribeConfigsResponse(results=results)
 
 

@@ -17,7 +17,7 @@ from core.broker.requests.services import Services
 from core.cluster.partition.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.protocol.schema.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -111,7 +111,7 @@ def _look_up(
                 response.timestamp, response.offset, response.leader_epoch = found
             elif found is not None and is_for_consumer:
                 partition.ensure_end_is_known()
-            yield
+            yield Yield.GIVE_WAY
     return response
 
 

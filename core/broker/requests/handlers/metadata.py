@@ -16,7 +16,7 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
-from core.common.task import Task
+from core.common.task import Task, Yield
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
 from core.protocol.schema.metadata import (
     METADATA,
@@ -75,11 +75,11 @@ def _answer(services: Services, request: MetadataRequest, context: RequestContex
             for partition in _partitions(known, topic, version):
                 topics[-1].partitions.append(partition)
                 if not next(described) % _MOST_AT_ONCE:
-                    yield
+                    yield Yield.GIVE_WAY
         else:
             topics.append(topic)
         if not next(described) % _MOST_AT_ONCE:
-            yield
+            yield Yield.GIVE_WAY
     return MetadataResponse(
         brokers=[MetadataResponseBroker(*broker) for broker in known.reachable.values()],
         cluster_id=services.node.cluster_id,

@@ -31,7 +31,7 @@ from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.pending import Pending
-from core.common.task import OTHERS_FIRST, Task, made_in_one_step
+from core.common.task import Task, Yield, made_in_one_step
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.log_validator import is_checked
@@ -405,7 +405,7 @@ def _append_in_turns(
     """Appends a batch that is large, or whose records must be decoded for the topic, which may take many steps; or any
     other batch, after the large one that is being written.
     """
-    yield
+    yield Yield.GIVE_WAY
     is_written = False
     log = partition.log
     try:
@@ -416,7 +416,7 @@ def _append_in_turns(
             log, config = partition.log, partition.log.config
             is_large = batch.size_bytes > LARGE_BATCH_BYTES
             if log.is_written_ahead:
-                yield OTHERS_FIRST
+                yield Yield.OTHERS_FIRST
             elif (config.opens_records or is_large) and not is_checked(batch, config):
                 batch = yield from log.validate(batch)
             elif is_large and not is_written:

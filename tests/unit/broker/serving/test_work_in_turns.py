@@ -27,7 +27,7 @@ from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.common.task import OTHERS_FIRST, Task
+from core.common.task import Task, Yield
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
@@ -784,8 +784,8 @@ def test_owed_work_that_fails_at_the_end_holds_up_nothing_else(tmp_path: Path) -
     done: list[str] = []
 
     def work(name: str) -> Task[None]:
-        yield OTHERS_FIRST
-        yield OTHERS_FIRST
+        yield Yield.OTHERS_FIRST
+        yield Yield.OTHERS_FIRST
         done.append(name)
         raise OSError(ENOSPC, "no space left on device")
 
