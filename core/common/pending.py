@@ -23,8 +23,8 @@ class Pending(Generic[T]):
     The waiting side sets `on_value`, and `on_failure` for the error. One of the two is called, once, unless `cancel`
     comes first. To stop waiting it calls `complete_now`.
 
-    The completing side calls `complete_with`, `fail`, or `follow`: the first call counts. A subclass returns in
-    `value_now` the value that counts if it is needed at once, and ends in `forget` whatever it watches.
+    The completing side calls `complete_with`, `fail`, or `follow`: the first call counts. A function or a subclass
+    returns in `value_now` the value that counts if it is needed at once, and ends in `forget` whatever it watches.
     """
 
     on_value: Callable[[T], None] | None = None
@@ -36,6 +36,14 @@ class Pending(Generic[T]):
     _timer: TimerHandle | None = None
     _followed: Pending[Any] | None = None
     _make: Callable[[Any], Any] | None = None  # makes the result of the value
+    _value_now: Callable[[], T] | None = None
+    _forget: Callable[[Pending[T]], object] | None = None
+
+    def __init__(
+        self, value_now: Callable[[], T] | None = None, forget: Callable[[Pending[T]], object] | None = None
+    ) -> None:
+        """The functions are for a Pending without a subclass; `forget` gets the Pending, perhaps twice."""
+        self._value_now, self._forget = value_now, forget
 
     # --- for the waiting side
 
@@ -65,12 +73,12 @@ class Pending(Generic[T]):
         mapped._make = function if make is None else lambda value: function(make(value))
         return mapped
 
-    def then(self, work: Callable[[T], U | Pending[U]]) -> Pending[U]:
+    def then(self, work: Callable[[T], U | Pending[U]], *, is_at_work: bool = True) -> Pending[U]:
         """Returns the result of `work`, which may itself wait. `work` runs when the value arrives, and not at all if
-        that is cancelled first; until then it counts as work that holds the request.
+        that is cancelled first; until then it counts as work that holds the request, unless `is_at_work` is False.
         """
         assert not self.is_over, "nobody would ever be called"
-        return _Then(self, work)
+        return _Then(self, work, is_at_work=is_at_work)
 
     # --- for the completing side
 
@@ -113,13 +121,6 @@ class Pending(Generic[T]):
         """Completes after that time with the value as it is then."""
         self._timer = schedule(delay_ms, self.complete_now)
 
-    def stop_waiting(self) -> None:
-        """Ends the time limit, and whatever it watches."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.forget()
-
     def _end(self) -> None:
         self.is_over = True
         if self._timer is not None:
@@ -131,24 +132,28 @@ class Pending(Generic[T]):
 
     def value_now(self) -> T:
         """Returns the value that counts when the wait ends early."""
-        raise NotImplementedError
+        if self._value_now is None:
+            raise NotImplementedError
+        return self._value_now()
 
     def forget(self) -> None:
         """Stops watching."""
+        if self._forget is not None:
+            self._forget(self)
 
 
 class _Then(Pending[U]):
     """Owned by the task of its source."""
 
-    def __init__(self, source: Pending[Any], work: Callable[[Any], U | Pending[U]]) -> None:
+    def __init__(self, source: Pending[Any], work: Callable[[Any], U | Pending[U]], *, is_at_work: bool) -> None:
         self._work = work
-        self._is_done = False
+        self._has_work = is_at_work
         self._followed = source
         source.on_value, source.on_failure = self._take, self.fail
 
     @property
     def is_at_work(self) -> bool:
-        return not self._is_done or super().is_at_work
+        return self._has_work or super().is_at_work
 
     def complete_now(self) -> None:
         super().complete_now()
@@ -156,7 +161,7 @@ class _Then(Pending[U]):
             super().complete_now()
 
     def _take(self, value: Any) -> None:
-        self._is_done = True
+        self._has_work = False
         self._followed = None
         try:
             made = self._work(value)

@@ -20,7 +20,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from functools import lru_cache, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
@@ -144,19 +144,6 @@ class _PendingOffset(NamedTuple):
 
     order: int
     committed: CommittedOffset | None
-
-
-T = TypeVar("T")
-
-
-class _Answer(Pending[T]):
-    """A response that a member waits for; `otherwise` is sent if it can't wait any longer."""
-
-    def __init__(self, otherwise: T) -> None:
-        self._otherwise = otherwise
-
-    def value_now(self) -> T:
-        return self._otherwise
 
 
 class GroupCoordinator:
@@ -298,7 +285,7 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, client: ClientInfo, version: int
     ) -> JoinGroupResponse | Pending[JoinGroupResponse]:
-        answer = _Answer(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
+        answer = Pending(lambda: join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
         is_new = False
         try:
             self._ensure_serves(request.group_id)
@@ -366,7 +353,7 @@ class GroupCoordinator:
         return True
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Pending[SyncGroupResponse]:
-        answer = _Answer(SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        answer = Pending(lambda: SyncGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
         try:
             group = self._member_group(request.group_id)
             if isinstance(group, ConsumerGroup):

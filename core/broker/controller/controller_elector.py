@@ -36,16 +36,6 @@ _RESIGN_SECONDS = 2.0
 _AGAIN_SECONDS = 1.0
 
 
-class _MetadataWait(Pending[bool]):
-    """Waits until the metadata meet a condition; False if they do not in time."""
-
-    def __init__(self, is_so: Callable[[], bool]) -> None:
-        self.is_so = is_so
-
-    def value_now(self) -> bool:
-        return self.is_so()
-
-
 class ControllerElector:
     """Owned by the broker's loop."""
 
@@ -66,7 +56,7 @@ class ControllerElector:
         self._buffers = ReceiveBuffers()
         self._election: ControllerElection | None = None
         self._term: ActiveController | None = None
-        self._waits: dict[_MetadataWait, None] = {}
+        self._waits: dict[Pending[bool], Callable[[], bool]] = {}
         self._tasks = LoopTasks()
         self._is_closed = False
         self.pool = PeerPool(
@@ -207,9 +197,9 @@ class ControllerElector:
             return True
         if timeout_ms <= 0:
             return False
-        wait = _MetadataWait(is_so)
+        wait = Pending(is_so, forget=lambda wait: self._waits.pop(wait, None))
         wait.limit(self._schedule, timeout_ms)
-        self._waits[wait] = None
+        self._waits[wait] = is_so
         return wait
 
     def _on_metadata(self, delta: MetadataDelta) -> None:
@@ -217,7 +207,6 @@ class ControllerElector:
             self.pool.on_brokers_changed()
         if delta.configs.changed and self.term is not None:
             self.term.ask(self.term.controller.settle_holders)
-        for wait in list(self._waits):
-            if wait.is_over or wait.is_so():
-                del self._waits[wait]
+        for wait, is_so in list(self._waits.items()):
+            if is_so():
                 wait.complete_with(True)

@@ -71,7 +71,8 @@ class LazyLogs:
         self._files: StoppableFileSystem | None = None  # through which `_loading` is read
         self._is_stopped = False
         self._then: dict[TopicPartition, dict[object, Callable[[], None]]] = defaultdict(dict)
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[Pending[None], tuple[set[TopicPartition], bool]] = {}
+        """The logs that a request waits for, and whether one of them is enough."""
         replicas.on_unloaded.append(self.ask)
 
     def read_at_once(self) -> Iterator[TopicPartition]:
@@ -169,8 +170,11 @@ class LazyLogs:
     def _call_waiters(self, partition: TopicPartition) -> None:
         for work in self._then.pop(partition, {}).values():
             work()
-        for waiting in list(self._waiting):
-            waiting.on_loaded(partition)
+        for waiting, (missing, is_one_enough) in list(self._waiting.items()):
+            if partition in missing:
+                missing.remove(partition)
+                if is_one_enough or not missing:
+                    waiting.complete_now()
         self._replicas.notify([partition])
 
     def answer(self, key: int, request: Any, handle: Callable[[], Any]) -> Any:
@@ -189,54 +193,12 @@ class LazyLogs:
             return handle()
         if key == PRODUCE.key:
             keep_records(request)
-        waiting = _Waiting(handle, missing, self._waiting, is_fetch=key == FETCH.key)
+        is_fetch = key == FETCH.key
+        waiting = Pending[None](lambda: None, forget=lambda waiting: self._waiting.pop(waiting, None))
+        self._waiting[waiting] = missing, is_fetch
         waiting.limit(self._runtime.schedule, MOST_WAIT_MS)
-        return waiting
-
-
-class _Waiting(Pending[Any]):
-    """The answer to a request that waits for logs to be opened; owned by the broker's task."""
-
-    def __init__(
-        self,
-        handle: Callable[[], Any],
-        missing: set[TopicPartition],
-        among: dict[_Waiting, None],
-        *,
-        is_fetch: bool,
-    ) -> None:
-        self._handle = handle
-        self._missing = missing
-        self._among = among
-        self._is_fetch = is_fetch
-        among[self] = None
-
-    @property
-    def is_at_work(self) -> bool:
-        """False for a fetch: it ends when the client disconnects, as a fetch that waits for records does."""
-        return (self in self._among and not self._is_fetch) or super().is_at_work
-
-    def on_loaded(self, partition: TopicPartition) -> None:
-        if partition in self._missing:
-            self._missing.remove(partition)
-            if not self._missing or self._is_fetch:
-                self.complete_now()
-
-    def complete_now(self) -> None:
-        """Handles the request with the logs that are open by now."""
-        if self not in self._among:
-            super().complete_now()
-            return
-        self.stop_waiting()
-        try:
-            made = self._handle()
-        except Exception as error:  # noqa: BLE001 - the door of a connection's loop
-            self.fail(error)
-            return
-        self.follow(made)
-
-    def forget(self) -> None:
-        self._among.pop(self, None)
+        # A fetch ends when the client disconnects, as a fetch that waits for records does.
+        return waiting.then(lambda _nothing: handle(), is_at_work=not is_fetch)
 
 
 def _of_produce(image: MetadataImage, request: ProduceRequest) -> Iterator[TopicPartition]:

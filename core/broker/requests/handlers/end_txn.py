@@ -22,7 +22,7 @@ def handle(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse | Pending[EndTxnResponse]:
     """Answers when the outcome is committed and the markers are written, or can't be for now."""
-    answer = _Ending()
+    answer = Pending(lambda: EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
     version = context.api_version
 
     def then(outcome: Outcome) -> None:
@@ -39,13 +39,6 @@ def handle(
     except KafkaError as error:
         return _answer(error, version)
     return answer if answer.value is None else answer.value
-
-
-class _Ending(Pending[EndTxnResponse]):
-    """Completes with the answer when the transaction has ended."""
-
-    def value_now(self) -> EndTxnResponse:
-        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
