@@ -33,7 +33,6 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.data_location import PLACES, choose_place
 from cli.options import say
 from cli.security_options import level_of
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
@@ -850,6 +849,8 @@ def _fields(group: Any, left_out: tuple[str, ...]) -> list[Parameter] | None:
 
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:
+    from cli.data_location import PLACES, choose_place  # which plog --help does not need
+
     type_, option = get_args(hint)
     more = {"callback": choose_place, **option.more} if name in PLACES else option.more
     if option.completes:
