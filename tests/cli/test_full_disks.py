@@ -108,5 +108,5 @@ def test_a_full_disk_below_an_embedded_writer(refused: Callable[..., str], tmp_p
     records.write_bytes(b"x" * 100 + b"\n" + b"y" * 50_000 + b"\n")
     said = refused("produce", "t", str(records), "--data-dir", str(tmp_path / "data"))
     assert f"could not write to {tmp_path}/data/t-0: file too large" in said
-    assert "hint: a file may not be as large there" in said
+    assert "hint: a file may not get that large there" in said
     ok("verify", str(tmp_path / "data"))

@@ -135,7 +135,7 @@ def test_with_a_controller_of_kafkas_those_in_sync_are_waited_for(where: tuple[s
     told = said("cluster", "status", *where, code=1)
     assert "t-0 has all that it waited for: 1 ends at offset 10, 2 ends at offset 7; nothing is given up" in told
     told = said("cluster", "forget-replica", "3", "--yes", *where, code=1)
-    assert "the controller broker 1, which is Kafka's, has no such thing" in told
+    assert "the controller broker 1, which is Kafka's, does not support this" in told
     assert cluster.forgotten == []
 
 

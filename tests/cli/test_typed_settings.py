@@ -141,8 +141,8 @@ def test_what_changes_records_acts_as_its_option(given: tuple[str, str, str], ex
 @for_each(
     "command, setting, problem, hint",
     [
-        ("produce t", "acks=7", "acks=7: plog can't do that", "one of 0, 1, all, -1"),
-        ("produce t", "compression.type=brotli", "compression.type=brotli: plog can't do", "one of none, gzip"),
+        ("produce t", "acks=7", "acks=7: plog does not support that", "one of 0, 1, all, -1"),
+        ("produce t", "compression.type=brotli", "compression.type=brotli: plog does not support", "one of none, gzip"),
         (
             "produce t",
             "interceptor.classes=a.B",
@@ -150,7 +150,7 @@ def test_what_changes_records_acts_as_its_option(given: tuple[str, str, str], ex
             "no interceptors",
         ),
         ("perf produce t", "transactional.id=a", "transactional.id=a: plog perf produce has", "--transactional-id"),
-        ("consume t", "auto.offset.reset=none", "auto.offset.reset=none: plog can't do that", "--from"),
+        ("consume t", "auto.offset.reset=none", "auto.offset.reset=none: plog does not support that", "--from"),
         ("consume t", "enable.auto.commit=false", "enable.auto.commit=false: plog consume has", "--commit"),
         (
             "consume t",

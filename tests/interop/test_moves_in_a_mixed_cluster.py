@@ -117,9 +117,9 @@ def test_a_broker_dies_while_replicas_move_to_it_and_another_must_lead_without_a
     assert "warning: lost-0 waits for broker 5: 6 ends at offset 1000" in said
     (planned,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--dry-run")
     assert planned["result"] == "6 would lead"
-    assert "hint: --yes says it" in said
+    assert "hint: --yes confirms it" in said
     _, said = say(cluster, "cluster", "forget-replica", "5", "--yes", code=1)
-    assert "the controller broker 1, which is Kafka's, has no such thing" in said
+    assert "the controller broker 1, which is Kafka's, does not support this" in said
     (elected,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--yes")
     assert (elected["before"], elected["leader"], elected["result"]) == (None, 6, "elected")
     (again,) = ask(cluster, "cluster", "elect", "--unclean", "lost-0", "--yes")
