@@ -103,9 +103,7 @@ class Checking(ABC):
         """
 
     def start(self) -> Callable[[], None]:
-        """Begins, or begins again. Returns the work as a function, which returns when the work is over; errors about
-        the files are recorded, not raised.
-        """
+        """Begins, perhaps again. Returns the work, to be called; errors about files are recorded, not raised."""
         with self._lock:
             self._change(CheckState.RUNNING)
             self.error = None
