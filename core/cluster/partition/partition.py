@@ -328,9 +328,7 @@ class Partition:
         return proposal
 
     def look_at_followers(self, now_ms: int) -> IsrProposal | None:
-        """Returns a proposal for the controller if followers are late, or None. Call it now and then: a late follower
-        holds up the high watermark until then.
-        """
+        """Returns a proposal if followers are late, or None. Call it regularly: they hold up the high watermark."""
         if self._leadership is None:
             return None
         proposal = self._leadership.look(self.log.log_end_offset, now_ms)
