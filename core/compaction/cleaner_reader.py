@@ -107,9 +107,7 @@ class CleanerReader:
             segment.records.close()
 
     def groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
-        """Yields batches from a position on, grouped as they were read. Raises CorruptRecordError if offsets do not
-        rise: no checksum covers them.
-        """
+        """Yields batches from a position on, as they were read. Raises CorruptRecordError if offsets do not rise."""
         next_offset = segment.base_offset
         for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
             headers = _plain_headers(data, np.array(starts, np.int64), data_position)
