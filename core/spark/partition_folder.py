@@ -52,9 +52,7 @@ def _escape(text: str) -> str:
 
 
 def ensure_names_folders(column: str, kind: Any) -> None:
-    """Raises UsageError for a column whose folders other programs would not read: its type (pyarrow.DataType) has no
-    text, or its name hides the folders.
-    """
+    """Raises UsageError for a column whose type (pyarrow.DataType) has no text, or whose name hides its folders."""
     if pa.types.is_nested(kind):
         raise UsageError(f"--partition-by {column}: a value of {kind} can't name a folder")
     if column.startswith(("_", ".")):

@@ -153,7 +153,6 @@ def split_by_index(reader: PartitionReader, start: int, end: int, target_bytes: 
 
 
 def _cut(start: int, end: int, pieces: int) -> list[tuple[int, int]]:
-    """Cuts [start, end) into that many parts of equal length."""
     cuts = [start + (end - start) * n // max(pieces, 1) for n in range(max(pieces, 1) + 1)]
     return [(a, b) for a, b in pairwise(cuts) if a < b]
 
