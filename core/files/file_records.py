@@ -208,9 +208,7 @@ class FileRecords:
                 self.trim()
 
     def trim(self) -> None:
-        """Cuts off the bytes that a failed write, or one ahead, may have left after the end. Raises OSError if that
-        fails too.
-        """
+        """Cuts off bytes after the end from a write that failed, or one ahead. Raises OSError if that fails, too."""
         self._ahead = None
         if self._is_torn:
             self.file.truncate(self.size_bytes)

@@ -187,9 +187,7 @@ class LeaderEpochCache:
                 self._is_refused = True
 
     def settle(self) -> None:
-        """Writes the file if the disk refused it, before a clean stop states that all files agree. Raises the disk's
-        OSError.
-        """
+        """Writes the file if the disk refused it, before a clean stop vouches for all. Raises the disk's OSError."""
         if self._is_refused:
             self._write(self._entries, sync=True)
 
