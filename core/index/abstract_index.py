@@ -107,9 +107,7 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Syncs the file if `flush` changed it; does nothing if it was deleted. Safe from any thread once the index is
-        sealed.
-        """
+        """Syncs the file if `flush` changed it and it still exists. Safe from any thread once the index is sealed."""
         if self._is_unsynced:
             with contextlib.suppress(FileNotFoundError):
                 self._filesystem.sync_file(self.path)
