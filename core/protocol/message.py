@@ -302,9 +302,7 @@ class Api(Generic[Req, Res]):
         return 2 if version in schema_of(self.request).flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """Returns the version of the response's header: 0 for every version of ApiVersions, as a client can't know yet
-        which versions the broker speaks.
-        """
+        """Returns the header's version: 0 for all ApiVersions, as a client can't know yet what the broker speaks."""
         if self.key == API_VERSIONS_KEY:
             return 0
         return 1 if version in schema_of(self.response).flexible else 0

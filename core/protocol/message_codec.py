@@ -95,9 +95,7 @@ def _codec(message_type: type, version: int) -> MessageCodec[Any]:
 
 
 def codec(message_type: type[M], version: int) -> MessageCodec[M]:
-    """Returns the codec of that class and version, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) for a
-    version that the class does not have.
-    """
+    """Returns the class's codec, compiled at first use; raises KafkaError(UNSUPPORTED_VERSION) without that version."""
     compiled: MessageCodec[M] = _codec(message_type, version)  # type: ignore[arg-type]  # classes are hashable
     return compiled
 
