@@ -114,7 +114,6 @@ def _batches_of(cut: CutOffTail) -> list[tuple[_Extent, int]]:
 
 
 def _extents_of_log(reader: PartitionReader, wanted: Sequence[_Extent]) -> set[_Extent]:
-    """Returns the extents of the log's batches from the first wanted offset to the last."""
     if not wanted or wanted[0].start >= reader.reading.end_offset:
         return set()
     found, end = set[_Extent](), max(extent.end for extent in wanted)

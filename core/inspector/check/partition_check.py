@@ -141,8 +141,6 @@ class _TellingFileSystem(FileSystem):
 
 
 class _Pass:
-    """Reads all segments once."""
-
     def __init__(
         self,
         directory: Path,

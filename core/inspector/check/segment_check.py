@@ -252,9 +252,7 @@ class _IndexCheck(ABC):
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Checks every entry: a batch begins at its position, and one there or after it ends with its offset. `due` is a
-    position.
-    """
+    """Checks each entry: a batch begins at its position, and one after that ends with its offset. `due`: a position."""
 
     ENTRY = OffsetIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.INDEX_MISSING, Code.INDEX_CORRUPT, Code.INDEX_MISMATCH

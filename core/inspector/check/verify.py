@@ -467,9 +467,7 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
 
 
 def _is_at_work(index: Path) -> bool:
-    """Says whether the log's owner is creating that segment, the newest, whose indexes come before its `.log`; or
-    deleting it, whose `.log` goes first.
-    """
+    """Says whether the owner is creating the newest segment, indexes first, or deleting this one, its `.log` first."""
     log = index.with_suffix(LOG_SUFFIX)
     newest = max((path for _, path in find_offset_files(index.parent, LOG_SUFFIX)), default=log)
     return newest <= log or os.path.lexists(f"{log}{DELETED_SUFFIX}") or not os.path.lexists(index)
