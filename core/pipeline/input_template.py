@@ -125,9 +125,7 @@ class Template:
     # --- by lengths
 
     def read_one(self, data: bytes, position: int) -> tuple[InputRecord, int] | None:
-        """Returns the record at `position`, and where the next one begins, or None if it is incomplete. Raises
-        TemplateError if there is no record.
-        """
+        """Returns the record at `position` and where the next begins; None if incomplete. Raises TemplateError."""
         found: dict[str, Any] = {}
         lengths: dict[str, int] = {}
         for number, part in enumerate(self._parts):

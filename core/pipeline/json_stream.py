@@ -70,9 +70,7 @@ class _Table:
         self._separator = ","
 
     def take(self, chunk: Chunk, line: int) -> tuple[list[bytes], list[int], BadLineError | None]:
-        """Takes the whole rows of the chunk, which begins with that line; returns objects, the line of each, and the
-        error after them, or None.
-        """
+        """Takes the chunk's whole rows from that line on; returns objects, their lines, and the error after them."""
         end = len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
         skipped = len(codecs.BOM_UTF8) if self._names is None and chunk.data.startswith(codecs.BOM_UTF8) else 0
         lines = list(io.BytesIO(chunk.data[skipped:end]))
