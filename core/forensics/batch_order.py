@@ -98,9 +98,7 @@ class Displaced:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """`log` holds the accepted and the placed pieces in order of offsets, `displaced` the others and the placed ones in
-    order of files and positions.
-    """
+    """`log`: accepted and placed pieces, by offsets; `displaced`: the others and the placed, by files and positions."""
 
     log: list[Piece]
     displaced: list[Displaced]

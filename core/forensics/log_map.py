@@ -398,9 +398,7 @@ class LogMap:
         return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
-        """Explains first the offsets that headers of damaged batches name; the offsets between those are lost to the
-        damage that stands there, or beside.
-        """
+        """Explains first the offsets that damaged headers name; those between are lost to damage there, or beside."""
         named: list[_Loss] = []
         for one in found:
             first, last = one.damage.offset, one.damage.end_offset
@@ -636,7 +634,6 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
 
 
 def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:
-    """Returns both in order of files and positions, each once."""
     return sorted({one.place: one for one in (*found, *others)}.values(), key=_place_of)
 
 

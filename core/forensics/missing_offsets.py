@@ -238,9 +238,7 @@ def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
 
 
 def tail_kind(damage: Damage, evidence: KnownOffsets, sound_end: int, last_base_offset: int) -> TailKind:
-    """Says whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last
-    segment begins at `last_base_offset`.
-    """
+    """Says whether a crash alone explains the bytes after the last batch, which ends below `sound_end`."""
     is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
     was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
     if not is_crash or was_stopped or evidence.known_end > sound_end:

@@ -103,9 +103,7 @@ class _OpenEpochs:
 
 
 class ReadAhead:
-    """Yields the items of a log in order, page by page, and the markers of transactions that follow the page that was
-    yielded last; owned by one task.
-    """
+    """Yields a log's items in order, page by page, and later pages' markers of transactions; owned by one task."""
 
     def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
         """`markers_from` yields the markers from an offset on without reading the records, as `markers_in` does."""
@@ -254,7 +252,6 @@ class ReadCommitted:
         return self._weighed(batch) if marker is None else _outcome_by(marker)
 
     def _weighed(self, batch: Batch) -> Outcome:
-        """Returns the outcome of a batch by all facts about the log."""
         if self._fates is None:
             self._fates = {base: fate for fate in self._find_fates() for base, _ in fate.batches}
         fate = self._fates.get(batch.base_offset)
