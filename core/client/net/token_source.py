@@ -184,9 +184,7 @@ class _TryAgainError(Exception):
 
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
-    """Sends the request. Uses no proxy for an endpoint on this machine: the proxy would reach another machine's, and
-    could read the secret without TLS.
-    """
+    """Sends the request. For this machine it uses no proxy, which could read the secret without TLS."""
     import ssl
     from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib.parse import quote, quote_plus, urlencode, urlsplit, urlunsplit

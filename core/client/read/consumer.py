@@ -658,9 +658,7 @@ class _PartitionRead:
             self._report_passed_over(first, last + 1, "offsets do not rise")
 
     def _is_undecided(self, batch: Batch) -> bool:
-        """Returns whether the batch is of a transaction whose end the broker does not know: it may have been aborted,
-        and readers of committed records don't get it.
-        """
+        """Returns whether readers of committed records must not get the batch, as its transaction's end is unknown."""
         if not self.options.read_committed or not batch.is_transactional or batch.is_control:
             return False
         return self._ask_leader().is_undecided(batch.base_offset)
