@@ -65,9 +65,7 @@ class ControllerTopics:
     # --- creating
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Pending[Outcomes]:
-        """Returns, by name, each new topic or its error. REQUEST_TIMED_OUT is the error of a topic that was created,
-        but has no leaders in time.
-        """
+        """Returns, by name, new topics or errors; REQUEST_TIMED_OUT for a created one without leaders in time."""
         names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
         made = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))

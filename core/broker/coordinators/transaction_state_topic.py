@@ -198,9 +198,7 @@ class TransactionStateTopic(CoordinatorLog):
         return known.leader if known is not None and is_elsewhere else None
 
     def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
-        """Returns the broker that coordinates the id, if it is another one; NO_LEADER while no broker does. None if
-        this broker does, or is not in a cluster.
-        """
+        """Returns the id's coordinator if it is another broker, NO_LEADER without one; None if it is this broker."""
         number = self.find_number(transactional_id)
         name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
         if self._others is None or (number is not None and self._broker.replicas.leads(name)):

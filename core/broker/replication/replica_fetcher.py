@@ -99,9 +99,7 @@ _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 @dataclass(slots=True, eq=False)
 class FollowedPartition:
-    """Owned by the loop's task. Another leader epoch makes another object; a task that has waited checks whether this
-    one `is_current`.
-    """
+    """Owned by the loop's task. Each leader epoch has its own; a task that waited checks whether it `is_current`."""
 
     partition: Partition
     leader_epoch: int

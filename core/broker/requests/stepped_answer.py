@@ -81,9 +81,7 @@ class SteppedAnswers:
 
 
 class SteppedAnswer(Pending[T]):
-    """Owned by the broker's task. The result of the steps may have to wait itself; the steps end early when no client
-    waits for the answer any longer.
-    """
+    """Owned by the broker's task. The steps' result may wait, too; they end early once no client waits for them."""
 
     def __init__(
         self,

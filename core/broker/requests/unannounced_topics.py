@@ -74,7 +74,6 @@ class UnannouncedTopics:
             return
 
     async def _find_untold(self) -> str | None:
-        """Returns a topic that the controller has yet to announce, or None."""
         listed = set(await self._read(self._store.topic_names))
         listed.difference_update(await self._read(self._store.deleted_topics))
         lacking = [topic for topic in sorted(listed) if self._controller.lacks(topic)]

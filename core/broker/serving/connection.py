@@ -273,7 +273,6 @@ class Connection:
         self._read()
 
     def _account(self) -> None:
-        """Reports the held bytes to the memory, if they changed."""
         is_unsent = self._is_writing or self._is_in_line
         unsent = self._out_bytes - self._out_file_bytes if is_unsent else 0
         held = self._room + len(self._aside) + self._at_work_bytes + unsent
