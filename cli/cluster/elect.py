@@ -176,9 +176,7 @@ def _newly_led(
 def find_leaders(
     client: KafkaClient, placed: Sequence[ReplicatedPartition], elected: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Returns the present leaders, and reports partitions whose leader is unknown, with the reason: the controller's
-    answer must be shown in any case.
-    """
+    """Returns the leaders, and reports unknown ones with the reason: the controller's answer must be shown anyhow."""
     from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
     from core.cluster.description.cluster_health import names_text
     from core.common.errors import PlogError

@@ -207,7 +207,6 @@ _DROPS_OF_REPLICATED = ["skew", "leader_epoch", "offsets", "size_bytes", "start_
 
 
 def _sum_text(topic: TopicDescription) -> str:
-    """Describes the sum of the partitions' sizes, and how uneven they are."""
     from cli.progress import size_text
 
     offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)

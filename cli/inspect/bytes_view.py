@@ -171,7 +171,6 @@ class BytesView(LineView):
             yield Segment(between + between.join(texts[at + 1 :]), style)
 
     def _separator(self, before: int, owner: int, here: int) -> str:
-        """Draws the separator before a byte, depending on the field of the byte before."""
         if before == owner:
             return " "
         if owner == here and here >= 0:
