@@ -288,7 +288,6 @@ def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
 
 
 def _header_section(options: Sequence[str]) -> bytes | None:
-    """Returns the headers section of `--header K=V` options, or None."""
     from core.records.record import encode_headers
 
     pairs = []
@@ -301,7 +300,6 @@ def _header_section(options: Sequence[str]) -> bytes | None:
 
 
 def _with_headers(rows: Rows, section: bytes) -> Rows:
-    """Appends the headers of --header to the row's own."""
     from core.records.byte_strings import ByteStrings
     from core.records.record import encode_headers, read_headers
 
