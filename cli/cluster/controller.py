@@ -109,12 +109,7 @@ def _of_files(directory: Path, output: OutputFormat) -> int:
     else:
         say("no broker serves the directory: this is what its metadata log says")
     rows: list[Row] = [
-        {
-            "controller": term.controller_id,
-            "epoch": term.epoch,
-            "since_timestamp": term.since_ms,
-            "offset": term.offset,
-        }
+        {"controller": term.controller_id, "epoch": term.epoch, "since_timestamp": term.since_ms, "offset": term.offset}
         for term in terms or ()
     ]
     write_rows(rows, _TERM_COLUMNS, output, drops=["offset"])

@@ -155,10 +155,7 @@ def _planned(
 
 
 def _newly_led(
-    placed: Iterable[ReplicatedPartition],
-    results: Mapping[TopicPartition, KafkaError | None],
-    *,
-    is_unclean: bool,
+    placed: Iterable[ReplicatedPartition], results: Mapping[TopicPartition, KafkaError | None], *, is_unclean: bool
 ) -> set[TopicPartition]:
     """Returns the partitions that have another leader than before. The controller may answer that an election was not
     needed because the request was repeated after a late first answer.

@@ -58,13 +58,7 @@ def gaps(
     if isolation not in ("read_committed", "read_uncommitted"):
         raise UsageError(f"--isolation {isolation}: expected read_committed or read_uncommitted")
     _ensure_range(places, from_, until)
-    found = account_for(
-        places,
-        place.session(),
-        start=from_,
-        end=until,
-        read_committed=isolation == "read_committed",
-    )
+    found = account_for(places, place.session(), start=from_, end=until, read_committed=isolation == "read_committed")
     accounts = found.partitions
     if found.failures and not accounts:
         raise typer.Exit(max(say_failures(found.failures), print_findings(found.findings)))

@@ -342,10 +342,7 @@ def _ensure_empty(group: GroupDescription) -> None:
 
 @command(app, "delete-offsets")
 def delete_offsets(
-    group: GroupArgument,
-    topics: TopicsOption = None,
-    dry_run: DryRunOption = False,
-    place: WritePlace = Place(),
+    group: GroupArgument, topics: TopicsOption = None, dry_run: DryRunOption = False, place: WritePlace = Place()
 ) -> None:
     """Delete the offsets that a group committed for topics that none of its members reads.
 

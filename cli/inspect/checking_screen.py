@@ -29,10 +29,7 @@ class CheckingScreen(InspectScreen):
     going on from it to another does not.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("x", "stop", "Stop"),
-        Binding("r", "again", "Again"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop"), Binding("r", "again", "Again")]
     DEFAULT_CSS = "CheckingScreen #progress { height: auto; max-height: 6; padding: 0 1; }"
 
     def __init__(self, path: Path, checking: Checking) -> None:

@@ -266,13 +266,7 @@ crash may have left it so.
 
 
 def _row_of(row: FileRow) -> Row:
-    return {
-        **row.cells,
-        "number": row.number,
-        "fit": row.comparison.fit.value,
-        "log": row.comparison.log,
-        "row": row,
-    }
+    return {**row.cells, "number": row.number, "fit": row.comparison.fit.value, "log": row.comparison.log, "row": row}
 
 
 def _fit_style(row: Row) -> Style | None:

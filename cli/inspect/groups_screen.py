@@ -186,10 +186,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
         ("Enter", "the first record that the group has not read"),
         ("s, S", "sort by the next column, or the other way round"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("h", "history", "History"),
-        Binding("m", "members", "Members"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("h", "history", "History"), Binding("m", "members", "Members")]
 
     def __init__(self, group_id: str) -> None:
         super().__init__("group")

@@ -56,10 +56,7 @@ back.
         ("s, S", "sort by the next column, or the other way round"),
         ("r", "plan again"),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "records", "Records"),
-        Binding("f", "fix_bits", "Fix bits"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "records", "Records"), Binding("f", "fix_bits", "Fix bits")]
 
     def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
         """With `fixes_bits` single flipped bits would be corrected, which costs no records."""

@@ -37,9 +37,7 @@ from core.forensics.batch_location import offsets_text
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, read_batch, stated_offset
 from core.records.columns import RecordKeys, decode_keys, locate_records
-from core.records.record_batch import (
-    RecordBatch,
-)
+from core.records.record_batch import RecordBatch
 
 _NONE: Rows = np.empty(0, np.int64)
 

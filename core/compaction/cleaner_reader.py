@@ -21,13 +21,7 @@ from core.log.log_segment import LogSegment
 from core.log.open_files import OpenFiles
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import CURRENT_MAGIC, Batch, contradicts, first_offset_of, group_batches, read_batch
-from core.records.record_batch import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    DELETE_HORIZON_FLAG,
-    MAGIC_POSITION,
-    TRANSACTIONAL_FLAG,
-)
+from core.records.record_batch import CODEC_MASK, CONTROL_FLAG, DELETE_HORIZON_FLAG, MAGIC_POSITION, TRANSACTIONAL_FLAG
 
 READ_BYTES = 4 * 1024 * 1024
 """How many bytes are read and decoded at a time: enough to be worth a step's overhead."""

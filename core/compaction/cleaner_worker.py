@@ -48,10 +48,7 @@ def main() -> None:
 def _clean(log: LogToClean, now_ms: int, settings: CleanerSettings, filesystem: FileSystem) -> None:
     drop_swaps(log.directory, filesystem)
     cleaner = Cleaner(
-        settings.dedupe_buffer_bytes,
-        settings.load_factor,
-        filesystem,
-        on_bytes=Throttle(settings.max_bytes_per_second),
+        settings.dedupe_buffer_bytes, settings.load_factor, filesystem, on_bytes=Throttle(settings.max_bytes_per_second)
     )
     for segment in cleaner.clean(log, now_ms):
         begin_swap(log.directory, [segment.base_offset], filesystem)

@@ -184,12 +184,7 @@ class ClassicGroup:
             for member in self.members.values()
         ]
         value = GroupMetadataValue(
-            self.protocol_type,
-            self.generation_id,
-            self.protocol_name,
-            self.leader_id,
-            self.state_timestamp_ms,
-            members,
+            self.protocol_type, self.generation_id, self.protocol_name, self.leader_id, self.state_timestamp_ms, members
         )
         return group_metadata_record(self.group_id, value)
 

@@ -42,10 +42,7 @@ from core.coordinator.group_record_values import (
     read_record,
 )
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from core.protocol.schema.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
+from core.protocol.schema.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from core.protocol.schema.group_records import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,

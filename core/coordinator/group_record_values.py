@@ -122,12 +122,7 @@ def consumer_group_record(key: Message, value: Message | None = None) -> GroupRe
 
 def committed_offset(value: schema.OffsetCommitValue) -> CommittedOffset:
     return CommittedOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        value.topic_id,
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
     )
 
 

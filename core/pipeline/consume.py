@@ -24,15 +24,7 @@ from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
 from core.pipeline.record_printer import ConsumeRun, RecordPrinter
 from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, PartitionRows, Sink, ValueSink
-from core.pipeline.record_stream import (
-    Chunks,
-    Step,
-    filtering,
-    read_bounded,
-    read_following,
-    read_latest,
-    through,
-)
+from core.pipeline.record_stream import Chunks, Step, filtering, read_bounded, read_following, read_latest, through
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:

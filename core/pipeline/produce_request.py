@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
-from core.records.side_format import (
-    KeyFormatOption,
-    SchemaRegistryOption,
-    SideFormat,
-    SideFormats,
-    ValueFormatOption,
-)
+from core.records.side_format import KeyFormatOption, SchemaRegistryOption, SideFormat, SideFormats, ValueFormatOption
 
 if TYPE_CHECKING:
     from core.pipeline.line_parsers import Batch, Parser, Rows

@@ -58,9 +58,7 @@ class _Head:
         return taken
 
 
-def merge_by_time(
-    of_partitions: Mapping[TopicPartition, Chunks],
-) -> Iterator[tuple[list[PartitionRows], Int64s]]:
+def merge_by_time(of_partitions: Mapping[TopicPartition, Chunks]) -> Iterator[tuple[list[PartitionRows], Int64s]]:
     """Yields pages of rows of several partitions, each with the order of its rows, in order of timestamps."""
     heads = [_Head(chunks) for _, chunks in sorted(of_partitions.items())]
     while heads := [head for head in heads if head.rows is not None or head.error is not None]:

@@ -70,10 +70,7 @@ class BrokerProcess:
         with contextlib.closing(log):
             self._log_start = os.lseek(log.fd, 0, os.SEEK_END)
             self._process = self._group.start(
-                command,
-                output=log.fd,
-                keeps=self._keeps,
-                environment={**environment, "PLOG_CONFIG": ""},
+                command, output=log.fd, keeps=self._keeps, environment={**environment, "PLOG_CONFIG": ""}
             )
         self.is_wanted, self.is_paused = True, False
 

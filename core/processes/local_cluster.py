@@ -469,8 +469,7 @@ def ensure_possible(*, needs_zookeeper: bool) -> None:
     """Raises AccessError if the extra for clusters, or anything that ZooKeeper needs, is not installed."""
     if find_spec("kazoo") is None:
         raise AccessError(
-            "a cluster needs the package kazoo, which is not installed",
-            hint="pip install 'plog-kafka[cluster,spark]'",
+            "a cluster needs the package kazoo, which is not installed", hint="pip install 'plog-kafka[cluster,spark]'"
         )
     if needs_zookeeper:
         find_jars()

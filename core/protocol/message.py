@@ -191,14 +191,7 @@ def struct_of(
 ) -> Any:
     default = None if null_default else element
     return _field(
-        "struct",
-        versions,
-        default,
-        nullable=nullable,
-        tagged=tagged,
-        tag=tag,
-        ignorable=ignorable,
-        element=element,
+        "struct", versions, default, nullable=nullable, tagged=tagged, tag=tag, ignorable=ignorable, element=element
     )
 
 
@@ -215,14 +208,7 @@ def array(
     """Declares a list of structs (a class) or primitives (its name); an empty list unless `null_default`."""
     default: list[object] | None = None if null_default else []
     return _field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tagged=tagged,
-        tag=tag,
-        ignorable=ignorable,
-        element=element,
+        "array", versions, default, nullable=nullable, tagged=tagged, tag=tag, ignorable=ignorable, element=element
     )
 
 

@@ -300,11 +300,7 @@ class _Source:
         if element in _FIXED:
             code, size = _FIXED[element]
             self.names["unpack_from"] = struct.unpack_from
-            return [
-                *lines,
-                f"{pad}{target} = list(unpack_from(f'>{{n}}{code}', b, p))",
-                f"{pad}p += {size} * n",
-            ]
+            return [*lines, f"{pad}{target} = list(unpack_from(f'>{{n}}{code}', b, p))", f"{pad}p += {size} * n"]
         one = Field(
             kind=element,
             versions=field.versions,

@@ -89,11 +89,7 @@ the next field's length; or, without a key, those of both.
 
 
 def _encode(
-    timestamp_deltas: Int64s,
-    offset_deltas: Int64s,
-    keys: ByteStrings | None,
-    values: ByteStrings,
-    headers: ByteStrings,
+    timestamp_deltas: Int64s, offset_deltas: Int64s, keys: ByteStrings | None, values: ByteStrings, headers: ByteStrings
 ) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """Returns all records one after the other, and where each ends."""
     count = len(offset_deltas)

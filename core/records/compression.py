@@ -315,11 +315,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     import lz4.frame
 
     compressed: bytes = lz4.frame.compress(
-        data,
-        compression_level=level or 0,
-        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-        block_linked=False,
-        store_size=False,
+        data, compression_level=level or 0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
     )
     return compressed
 

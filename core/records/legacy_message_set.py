@@ -53,17 +53,7 @@ class LegacyRecordBatch:
     The caller has made sure that it lies whole in the buffer (`batches.read_batch` does). Immutable.
     """
 
-    __slots__ = (
-        "attributes",
-        "buffer",
-        "crc",
-        "last_offset",
-        "length",
-        "magic",
-        "max_timestamp",
-        "position",
-        "start",
-    )
+    __slots__ = ("attributes", "buffer", "crc", "last_offset", "length", "magic", "max_timestamp", "position", "start")
 
     partition_leader_epoch = NO_PARTITION_LEADER_EPOCH
     producer_id = NO_PRODUCER_ID

@@ -25,16 +25,7 @@ from pathlib import Path
 
 from core.common.errors import AccessError, DirectoryLockedError
 from core.common.filesystem import File, FileSystem, access_error, open_regular
-from core.spark.claim import (
-    OWNER,
-    STATE,
-    Claim,
-    LockOwner,
-    find_lock,
-    lock_folder,
-    lock_numbers,
-    remove_folder,
-)
+from core.spark.claim import OWNER, STATE, Claim, LockOwner, find_lock, lock_folder, lock_numbers, remove_folder
 
 _CLAIM = "claim-"  # a lock folder that is being made
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)

@@ -170,10 +170,7 @@ class SourceOptions:
     def _ensure_bounds_fit(self) -> None:
         if self.starting is None or self.ending is None:
             return
-        for starts, ends in (
-            (self.starting.offsets, self.ending.offsets),
-            (self.starting.times, self.ending.times),
-        ):
+        for starts, ends in ((self.starting.offsets, self.ending.offsets), (self.starting.times, self.ending.times)):
             if starts is None or ends is None:
                 continue
             if differing := sorted(starts.keys() ^ ends.keys()):

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from core.common.errors import AccessError
 from core.zookeeper.kazoo_client import LastComplaint, make_client
-from core.zookeeper.znodes import (
-    BROKER_IDS,
-    CONTROLLER,
-    FEATURE,
-    FeatureNode,
-    broker_path,
-    decode_controller,
-)
+from core.zookeeper.znodes import BROKER_IDS, CONTROLLER, FEATURE, FeatureNode, broker_path, decode_controller
 from core.zookeeper.zookeeper_config import ZooKeeperConfig
 
 if TYPE_CHECKING:

@@ -66,12 +66,7 @@ class _FollowedTopic:
 class ClusterView:
     """Owned by the session's loop, except `addresses`, which any thread may read."""
 
-    def __init__(
-        self,
-        session: ZooKeeperSession,
-        *,
-        security_protocol: str = "PLAINTEXT",
-    ) -> None:
+    def __init__(self, session: ZooKeeperSession, *, security_protocol: str = "PLAINTEXT") -> None:
         """Addresses brokers by their first listener of that protocol."""
         self._session = session
         self._security_protocol = security_protocol

@@ -20,11 +20,7 @@ class ClusterSource:
     """Reads over the wire; owned by one task."""
 
     def __init__(
-        self,
-        client: KafkaClient,
-        options: ReadOptions,
-        *,
-        watermarks: dict[TopicPartition, Watermarks] | None = None,
+        self, client: KafkaClient, options: ReadOptions, *, watermarks: dict[TopicPartition, Watermarks] | None = None
     ) -> None:
         """Has the parameters of `Consumer`."""
         self._client = client

@@ -197,9 +197,7 @@ class Consumer:
         return self._reads[partition]
 
     def follow(
-        self,
-        start_offsets: Mapping[TopicPartition, int],
-        find_more: Callable[[], Mapping[TopicPartition, int]] = dict,
+        self, start_offsets: Mapping[TopicPartition, int], find_more: Callable[[], Mapping[TopicPartition, int]] = dict
     ) -> Iterator[tuple[TopicPartition, list[Batch]] | None]:
         """Reads as `read` does, for ever; yields None after a round without batches. `find_more` is called after each
         round, and the partitions that it returns are read from then on, from the offsets that it names; if no broker

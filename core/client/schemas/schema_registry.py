@@ -393,10 +393,7 @@ def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
         except DecodeError as error:
             raise ValueError(str(error)) from error
         return message.DESCRIPTOR, json_format.MessageToDict(
-            message,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-            descriptor_pool=pool,
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, descriptor_pool=pool
         )
 
     def decode(data: bytes) -> bytes:

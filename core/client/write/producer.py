@@ -413,10 +413,7 @@ class Producer:
             self._refused += self._acknowledge_written(oldest, response)
 
     def _send_again(
-        self,
-        error: KafkaError | ConnectionFailedError,
-        failed: list[_PendingBatch],
-        since_s: float | None = None,
+        self, error: KafkaError | ConnectionFailedError, failed: list[_PendingBatch], since_s: float | None = None
     ) -> None:
         """Puts unacknowledged batches back in front of their queues, in order, and waits a little. `since_s` is when
         the delay began, if that was before this failure.

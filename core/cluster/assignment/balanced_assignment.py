@@ -43,11 +43,7 @@ class Thing:
 
 
 def choose_evenly(
-    things: Sequence[Thing],
-    racks: Mapping[int, str | None],
-    *,
-    loads: Sequence[Load] = (),
-    others: Sequence[Load] = (),
+    things: Sequence[Thing], racks: Mapping[int, str | None], *, loads: Sequence[Load] = (), others: Sequence[Load] = ()
 ) -> list[set[int]]:
     """Returns the brokers of each thing, and adds them to all loads. Each broker without a rack is a rack of its own.
     Each thing needs as many allowed brokers as it takes.

@@ -64,10 +64,7 @@ class ClusterController:
     # --- events of ZooKeeper
 
     def take_office(
-        self,
-        brokers: Mapping[int, LiveBroker],
-        topics: Mapping[str, ControlledTopic],
-        deleted: Collection[str],
+        self, brokers: Mapping[int, LiveBroker], topics: Mapping[str, ControlledTopic], deleted: Collection[str]
     ) -> Decision[None]:
         """Starts from ZooKeeper's state. Brokers learn of each other first: without an address no follower follows."""
         for broker_id, broker in brokers.items():

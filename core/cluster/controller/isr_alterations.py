@@ -54,10 +54,7 @@ class IsrAlterations:
         return AlterPartitionResponse(topics=topics), changed
 
     def _alter(
-        self,
-        broker_id: int,
-        some: Iterable[tuple[TopicPartition, AlteredPartition]],
-        changed: list[TopicPartition],
+        self, broker_id: int, some: Iterable[tuple[TopicPartition, AlteredPartition]], changed: list[TopicPartition]
     ) -> Decision[dict[TopicPartition, ErrorCode]]:
         changes: dict[TopicPartition, PartitionState] = {}
         errors: dict[TopicPartition, ErrorCode] = {}

@@ -37,17 +37,8 @@ from core.forensics.recovery_journal import gave_up_end
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.protocol.message_codec import codec
-from core.protocol.schema.control_records import (
-    LeaderChangeMessage,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    Voter,
-)
-from core.protocol.schema.metadata_records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-)
+from core.protocol.schema.control_records import LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord, Voter
+from core.protocol.schema.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from core.records.control_record import ControlRecordType, control_key
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

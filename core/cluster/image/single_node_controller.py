@@ -34,11 +34,7 @@ from core.cluster.image.topics_from_folders import FoundTopic
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.topic_partition import (
-    TopicPartition,
-    name_in_metrics,
-    random_uuid,
-)
+from core.common.topic_partition import TopicPartition, name_in_metrics, random_uuid
 from core.protocol.schema.metadata_records import (
     BrokerEndpoint,
     BrokerFeature,

@@ -90,8 +90,7 @@ def checked_assignments(
     """
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     for number, replicas in assignments.items():
         if not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(brokers):

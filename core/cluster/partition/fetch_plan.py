@@ -238,11 +238,7 @@ class FetchPlan:
         return max(min(due_ms), self._due_ms) if due_ms else None
 
     def request(
-        self,
-        now_ms: int,
-        *,
-        replica_epoch: int = -1,
-        must_wait: Callable[[TopicPartition], bool] | None = None,
+        self, now_ms: int, *, replica_epoch: int = -1, must_wait: Callable[[TopicPartition], bool] | None = None
     ) -> FetchRequest | None:
         """Returns the next request, for the life of this broker with that epoch, or None if nothing must be fetched
         yet. `must_wait` says of a partition that is not caught up whether it must wait.

@@ -77,12 +77,7 @@ class PartitionCheck:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        options: VerifyOptions,
-        surroundings: Surroundings,
-        *,
-        is_live: bool = False,
+        self, directory: Path, options: VerifyOptions, surroundings: Surroundings, *, is_live: bool = False
     ) -> None:
         self._directory = directory
         self._options = options

@@ -145,9 +145,7 @@ class ProducerCheck:
                 )
         elif producer.next_sequence not in (_UNKNOWN, sequence):
             self._report_sequence(
-                batch,
-                path,
-                f"sequence {sequence} of producer {batch.producer_id}, expected {producer.next_sequence}",
+                batch, path, f"sequence {sequence} of producer {batch.producer_id}, expected {producer.next_sequence}"
             )
         producer.epoch = max(epoch, producer.epoch)
         self._set_sequence(producer, batch)

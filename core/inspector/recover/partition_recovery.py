@@ -52,13 +52,7 @@ from core.forensics.cut_off_tails import is_proof_of_lost_end, is_set_aside_log
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.recovered_layout import Stretch, copy_bytes
-from core.forensics.recovery_journal import (
-    JOURNAL,
-    STAGE,
-    RecoveryJournal,
-    clear_unfinished,
-    forget_empty_run,
-)
+from core.forensics.recovery_journal import JOURNAL, STAGE, RecoveryJournal, clear_unfinished, forget_empty_run
 from core.index.transaction_index import AbortedTransaction, TransactionIndex
 from core.inspector.check.findings import Code
 from core.inspector.check.segment_check import VerifyOptions

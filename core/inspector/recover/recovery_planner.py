@@ -337,11 +337,7 @@ _WHAT_TO_DO = "; make it readable (a permission, a disk that is not mounted) or 
 
 
 def plan_recovery(
-    path: Path,
-    options: RecoveryOptions,
-    *,
-    is_locked: bool = False,
-    on_bytes: OnBytes = lambda _size: None,
+    path: Path, options: RecoveryOptions, *, is_locked: bool = False, on_bytes: OnBytes = lambda _size: None
 ) -> Iterator[FolderPlan]:
     """Yields the plan of each folder in which something is wrong: a data directory's partitions, then its root.
 
@@ -400,10 +396,7 @@ class _Planner:
             is_whole = not damage and all(f.code in _REBUILT or f.code in _MENDED_BY_NOBODY for f in others)
             with self._open() as reader:
                 back = plan_restore(
-                    cut_off,
-                    reader.reading.end_offset,
-                    is_whole=is_whole,
-                    accepts_missing=self._options.accepts_missing,
+                    cut_off, reader.reading.end_offset, is_whole=is_whole, accepts_missing=self._options.accepts_missing
                 )
             self._plan.steps += back.steps
             self._plan.layout |= back.layout

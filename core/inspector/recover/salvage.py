@@ -379,13 +379,7 @@ def _read_headless(region: _Region, start: int) -> Iterator[_Salvaged]:
     """Reads the end of a batch without a header: its last record comes before the next batch if nothing is missing."""
     end = len(region.data)
     section = Section(
-        region.data,
-        start,
-        end,
-        region.holes,
-        has_start=False,
-        is_cut=region.is_cut,
-        is_thinned=region.is_thinned,
+        region.data, start, end, region.holes, has_start=False, is_cut=region.is_cut, is_thinned=region.is_thinned
     )
     records = list(find_records(section))
     is_last = bool(records) and records[-1].end == end and region.high is not None and not region.is_thinned

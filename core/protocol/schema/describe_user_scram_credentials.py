@@ -38,8 +38,5 @@ class DescribeUserScramCredentialsResponse:
 
 
 DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
-    50,
-    "DescribeUserScramCredentials",
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
+    50, "DescribeUserScramCredentials", DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 )

@@ -71,13 +71,7 @@ class ScramClient:
     """Owned by one task. `is_token`: the name and password are the id and the HMAC of a delegation token."""
 
     def __init__(
-        self,
-        mechanism: ScramMechanism,
-        name: str,
-        password: str,
-        *,
-        is_token: bool = False,
-        nonce: str | None = None,
+        self, mechanism: ScramMechanism, name: str, password: str, *, is_token: bool = False, nonce: str | None = None
     ) -> None:
         self._mechanism = mechanism
         self._password = password

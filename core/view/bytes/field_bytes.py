@@ -15,13 +15,7 @@ from core.broker.config.config_sources import is_secret_config
 from core.common.errors import AccessError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import SalvagingFile, open_readable
-from core.files.file_names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    SWAP_SUFFIX,
-    base_offset_of,
-)
+from core.files.file_names import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, base_offset_of
 from core.forensics.cut_off_tails import is_set_aside_log
 from core.inspector.check.file_kind import FileKind, ensure_regular, kind_of
 from core.inspector.dump.byte_fields import uncompressed_section

@@ -210,9 +210,7 @@ EXPLANATIONS: dict[Part, dict[str, str]] = {
         "Lines that begin with # are comments."
     },
     Part.CLEAN_SHUTDOWN: {"line": "The file is there if the broker stopped cleanly; it may name the broker's epoch."},
-    Part.OTHER: {
-        "bytes": "Neither Kafka nor plog knows a file of this name, so its bytes have no names.",
-    },
+    Part.OTHER: {"bytes": "Neither Kafka nor plog knows a file of this name, so its bytes have no names."},
 }
 """By structure, then by the field's name; those of damage, and of incomplete entries, are below."""
 

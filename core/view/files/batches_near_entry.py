@@ -16,13 +16,7 @@ from pathlib import Path
 
 from core.common.errors import CorruptRecordError
 from core.common.salvaging_file import SalvagingFile, open_salvaging
-from core.files.file_names import (
-    INDEX_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    base_offset_of,
-    find_following,
-    find_offset_files,
-)
+from core.files.file_names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, base_offset_of, find_following, find_offset_files
 from core.files.file_records import FileRecords
 from core.index.offset_index import OffsetIndex
 from core.inspector.check.segment_check import IndexEntries

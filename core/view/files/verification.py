@@ -70,11 +70,7 @@ class RecoveryPlan(Checking):
             plans.append(plan)
         steps = [step for plan in plans for step in plan.steps]
         summary = summary_lines(steps)
-        notes = [
-            *link_lines([self.path], plans),
-            *unfinished_lines([self.path]),
-            *unchanged_lines(plans),
-        ]
+        notes = [*link_lines([self.path], plans), *unfinished_lines([self.path]), *unchanged_lines(plans)]
 
         def note() -> None:
             self.steps, self.summary, self.notes = steps, summary, notes
