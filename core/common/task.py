@@ -1,13 +1,17 @@
 """Work that gives way to other work: a generator that yields between bounded steps, and returns its result.
 
-What it yields tells its driver why it stops there. The driver may do something else meanwhile, or drop the task.
+What it yields tells its driver why it stops there: a `Yield`, after which the driver may do something else, or a
+`Pending`, whose value the driver sends, or whose error it throws, when that arrives (`wait_for`). A driver may also
+drop the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from core.common.pending import Pending
 
 T = TypeVar("T")
 
@@ -23,14 +27,22 @@ class Yield(Enum):
     """The task waits for work that others do in turns: its driver must not go on before others had a turn."""
 
 
-Task = Generator[Yield, None, T]
+Step = Yield | Pending[Any]
+Task = Generator[Step, Any, T]
+
+
+def wait_for(pending: Pending[T]) -> Task[T]:
+    """Returns the value, when it has arrived."""
+    value: T = yield pending
+    return value
 
 
 def finish(task: Task[T]) -> T:
-    """Returns its result, all at once."""
+    """Returns the result of a task that waits for no value, all at once."""
     while True:
         try:
-            next(task)
+            step = next(task)
+            assert isinstance(step, Yield), "it needs a driver that waits"
         except StopIteration as end:
             made: T = end.value
             return made

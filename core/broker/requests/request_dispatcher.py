@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from time import perf_counter  # noqa: TID251  how long a request takes
+from types import GeneratorType
 from typing import Any
 
 from core.broker.observe.request_log import is_logging_requests, log_request
@@ -237,13 +238,20 @@ class RequestDispatcher:
             encode = partial(self._observe, encode, _SERVED[key].api, context, correlation_id, request, perf_counter())
         if self._services.log_manager.unloaded:
             response = self._services.late_loads.answer(
-                key, request, partial(handler, self._services, request, context)
+                key, request, partial(self._call, key, handler, request, context)
             )
         else:
-            response = handler(self._services, request, context)
+            response = self._call(key, handler, request, context)
         if isinstance(response, Pending):
             return response.map(encode)
         return encode(response) or None
+
+    def _call(self, key: int, handler: Handler, request: Any, context: RequestContext) -> Any:
+        """Returns the handler's answer, or a Pending with it. If the handler is a task, drives it."""
+        response = handler(self._services, request, context)
+        if isinstance(response, GeneratorType):
+            return self._services.stepped_answers.answer(response, is_owed=_SERVED[key].is_owed)
+        return response
 
     def _observe(
         self,

@@ -10,6 +10,7 @@ from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.image.feature_levels import Feature, is_finalized
 from core.common.pending import Pending
+from core.common.task import Task
 from core.protocol.message import Api, VersionRange
 
 Req = TypeVar("Req")
@@ -25,8 +26,14 @@ class ServedApi(Generic[Req, Res]):
     """A row of the dispatcher's table; immutable."""
 
     api: Api[Req, Res]
-    handle: Callable[[Services, Req, RequestContext], Res | Pending[Res] | Pending[Res | None] | None]
-    """Returns the answer, now or later; None if there is none, as for a Produce with acks=0."""
+    handle: Callable[
+        [Services, Req, RequestContext],
+        Res | Pending[Res] | Pending[Res | None] | Task[Res | Pending[Res | None] | None] | None,
+    ]
+    """Returns the answer, now or later, or the task that makes it; None if there is none, as for a Produce with acks=0.
+    """
+    is_owed: bool = False
+    """Whether its task completes a change already begun: it is done even if the client disconnects."""
 
     is_between_brokers: bool = False
     """Whether only brokers of a cluster send it, to each other; a lone broker does not serve it."""

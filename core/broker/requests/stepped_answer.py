@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import GEN_RUNNING, getgeneratorstate
 from time import monotonic  # noqa: TID251  how long a turn takes
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.runtime import Runtime
 from core.common.background import RunInBackground
 from core.common.pending import Pending
-from core.common.task import Task, Yield, finish
+from core.common.task import Step, Task, Yield
 from core.records.record_walk import load_libraries
 
 
@@ -56,42 +57,42 @@ class SteppedAnswers:
         self._libraries = LazyNumpy(runtime.run_in_background)
         self._owed: set[SteppedAnswer[Any]] = set()
 
-    def answer(self, steps: Task[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
-        """Returns the result of the steps if one turn is enough, or no turns are taken; otherwise a `SteppedAnswer`.
+    def answer(self, task: Task[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
+        """Returns the result of the task if one turn is enough, or no turns are taken; otherwise a `SteppedAnswer`.
 
         `is_owed` marks work that completes a change already begun: it is done even if the client disconnects, and
-        before the broker closes.
+        before the broker closes. While it waits for a value, it has not begun.
         """
-        turns = self._runtime.turns
-        if turns is None:
-            return finish(steps)
         try:
-            step = next(steps)
+            step = next(task)
         except StopIteration as end:
             made: T | Pending[T] = end.value
             return made
-        answer = SteppedAnswer[T](steps, turns, self._libraries, self._owed if is_owed else None)
-        answer.begin(step)
+        answer = SteppedAnswer[T](task, self._runtime.turns, self._libraries, self._owed if is_owed else None)
+        answer.go_on_after(step)
         return answer.made if answer.is_done else answer  # type: ignore[return-value]  # made, also if that is None
 
     def finish_owed(self) -> None:
         """Does the owed work, before the broker closes."""
         for answer in list(self._owed):
-            answer.complete_now()
+            if not answer.is_waiting:
+                answer.complete_now()
 
 
 class SteppedAnswer(Pending[T]):
-    """Owned by the broker's task. The steps' result may wait, too; they end early once no client waits for them."""
+    """The driver of one task; owned by the broker's task. Ends the task early once no client waits for the answer."""
 
     def __init__(
         self,
-        steps: Task[T | Pending[T]],
-        turns: FairScheduler,
+        task: Task[T | Pending[T]],
+        turns: FairScheduler | None,
         libraries: LazyNumpy,
         owed: set[SteppedAnswer[Any]] | None,
     ) -> None:
-        """`owed` holds the answers whose work must be done, including this one until it is."""
-        self._steps = steps
+        """Without `turns` all steps follow at once. `owed` holds the answers whose work must be done, including this
+        one until it is.
+        """
+        self._task = task
         self._owed = owed
         if owed is not None:
             owed.add(self)
@@ -99,29 +100,45 @@ class SteppedAnswer(Pending[T]):
         self._libraries = libraries
         self.is_done = False
         """Whether no steps are left; `made` is their result."""
-        self._is_in_turn = False
         self.made: T | Pending[T] | None = None
 
     @property
     def is_at_work(self) -> bool:
         return not self.is_done or super().is_at_work
 
-    def begin(self, step: object) -> None:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the task waits for a value."""
+        return not self.is_done and self._followed is not None
+
+    def go_on_after(self, step: Step) -> None:
         """Takes the first turn after that step, and later ones as they come. If all places are taken, the first turn is
         one more step, and none that holds much memory. Owed work holds none, and needs no place.
         """
-        has_place = self._owed is not None or not self._turns.has_enough_work
-        if self._must_wait_after(step, has_place=has_place):
-            self._wait_for_place()
-        elif self._take_turn(has_place=has_place):
-            take_turns = self._turns.work if self._owed is None else self._turns.take
+        turns = self._turns
+        has_place = turns is None or self._owed is not None or not turns.has_enough_work
+        if not self._waits_after(step, has_place=has_place) and self._take_turn(has_place=has_place) and turns:
+            take_turns = turns.work if self._owed is None else turns.take
             take_turns(self.take_turn)
 
-    def _must_wait_after(self, step: object, *, has_place: bool) -> bool:
-        return step is Yield.MUCH_FOLLOWS and not (has_place and self._libraries.are_loaded)
+    def _waits_after(self, step: Step, *, has_place: bool) -> bool:
+        """Returns whether the task waits for a value, or for a place; it goes on by itself then."""
+        turns = self._turns
+        if isinstance(step, Pending):
+            self._followed = step
+            step.on_value = self._resume
+            step.on_failure = lambda error: self._resume(error=error)
+            return True
+        if step is Yield.MUCH_FOLLOWS and turns is not None and not (has_place and self._libraries.are_loaded):
+            self._libraries.when_loaded(lambda: turns.work(self.take_turn))
+            return True
+        return False
 
-    def _wait_for_place(self) -> None:
-        self._libraries.when_loaded(lambda: self._turns.work(self.take_turn))
+    def _resume(self, value: Any = None, error: Exception | None = None) -> None:
+        self._followed = None
+        step = self._next_step(value, error)
+        if step is not None:
+            self.go_on_after(step)
 
     def take_turn(self) -> bool:
         """Works for one turn; returns whether there is more to do."""
@@ -129,51 +146,49 @@ class SteppedAnswer(Pending[T]):
 
     def _take_turn(self, *, has_place: bool) -> bool:
         end_s = monotonic() + (TURN_SECONDS if has_place else 0)
-        must_wait = False
-        step = None
-        self._is_in_turn = True
-        while not self.is_done and not must_wait and step is not Yield.OTHERS_FIRST:
-            try:
-                step = next(self._steps)
-                must_wait = self._must_wait_after(step, has_place=has_place)
-            except StopIteration as end:
-                self._finish(end.value)
-            except Exception as error:  # noqa: BLE001 - the door of a connection's loop
-                self._set_done()
-                self.fail(error)
-            if monotonic() >= end_s:
-                break
-        self._is_in_turn = False
-        if self.is_done:
-            self._steps.close()  # if it was cancelled in the middle of a step
-        elif must_wait:
-            self._wait_for_place()
-        return not self.is_done and not must_wait
+        while not self.is_done:
+            step = self._next_step()
+            if step is None or self._waits_after(step, has_place=has_place):
+                return False
+            if self._turns is not None and (step is Yield.OTHERS_FIRST or monotonic() >= end_s):
+                return True
+        return False
+
+    def _next_step(self, value: Any = None, error: Exception | None = None) -> Step | None:
+        """Takes one step; returns None if it is the last one."""
+        try:
+            step = self._task.send(value) if error is None else self._task.throw(error)
+        except StopIteration as end:
+            self._set_done()
+            self.made = end.value
+            self.follow(end.value)
+        except Exception as raised:  # noqa: BLE001 - the door of a connection's loop
+            self._set_done()
+            self.fail(raised)
+        else:
+            if not self.is_done:
+                return step
+            self._task.close()  # it was cancelled in the middle of the step
+        return None
 
     def _set_done(self) -> None:
         self.is_done = True
         if self._owed is not None:
             self._owed.discard(self)
 
-    def _finish(self, made: T | Pending[T]) -> None:
-        self._set_done()
-        self.made = made
-        self.follow(made)
-
     def complete_now(self) -> None:
-        if not self.is_done:
-            try:
-                made = finish(self._steps)
-            except Exception as error:  # noqa: BLE001 - other answers must be completed all the same
-                self._set_done()
-                self.fail(error)
+        self._turns = None
+        while not self.is_done:
+            if self._followed is not None:
+                self._followed.complete_now()
             else:
-                self._finish(made)
+                self._take_turn(has_place=True)
         super().complete_now()
 
     def cancel(self) -> None:
+        is_dropped = self._owed is None or self.is_waiting
         super().cancel()
-        if self._owed is None:
-            self.is_done = True
-            if not self._is_in_turn:
-                self._steps.close()
+        if is_dropped:
+            self._set_done()
+            if getgeneratorstate(self._task) != GEN_RUNNING:
+                self._task.close()

@@ -7,8 +7,7 @@ other, so its decisions are applied in the order in which they were sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Iterable
 
 from core.broker.replication.cluster_membership import Membership
 from core.broker.requests.handlers.controller_request import ensure_between_brokers
@@ -16,13 +15,11 @@ from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
-from core.common.pending import Pending
+from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
 from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaTopicState
 from core.protocol.schema.update_metadata import UpdateMetadataRequest
-
-Res = TypeVar("Res")
 
 
 def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
@@ -40,28 +37,23 @@ def member_asked(services: Services, context: RequestContext, api: str, first_ve
     return membership
 
 
-def answer_controller(
+def pass_fence(
     membership: Membership,
     request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
     topics: Iterable[str],
-    answer: Callable[[], Res | Pending[Res]],
-    refuse: Callable[[ErrorCode], Res],
-) -> Res | Pending[Res]:
-    """Returns the result of `answer` if the request passes the fence, once more after a wait for the settings of
-    `topics`: a newer controller may have sent requests meanwhile. Otherwise returns the result of `refuse` on the
-    error. Raises MalformedMessageError for a request that contradicts itself.
+) -> Task[ErrorCode | None]:
+    """Returns the error if the request does not pass the fence, once more after a wait for the settings of `topics`: a
+    newer controller may have sent requests meanwhile. Raises MalformedMessageError for a request that contradicts
+    itself.
     """
     _ensure_distinct(request)
-
-    def pass_fence(then: Callable[[], Res | Pending[Res]]) -> Res | Pending[Res]:
-        error = membership.find_error(request.controller_id, request.controller_epoch, request.broker_epoch)
-        return then() if error is None else refuse(error)
-
-    def read_configs() -> Res | Pending[Res]:
-        reading = membership.read_configs(topics)
-        return answer() if reading is None else reading.then(lambda _nothing: pass_fence(answer))
-
-    return pass_fence(read_configs)
+    fence = request.controller_id, request.controller_epoch, request.broker_epoch
+    error = membership.find_error(*fence)
+    reading = membership.read_configs(topics) if error is None else None
+    if reading is not None:
+        yield from wait_for(reading)
+        error = membership.find_error(*fence)
+    return error
 
 
 def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:

@@ -9,7 +9,6 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
@@ -24,12 +23,8 @@ from core.protocol.schema.describe_configs import (
 
 
 def handle(
-    services: Services, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse | Pending[DescribeConfigsResponse]:
-    return services.stepped_answers.answer(_describe(services, request))
-
-
-def _describe(services: Services, request: DescribeConfigsRequest) -> Task[DescribeConfigsResponse]:
+    services: Services, request: DescribeConfigsRequest, _context: RequestContext
+) -> Task[DescribeConfigsResponse]:
     unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
     if unknown:
         return _refused(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))

@@ -16,7 +16,6 @@ from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
 from core.common.task import Task
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.find_coordinator import (
@@ -36,14 +35,8 @@ _NO_COORDINATOR = "this broker does not coordinate share groups"
 
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
-    """Answers COORDINATOR_NOT_AVAILABLE for keys without a coordinator, INVALID_REQUEST for an unknown key type."""
-    return services.stepped_answers.answer(_answer(services, request, context), is_owed=True)
-
-
-def _answer(
-    services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> Task[FindCoordinatorResponse]:
+    """Answers COORDINATOR_NOT_AVAILABLE for keys without a coordinator, INVALID_REQUEST for an unknown key type."""
     is_batched = context.api_version >= _FIRST_BATCHED_VERSION
     keys = request.coordinator_keys if is_batched else [request.key]
     failure = yield from _find_failure(services, request.key_type, context)
@@ -98,4 +91,4 @@ def _none(code: ErrorCode, message: str) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)
 
 
-SERVES = ServedApi(FIND_COORDINATOR, handle)
+SERVES = ServedApi(FIND_COORDINATOR, handle, is_owed=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from core.broker.replication.cluster_membership import Membership
 from core.broker.replication.leader_and_isr_changes import Errors
-from core.broker.requests.handlers.control_request import answer_controller, member_asked
+from core.broker.requests.handlers.control_request import member_asked, pass_fence
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
-from core.common.pending import Pending
 from core.common.task import Task
 from core.protocol.schema.leader_and_isr import (
     LEADER_AND_ISR,
@@ -24,21 +22,12 @@ from core.protocol.schema.leader_and_isr import (
 _FIRST_VERSION_WITH_IDS = 5  # KIP-516
 
 
-def handle(
-    services: Services, request: LeaderAndIsrRequest, context: RequestContext
-) -> LeaderAndIsrResponse | Pending[LeaderAndIsrResponse]:
+def handle(services: Services, request: LeaderAndIsrRequest, context: RequestContext) -> Task[LeaderAndIsrResponse]:
     membership = member_asked(services, context, "LeaderAndIsr", _FIRST_VERSION_WITH_IDS)
     names = [topic.topic_name for topic in request.topic_states]
-    return answer_controller(
-        membership,
-        request,
-        names,
-        lambda: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
-        lambda error: LeaderAndIsrResponse(error_code=error),
-    )
-
-
-def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Task[LeaderAndIsrResponse]:
+    error = yield from pass_fence(membership, request, names)
+    if error is not None:
+        return LeaderAndIsrResponse(error_code=error)
     errors: Errors = yield from membership.assigned.take_up(request)
     ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
     by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)
@@ -48,4 +37,4 @@ def _answer(membership: Membership, request: LeaderAndIsrRequest) -> Task[Leader
     return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
 
 
-SERVES = ServedApi(LEADER_AND_ISR, handle, is_between_brokers=True)
+SERVES = ServedApi(LEADER_AND_ISR, handle, is_owed=True, is_between_brokers=True)

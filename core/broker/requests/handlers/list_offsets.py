@@ -8,7 +8,6 @@ asks, and elects by the answer: records that a power cut could lose do not count
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.broker.requests.request_context import RequestContext
@@ -41,12 +40,7 @@ _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 
 
-def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
-    """Returns a response, or a Pending whose response is made in turns."""
-    return services.stepped_answers.answer(_answer(services, request, context))
-
-
-def _answer(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
+def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Task[ListOffsetsResponse]:
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:

@@ -15,7 +15,6 @@ from core.cluster.image.cluster_member_metadata import NotInformedError
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
 from core.common.task import Task, Yield
 from core.common.topic_partition import INTERNAL_TOPICS, ZERO_UUID, TopicPartition, ensure_valid_topic_name
 from core.protocol.schema.metadata import (
@@ -44,24 +43,17 @@ TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-def handle(
-    services: Services, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Pending[MetadataResponse]:
+def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Task[MetadataResponse]:
     """Raises NotInformedError."""
     if services.membership is not None and not services.image.brokers:
         raise NotInformedError
     for wanted in request.topics or ():
         if wanted.topic_id == ZERO_UUID and wanted.name is not None:
             services.controller.ensure_informed(wanted.name)
-    if _wants_all(request, context.api_version):
-        services.controller.ensure_informed()
-    return services.stepped_answers.answer(_answer(services, request, context))
-
-
-def _answer(services: Services, request: MetadataRequest, context: RequestContext) -> Task[MetadataResponse]:
     version = context.api_version
     found: Iterable[TopicImage | MetadataResponseTopic]
     if _wants_all(request, version):
+        services.controller.ensure_informed()
         found = list(services.image.topics.values())
     else:
         once = {(wanted.topic_id, wanted.name): wanted for wanted in request.topics or ()}

@@ -31,7 +31,7 @@ from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, InvalidRecordsError, KafkaError
 from core.common.pending import Pending
-from core.common.task import Task, Yield, made_in_one_step
+from core.common.task import Task, Yield, made_in_one_step, wait_for
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.common.varint import read_uvarint, uvarint
 from core.log.log_validator import is_checked
@@ -242,18 +242,76 @@ class UnacknowledgedError(Exception):
 
 def handle(
     services: Services, request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """Returns None if acks is 0 and all batches were appended; raises UnacknowledgedError if one was not."""
-    if request.transactional_id is None:
-        return _append(services, request, context, {})
+) -> Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
+    """Returns None if acks is 0 and all batches were appended; raises UnacknowledgedError if one was not. Gives way
+    only if a batch is large or must be decoded, or a large one is being written.
+    """
+    refused = yield from _join_transaction(services, request, context)
+    appended: list[TopicPartition] = []
+    waiting: list[Uncommitted] = []
+    responses = []
+    leaders = LeaderHints(services, context, NodeEndpoint)
+    has_failed = is_kept = False
+    try:
+        for topic_data in request.topic_data:
+            name = find_topic_name(services.image, topic_data, context.api_version)
+            partitions = []
+            for data in topic_data.partition_data:
+                log_start_offset = -1
+                try:
+                    partition = _find(services, name, data.index, context)
+                    log = partition.log
+                    takes_steps = log.config.opens_records or log.is_written_ahead or is_large(data.records)
+                    if takes_steps and not is_kept:
+                        keep_records(request)
+                        is_kept = True
+                    batch = read_one_batch(data.records, context.api_version)
+                    if batch.is_transactional:
+                        _ensure_in_transaction(request, partition, refused)
+                    if request.acks not in (-1, 0, 1):
+                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+                    log_start_offset = log.log_start_offset
+                    if batch.is_transactional and _client(context.api_version) is ClientCapability.IMPLICIT_ADDING:
+                        log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
+                    if takes_steps:
+                        result = yield from _append_in_turns(services, request, context, partition, batch)
+                    else:
+                        result = services.replicas.append(partition, batch, required_acks=request.acks)
+                    response = _response(data.index, result)
+                    partitions.append(response)
+                    end_offset = result.last_offset + 1
+                    if terms := partition.must_wait_for(end_offset, request.acks):
+                        refuse = partial(_refuse_and_name_leader, leaders, log.partition.topic, response, context)
+                        waiting.append(Uncommitted(partition, end_offset, terms, refuse))
+                    appended.append(partition.log.partition)
+                except KafkaError as error:
+                    has_failed = True
+                    refused_one = failure(data.index, error, log_start_offset)
+                    _name_leader(leaders, name, refused_one, context)
+                    partitions.append(refused_one)
+            responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
+    finally:  # it ends early if the client disconnects
+        services.replicas.notify(appended)
+    if request.acks == 0:
+        if has_failed:
+            raise UnacknowledgedError
+        return None
+    answer: ProduceResponse | None = ProduceResponse(responses, node_endpoints=leaders.node_endpoints)
+    return when_committed(services.replicas, waiting, answer, request.timeout_ms)
+
+
+def _join_transaction(
+    services: Services, request: ProduceRequest, context: RequestContext
+) -> Task[dict[TopicPartition, KafkaError]]:
+    """As `_refused_transactions`, when the coordinator's record is committed, if the producer waits for that."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        return {}
     asking = _ask_elsewhere(services, request, context) if request.acks else None
     if asking is not None:
         keep_records(request)
-        return asking.then(
-            lambda refused: _append(
-                services, request, context, _refused_transactions(services, request, context) | refused
-            )
-        )
+        refused_elsewhere = yield from wait_for(asking)
+        return _refused_transactions(services, request, context) | refused_elsewhere
     refused = _refused_transactions(services, request, context)
 
     def refuse(code: ErrorCode) -> None:
@@ -263,19 +321,16 @@ def handle(
             name = find_topic_name(services.image, topic_data, context.api_version) or ""
             refused.update({TopicPartition(name, data.index): error for data in topic_data.partition_data})
 
-    is_elsewhere = services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is not None
+    is_elsewhere = services.transaction_log.find_coordinator_elsewhere(transactional_id) is not None
     if request.acks == 0 or is_elsewhere:  # the other coordinator has answered after its commit
-        return _append(services, request, context, refused)
-    joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+        return refused
+    joined = services.transaction_log.when_committed(transactional_id, None, refuse)
     if not isinstance(joined, Pending):
-        return _append(services, request, context, refused)
+        return refused
     keep_records(request)
+    yield from wait_for(joined)
     # Checks again: the transaction may have ended meanwhile, and no marker would follow these records.
-    return joined.then(
-        lambda _nothing: _append(
-            services, request, context, _refused_transactions(services, request, context) | refused
-        )
-    )
+    return _refused_transactions(services, request, context) | refused
 
 
 def handle_remembered(
@@ -329,70 +384,6 @@ def _refuse_remembered(
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         response.current_leader = LeaderIdAndEpoch(*find_leader_hint(services, topic, number))
     answer[:] = known.encode(correlation_id, response)
-
-
-def _append(
-    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> ProduceResponse | Pending[ProduceResponse | None] | None:
-    """Appends; `refused` has the partitions to which the request's transaction may not write."""
-    return services.stepped_answers.answer(_append_in_steps(services, request, context, refused))
-
-
-def _append_in_steps(
-    services: Services, request: ProduceRequest, context: RequestContext, refused: dict[TopicPartition, KafkaError]
-) -> Task[ProduceResponse | Pending[ProduceResponse | None] | None]:
-    """Appends; gives way only if a batch is large or must be decoded, or a large one is being written."""
-    appended: list[TopicPartition] = []
-    waiting: list[Uncommitted] = []
-    responses = []
-    leaders = LeaderHints(services, context, NodeEndpoint)
-    has_failed = is_kept = False
-    try:
-        for topic_data in request.topic_data:
-            name = find_topic_name(services.image, topic_data, context.api_version)
-            partitions = []
-            for data in topic_data.partition_data:
-                log_start_offset = -1
-                try:
-                    partition = _find(services, name, data.index, context)
-                    log = partition.log
-                    takes_steps = log.config.opens_records or log.is_written_ahead or is_large(data.records)
-                    if takes_steps and not is_kept:
-                        keep_records(request)
-                        is_kept = True
-                    batch = read_one_batch(data.records, context.api_version)
-                    if batch.is_transactional:
-                        _ensure_in_transaction(request, partition, refused)
-                    if request.acks not in (-1, 0, 1):
-                        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-                    log_start_offset = log.log_start_offset
-                    if batch.is_transactional and _client(context.api_version) is ClientCapability.IMPLICIT_ADDING:
-                        log.producers.state_of(batch.producer_id).ensure_begins_at_zero(batch)
-                    if takes_steps:
-                        result = yield from _append_in_turns(services, request, context, partition, batch)
-                    else:
-                        result = services.replicas.append(partition, batch, required_acks=request.acks)
-                    response = _response(data.index, result)
-                    partitions.append(response)
-                    end_offset = result.last_offset + 1
-                    if terms := partition.must_wait_for(end_offset, request.acks):
-                        refuse = partial(_refuse_and_name_leader, leaders, log.partition.topic, response, context)
-                        waiting.append(Uncommitted(partition, end_offset, terms, refuse))
-                    appended.append(partition.log.partition)
-                except KafkaError as error:
-                    has_failed = True
-                    refused_one = failure(data.index, error, log_start_offset)
-                    _name_leader(leaders, name, refused_one, context)
-                    partitions.append(refused_one)
-            responses.append(TopicProduceResponse(topic_data.name, topic_data.topic_id, partitions))
-    finally:  # it ends early if the client disconnects
-        services.replicas.notify(appended)
-    if request.acks == 0:
-        if has_failed:
-            raise UnacknowledgedError
-        return None
-    answer: ProduceResponse | None = ProduceResponse(responses, node_endpoints=leaders.node_endpoints)
-    return when_committed(services.replicas, waiting, answer, request.timeout_ms)
 
 
 def _response(number: int, result: AppendResult) -> PartitionProduceResponse:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from core.broker.replication.cluster_membership import Membership
-from core.broker.requests.handlers.control_request import answer_controller, member_asked
+from core.broker.requests.handlers.control_request import member_asked, pass_fence
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
-from core.common.pending import Pending
 from core.common.task import Task
 from core.protocol.schema.stop_replica import (
     STOP_REPLICA,
@@ -20,20 +18,11 @@ from core.protocol.schema.stop_replica import (
 _FIRST_VERSION_WITH_STATES = 3  # KIP-570
 
 
-def handle(
-    services: Services, request: StopReplicaRequest, context: RequestContext
-) -> StopReplicaResponse | Pending[StopReplicaResponse]:
+def handle(services: Services, request: StopReplicaRequest, context: RequestContext) -> Task[StopReplicaResponse]:
     membership = member_asked(services, context, "StopReplica", _FIRST_VERSION_WITH_STATES)
-    return answer_controller(
-        membership,
-        request,
-        [],
-        lambda: services.stepped_answers.answer(_answer(membership, request), is_owed=True),
-        lambda error: StopReplicaResponse(error_code=error),
-    )
-
-
-def _answer(membership: Membership, request: StopReplicaRequest) -> Task[StopReplicaResponse]:
+    error = yield from pass_fence(membership, request, [])
+    if error is not None:
+        return StopReplicaResponse(error_code=error)
     errors = yield from membership.assigned.stop(request)
     return StopReplicaResponse(
         ErrorCode.NONE,
@@ -41,4 +30,4 @@ def _answer(membership: Membership, request: StopReplicaRequest) -> Task[StopRep
     )
 
 
-SERVES = ServedApi(STOP_REPLICA, handle, is_between_brokers=True)
+SERVES = ServedApi(STOP_REPLICA, handle, is_owed=True, is_between_brokers=True)

@@ -27,7 +27,7 @@ from core.broker.serving.loop_runtime import LoopRuntime
 from core.broker.serving.socket_server import SocketServer
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending
-from core.common.task import Task, Yield
+from core.common.task import Task, Yield, wait_for
 from core.log.partition_log import PartitionLog
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
@@ -438,7 +438,7 @@ async def test_what_is_worked_on_is_held_until_it_is_done(broker: SteeredNode, m
             except StopIteration as end:
                 return end.value
             held.append(memory._total)
-            yield
+            yield Yield.GIVE_WAY
 
     log.validate = watch  # type: ignore[method-assign]
     async with serving(broker) as server:
@@ -797,3 +797,68 @@ def test_owed_work_that_fails_at_the_end_holds_up_nothing_else(tmp_path: Path) -
     answers.finish_owed()
     assert sorted(done) == ["a", "b"]
     assert not answers._owed
+
+
+def waiting_for(source: Pending[str], done: list[str]) -> Task[str]:
+    yield Yield.GIVE_WAY
+    try:
+        found = yield from wait_for(source)
+    except OSError as error:
+        found = f"no {error.strerror}"
+    yield Yield.GIVE_WAY
+    done.append(found)
+    return found.upper()
+
+
+@pytest.mark.parametrize("has_turns", [False, True])
+@pytest.mark.parametrize(
+    ("arrive", "expected"),
+    [
+        (lambda source: source.complete_with("a"), "A"),
+        (lambda source: source.fail(OSError(ENOSPC, "space")), "NO SPACE"),
+    ],
+)
+def test_a_task_that_waits_goes_on_with_what_arrives(
+    broker: SteeredNode, loop: Loop, arrive: Callable[[Pending[str]], None], expected: str, *, has_turns: bool
+) -> None:
+    if not has_turns:
+        broker.runtime.turns = None
+    source, done, answers = Pending[str](), list[str](), list[str]()
+    pending = broker.services.stepped_answers.answer(waiting_for(source, done))
+    assert isinstance(pending, Pending)
+    pending.on_value = answers.append
+    loop.run()
+    assert pending.is_at_work
+    assert not done
+    arrive(source)
+    loop.run()
+    assert answers == [expected]
+
+
+def test_a_task_that_waits_completes_with_what_counts_now(broker: SteeredNode, loop: Loop) -> None:
+    done, answers = list[str](), list[str]()
+    pending = broker.services.stepped_answers.answer(waiting_for(Pending(lambda: "now"), done))
+    assert isinstance(pending, Pending)
+    pending.on_value = answers.append
+    pending.complete_now()
+    assert answers == ["NOW"]
+    loop.run()
+    assert done == ["now"], "once, though it stood in line"
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_owed_work_that_waits_has_not_begun(broker: SteeredNode, loop: Loop, *, is_closing: bool) -> None:
+    """Nobody may ever answer: it must not hold up a broker that closes."""
+    source, done = Pending[str](), list[str]()
+    pending = broker.services.stepped_answers.answer(waiting_for(source, done), is_owed=True)
+    assert isinstance(pending, Pending)
+    loop.run()
+    if is_closing:
+        broker.services.stepped_answers.finish_owed()
+        assert not done
+    else:
+        pending.cancel()
+        assert source.is_over
+        assert not broker.services.stepped_answers._owed
+    loop.run()
+    assert not done
