@@ -28,7 +28,7 @@ class ServedApi(Generic[Req, Res]):
     api: Api[Req, Res]
     handle: Callable[
         [Services, Req, RequestContext],
-        Res | Pending[Res] | Pending[Res | None] | Task[Res | Pending[Res | None] | None] | None,
+        Res | Pending[Res] | Task[Res] | Task[Res | Pending[Res]] | Task[Res | Pending[Res | None] | None],
     ]
     """Returns the answer, now or later, or the task that makes it; None if there is none, as for a Produce with acks=0.
     """

@@ -16,8 +16,7 @@ from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, Yield
+from core.common.task import Task, Yield, wait_for
 from core.files.log_config import TOPIC_CONFIG
 from core.protocol.schema.create_topics import (
     CREATE_TOPICS,
@@ -34,16 +33,21 @@ Wanted = dict[str, NewTopic | KafkaError]
 Made = dict[str, TopicImage | KafkaError]
 
 
-def handle(
-    services: Services, request: CreateTopicsRequest, context: RequestContext
-) -> CreateTopicsResponse | Pending[CreateTopicsResponse]:
+def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> Task[CreateTopicsResponse]:
     wanted = _wanted(request)
-    control = find_control(services)
-    if control is None:
-        return services.stepped_answers.answer(_create(services, request, context, wanted), is_owed=True)
-    topics = ControllerTopics(control, services.controller, services.configs)
-    made = topics.create(_new(wanted), validate_only=request.validate_only, timeout_ms=request.timeout_ms)
-    return made.then(lambda made: services.stepped_answers.answer(_answer(services, request, context, wanted, made)))
+    made = yield from _create(services, request, [one for one in wanted.values() if isinstance(one, NewTopic)])
+    results = []
+    for name, new in wanted.items():
+        outcome = made[name] if isinstance(new, NewTopic) else new
+        if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
+            results.append(_described(services, outcome, new.configs))
+            if not request.validate_only:
+                services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
+                _log.info("created topic %s for %s", name, context.sender)
+        elif isinstance(outcome, KafkaError):
+            results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
+        yield Yield.GIVE_WAY
+    return CreateTopicsResponse(topics=results)
 
 
 def _wanted(request: CreateTopicsRequest) -> Wanted:
@@ -57,37 +61,16 @@ def _wanted(request: CreateTopicsRequest) -> Wanted:
     return wanted
 
 
-def _new(wanted: Wanted) -> list[NewTopic]:
-    return [topic for topic in wanted.values() if isinstance(topic, NewTopic)]
-
-
-def _create(
-    services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted
-) -> Task[CreateTopicsResponse]:
-    new_topics = _new(wanted)
-    made: Made
+def _create(services: Services, request: CreateTopicsRequest, topics: list[NewTopic]) -> Task[Made]:
+    control = find_control(services)
+    if control is not None:
+        controller = ControllerTopics(control, services.controller, services.configs)
+        creating = controller.create(topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
+        return (yield from wait_for(creating))
     try:
-        made = yield from services.topics.create_all(new_topics, validate_only=request.validate_only)
+        return (yield from services.topics.create_all(topics, validate_only=request.validate_only))
     except KafkaError as error:  # then none was created
-        made = {topic.name: error for topic in new_topics}
-    return (yield from _answer(services, request, context, wanted, made))
-
-
-def _answer(
-    services: Services, request: CreateTopicsRequest, context: RequestContext, wanted: Wanted, made: Made
-) -> Task[CreateTopicsResponse]:
-    results = []
-    for name, new in wanted.items():
-        outcome = made[name] if isinstance(new, NewTopic) else new
-        if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
-            results.append(_described(services, outcome, new.configs))
-            if not request.validate_only:
-                services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
-                _log.info("created topic %s for %s", name, context.sender)
-        elif isinstance(outcome, KafkaError):
-            results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
-        yield Yield.GIVE_WAY
-    return CreateTopicsResponse(topics=results)
+        return {topic.name: error for topic in topics}
 
 
 def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
@@ -111,4 +94,4 @@ def _described(services: Services, topic: TopicImage, overrides: Mapping[str, st
     )
 
 
-SERVES = ServedApi(CREATE_TOPICS, handle)
+SERVES = ServedApi(CREATE_TOPICS, handle, is_owed=True)

@@ -14,8 +14,7 @@ from core.broker.requests.services import Services
 from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.common.pending import Pending
-from core.common.task import Task, Yield
+from core.common.task import Task, Yield, wait_for
 from core.common.topic_partition import ZERO_UUID
 from core.protocol.schema.delete_topics import (
     DELETE_TOPICS,
@@ -31,29 +30,13 @@ _FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
 _FIRST_VERSION_WITH_IDS = 6  # KIP-516
 
 
-def handle(
-    services: Services, request: DeleteTopicsRequest, context: RequestContext
-) -> DeleteTopicsResponse | Pending[DeleteTopicsResponse]:
+def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> Task[DeleteTopicsResponse]:
     version = context.api_version
     has_ids = version >= _FIRST_VERSION_WITH_IDS
     wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
     responses, going = _sort_out(services, wanted, version)
-    control = find_control(services)
-    if control is None:
-        return services.stepped_answers.answer(_delete(services, responses, going, context), is_owed=True)
     names = [result.name for result in going if result.name is not None]
-    deleted = ControllerTopics(control, services.controller, services.configs).delete(
-        names, timeout_ms=request.timeout_ms
-    )
-    return deleted.then(lambda outcomes: services.stepped_answers.answer(_answer(responses, going, outcomes, context)))
-
-
-def _answer(
-    responses: list[DeletableTopicResult],
-    going: list[DeletableTopicResult],
-    outcomes: Mapping[str, KafkaError | None],
-    context: RequestContext,
-) -> Task[DeleteTopicsResponse]:
+    outcomes = yield from _delete(services, names, request.timeout_ms)
     for result in going:
         error = outcomes[result.name or ""]
         if error is not None:
@@ -86,19 +69,18 @@ def _sort_out(
     return responses, going
 
 
-def _delete(
-    services: Services,
-    responses: list[DeletableTopicResult],
-    going: list[DeletableTopicResult],
-    context: RequestContext,
-) -> Task[DeleteTopicsResponse]:
-    names = [result.name for result in going if result.name is not None]
+def _delete(services: Services, names: list[str], timeout_ms: int) -> Task[Mapping[str, KafkaError | None]]:
+    """Returns the error of each topic, or None."""
+    control = find_control(services)
+    if control is not None:
+        topics = ControllerTopics(control, services.controller, services.configs)
+        return (yield from wait_for(topics.delete(names, timeout_ms=timeout_ms)))
     problem: KafkaError | None = None
     try:
         yield from services.topics.delete_all(names)
     except KafkaError as error:  # then none was deleted
         problem = error
-    return (yield from _answer(responses, going, dict.fromkeys(names, problem), context))
+    return dict.fromkeys(names, problem)
 
 
 def _refuse(result: DeletableTopicResult, error: KafkaError) -> None:
@@ -136,4 +118,4 @@ def _find(services: Services, state: DeleteTopicState, version: int) -> TopicIma
     return topic
 
 
-SERVES = ServedApi(DELETE_TOPICS, handle)
+SERVES = ServedApi(DELETE_TOPICS, handle, is_owed=True)

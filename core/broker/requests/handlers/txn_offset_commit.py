@@ -12,6 +12,7 @@ from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.common.task import Task, wait_for
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_coordinator import OffsetCommit, Offsets
 from core.coordinator.group_record_values import CommittedOffset
@@ -38,7 +39,7 @@ _Responses = dict[TopicPartition, TxnOffsetCommitResponsePartition]
 
 def handle(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+) -> Task[TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]]:
     offsets: Offsets = {}
     waiting: _Responses = {}
     topics = []
@@ -69,8 +70,18 @@ def handle(
         return answer
     asking = _ask_elsewhere(services, request, context.api_version)
     if asking is not None:
-        return asking.then(lambda _refused: _join_and_commit(services, request, offsets, waiting, answer, context))
-    return _join_and_commit(services, request, offsets, waiting, answer, context)
+        yield from wait_for(asking)
+    refuse = partial(_refuse, waiting)
+    try:
+        _join(services, request, context.api_version)
+    except KafkaError as error:
+        refuse(_code_for_client(error, context.api_version))
+        return answer
+    if services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is None:
+        joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
+        if isinstance(joined, Pending):
+            yield from wait_for(joined)
+    return _commit(services, request, offsets, waiting, answer, context.api_version)
 
 
 def _ask_elsewhere(
@@ -85,27 +96,6 @@ def _ask_elsewhere(
         return None  # `_join` raises it again
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     return ask_elsewhere(services, request.transactional_id, producer, [kept], _client(version))
-
-
-def _join_and_commit(
-    services: Services,
-    request: TxnOffsetCommitRequest,
-    offsets: Offsets,
-    waiting: _Responses,
-    answer: TxnOffsetCommitResponse,
-    context: RequestContext,
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    refuse = partial(_refuse, waiting)
-    try:
-        _join(services, request, context.api_version)
-    except KafkaError as error:
-        refuse(_code_for_client(error, context.api_version))
-        return answer
-    joined = None
-    if services.transaction_log.find_coordinator_elsewhere(request.transactional_id) is None:
-        joined = services.transaction_log.when_committed(request.transactional_id, None, refuse)
-    commit = partial(_commit, services, request, offsets, waiting, answer, context.api_version)
-    return joined.then(lambda _nothing: commit()) if isinstance(joined, Pending) else commit()
 
 
 def _join(services: Services, request: TxnOffsetCommitRequest, version: int) -> None:
