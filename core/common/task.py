@@ -33,6 +33,7 @@ Task = Generator[Step, Any, T]
 
 def wait_for(pending: Pending[T]) -> Task[T]:
     """Returns the value, when it has arrived."""
+    assert not pending.is_over, "nobody would ever be called"
     value: T = yield pending
     return value
 
