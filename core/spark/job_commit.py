@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
@@ -72,24 +72,6 @@ class Prepared:
     digest: int = 0
 
 
-class Job(Protocol):
-    """Immutable; sent to tasks on other machines."""
-
-    def transactional_id(self, attempt: Attempt) -> str: ...
-
-    def group(self, task: int) -> str: ...
-
-    def is_closed(self, client: KafkaClient) -> bool: ...
-
-    def commit(self, client: KafkaClient, tasks: Sequence[Prepared], count: int) -> None:
-        """Commits the tasks that have records, of `count` tasks in all. Raises PlogError if they can't be committed,
-        with nothing committed; KafkaError or ConnectionFailedError if the brokers fail in the middle.
-        """
-
-    def abort(self, client: KafkaClient, tasks: Sequence[Prepared]) -> None:
-        """Aborts the transactions that are not committed."""
-
-
 def write_attempt(
     job: Job,
     attempt: Attempt,
@@ -119,7 +101,7 @@ def write_attempt(
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """`run` is unique among all jobs; `is_named`: the user chose the prefix."""
+    """`run` is unique among all jobs; `is_named`: the user chose the prefix. Sent to tasks on other machines."""
 
     prefix: str
     run: str
@@ -139,6 +121,9 @@ class BatchJob:
         return TransactionAdmin(client).find(self._name) is not None
 
     def commit(self, client: KafkaClient, tasks: Sequence[Prepared], count: int) -> None:
+        """Commits the tasks that have records, of `count` tasks in all. Raises PlogError if they can't be committed,
+        with nothing committed; KafkaError or ConnectionFailedError if the brokers fail in the middle.
+        """
         self._close(client, tasks)
         if self.is_named and tasks:
             self._commit_noted(client, tasks, count)
@@ -171,6 +156,7 @@ class BatchJob:
         admin.commit(self.prefix, {place: number})
 
     def abort(self, client: KafkaClient, tasks: Sequence[Prepared]) -> None:
+        """Aborts the transactions that are not committed."""
         _abort(client, tasks)
         self._close(client, ())
 
@@ -182,7 +168,7 @@ def _next_number(last: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """A batch of a stream, `name`, in one `run` of its query."""
+    """A batch of a stream, `name`, in one `run` of its query; with the methods of `BatchJob`."""
 
     name: str
     run: str
@@ -211,6 +197,9 @@ class StreamBatch:
         _abort(client, tasks)
         if tasks:
             self._close(client, tasks[0].topic, ())
+
+
+Job = BatchJob | StreamBatch
 
 
 def _abort(client: KafkaClient, tasks: Sequence[Prepared]) -> None:

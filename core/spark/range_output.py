@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -197,14 +197,14 @@ class _Output:
         self._format = format_
         self._partition = partition_column(format_, schema)
         self._schema = written_schema(format_, schema)
-        self._writers: dict[str, tuple[Path, _Writer]] = {}
+        self._writers: dict[str, tuple[Path, _File]] = {}
         self._rows: dict[str, int] = {}
         self._spilled = SpilledRows(claim.temporary(unit), self._schema, claim.filesystem)
         self._ended: dict[str, WrittenFile] = {}  # by the names that the files have in the folder beside
         if self._partition is None:
             self._writer("")
 
-    def _writer(self, folder: str) -> _Writer:
+    def _writer(self, folder: str) -> _File:
         known = self._writers.get(folder)
         if known is None:
             path = self._claim.temporary(self._unit)
@@ -212,7 +212,7 @@ class _Output:
             self._rows[folder] = 0
         return known[1]
 
-    def _open(self, path: Path) -> _Writer:
+    def _open(self, path: Path) -> _File:
         sink = open_sink(self._claim.filesystem, path)
         try:
             return _WRITERS[self._format.kind](sink, self._schema)
@@ -408,15 +408,9 @@ def _is_text(value: bytes) -> bool:
 # --- the kinds of files
 
 
-class _Writer(Protocol):
-    """`close` ends the file, and closes it also if that fails; it may be called again."""
-
-    def write(self, batch: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _ParquetFile:
+    """`close` ends the file, and closes it also if that fails; it may be called again. So of the other kinds."""
+
     def __init__(self, file: BufferedWriter, schema: Any) -> None:
         self._file = file
         self._writer = pq.ParquetWriter(file, schema, compression="zstd")
@@ -499,7 +493,8 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-_WRITERS: dict[str, Callable[[BufferedWriter, Any], _Writer]] = {
+_File = _ParquetFile | _CsvFile | _JsonFile
+_WRITERS: dict[str, type[_File]] = {
     "parquet": _ParquetFile,
     "csv": _CsvFile,
     "json": _JsonFile,

@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from core.client.admin.admin import Admin
 from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
-from core.client.read.record_source import RecordSource
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.files.file_names import CLUSTER_METADATA_TOPIC
@@ -42,29 +41,6 @@ class Piece(NamedTuple):
     size_bytes: int
 
 
-class Source(Protocol):
-    """Owned by one task."""
-
-    @property
-    def records(self) -> RecordSource: ...
-
-    def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
-        """Splits the offsets [start, end), in order, into pieces of about `target_bytes`."""
-
-    def where(self, partition: TopicPartition) -> tuple[str, str]:
-        """Returns (directory, servers) of an `OffsetRange` of the partition."""
-
-    def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
-        """Describes the offsets [start, end) that are missing for no known reason, as far as the source shows them; ""
-        if there are none.
-        """
-
-    def topic_id(self, partition: TopicPartition) -> str:
-        """Returns the topic's id in Kafka's text form, or "" before Kafka 2.8. Another id is another topic."""
-
-    def close(self) -> None: ...
-
-
 def open_source(options: SourceOptions) -> Source:
     """Opens the source. Raises AccessError if it is missing, ConnectionFailedError if no server answers."""
     if options.servers:
@@ -73,23 +49,31 @@ def open_source(options: SourceOptions) -> Source:
 
 
 class FilesSource:
-    """Reads data directories (a broker's log.dirs) and partitions' folders, without a lock."""
+    """Reads data directories (a broker's log.dirs) and partitions' folders, without a lock; owned by one task."""
 
     def __init__(self, paths: Sequence[Path], *, read_committed: bool) -> None:
         self.records = DirectorySource(*map(DirectoryReader, paths), options=ReadOptions(read_committed=read_committed))
 
     def split(self, partition: TopicPartition, start: int, end: int, target_bytes: int) -> list[Piece]:
+        """Splits the offsets [start, end), in order, into pieces of about `target_bytes`."""
         return split_by_index(self.records.log(partition), start, end, target_bytes)
 
     def where(self, partition: TopicPartition) -> tuple[str, str]:
+        """Returns (directory, servers) of an `OffsetRange` of the partition."""
         return str(self.records.log(partition).directory.resolve()), ""
 
     def doubt(self, partition: TopicPartition, start: int, end: int) -> str:
+        """Describes the offsets [start, end) that are missing for no known reason, as far as the source shows them; ""
+        if there are none.
+        """
         log = self.records.log(partition)
         holes = log.unexplained(start, end)
         return holes.text(log.root) if holes.count else ""
 
     def topic_id(self, partition: TopicPartition) -> str:
+        """Returns the topic's id in Kafka's text form; "" if it has none, as before Kafka 2.8. Another id is another
+        topic.
+        """
         return _id_text(read_partition_metadata(self.records.log(partition).directory))
 
     def close(self) -> None:
@@ -97,7 +81,7 @@ class FilesSource:
 
 
 class ServersSource:
-    """Reads over the wire."""
+    """Reads over the wire, with the methods of `FilesSource`; owned by one task."""
 
     def __init__(self, servers: str, access: str, *, read_committed: bool) -> None:
         self._servers = servers
@@ -123,6 +107,9 @@ class ServersSource:
 
     def close(self) -> None:
         self._client.close()
+
+
+Source = FilesSource | ServersSource
 
 
 def _id_text(topic_id: bytes | None) -> str:

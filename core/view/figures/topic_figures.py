@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient, TopicInfo
@@ -30,7 +30,7 @@ _PARTITIONS_AT_ONCE = 500
 
 
 class ServerFigures:
-    """A `FiguresSource`, with connections of its own; owned by one task."""
+    """A server's figures, by connections of their own; owned by one task. Its methods may raise PlogError."""
 
     problem = ""
 
@@ -47,6 +47,7 @@ class ServerFigures:
         return {name: sorted(topic.partitions) for name, topic in self._topics.items()}
 
     def look_again(self) -> None:
+        """Looks for new and deleted topics."""
         self._asked = {}
         try:
             self._topics = self._client.refresh()
@@ -188,24 +189,6 @@ class TopicListing(NamedTuple):
     problems: list[str]
 
 
-class FiguresSource(Protocol):
-    """A source of topics' figures: files or a server. Its methods may raise PlogError."""
-
-    @property
-    def topics(self) -> dict[str, list[int]]: ...
-
-    def look_again(self) -> None:
-        """Looks for new and deleted topics."""
-
-    def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:
-        """Returns the present figures of the topic's partitions."""
-
-    @property
-    def problem(self) -> str: ...
-
-    def close(self) -> None: ...
-
-
 class _Sample(NamedTuple):
     at_us: int
     figures: Mapping[int, PartitionFigures]
@@ -219,7 +202,7 @@ class TopicFigures:
         self._clock = clock or SystemClock()
         self._inspected = inspected
         self._logs: LogFigures | None = None
-        self._source: FiguresSource
+        self._source: ServerFigures | _FileFigures
         if inspected.reader is not None:
             self._logs = open_logs(inspected.reader, self._clock)
             self._source = _FileFigures(self._logs, inspected)
@@ -321,7 +304,7 @@ class TopicFigures:
 
 
 class _FileFigures:
-    """A `FiguresSource`: the files of a directory; of a partition's folder alone, that one."""
+    """The figures of a directory's files, or of a partition's folder alone; with the methods of `ServerFigures`."""
 
     def __init__(self, logs: LogFigures, inspected: InspectTarget) -> None:
         self._logs = logs

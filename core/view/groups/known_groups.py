@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from core.client.admin.group_admin import (
     GroupAdmin,
@@ -44,32 +44,8 @@ from core.view.target.live_server import LiveServer
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
 
-class GroupSource(Protocol):
-    """A source of groups: files or a server. Each method may raise PlogError; a KafkaError is about that group only."""
-
-    def refresh(self) -> Iterator[tuple[int, int]]:
-        """Looks again; yields the steps done, and their total."""
-
-    def list_groups(self) -> list[ListedGroup]: ...
-
-    def describe(self, group_id: str) -> GroupDescription:
-        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
-
-    def offsets(self, group_id: str) -> Offsets: ...
-
-    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
-        """Returns the offsets of each one's log."""
-
-    def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Returns the timestamp of the first record from each offset on, if there is one."""
-
-    @property
-    def problems(self) -> list[str]:
-        """Errors of the groups that could not be read."""
-
-
 class ServerGroups:
-    """A `GroupSource`; owned by one task."""
+    """A server's groups; owned by one task. Each method may raise PlogError; a KafkaError is about that group only."""
 
     problems: list[str] = []  # noqa: RUF012 - never changed: a server answers as a whole, or not
 
@@ -78,12 +54,14 @@ class ServerGroups:
         self._admin = GroupAdmin(client)
 
     def refresh(self) -> Iterator[tuple[int, int]]:
+        """Looks again; yields the steps done, and their total."""
         yield 1, 1  # each answer is the present one
 
     def list_groups(self) -> list[ListedGroup]:
         return self._admin.list_groups()
 
     def describe(self, group_id: str) -> GroupDescription:
+        """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
         return self._admin.describe(group_id)
 
     def offsets(self, group_id: str) -> Offsets:
@@ -100,6 +78,7 @@ class ServerGroups:
         return {**self.bounds(wanted[:middle]), **self.bounds(wanted[middle:])}
 
     def timestamps_at(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Returns the timestamp of the first record from each offset on, if there is one."""
         return find_timestamps(self.client, offsets)
 
 
@@ -108,7 +87,7 @@ _BATCHES_LOOKED_AT = 3
 
 
 class FileGroups:
-    """A `GroupSource`; owned by one task."""
+    """The groups of files, with the methods of `ServerGroups`; owned by one task."""
 
     def __init__(self, logs: LogFigures, clock: Clock) -> None:
         self.logs = logs
@@ -122,6 +101,7 @@ class FileGroups:
 
     @property
     def problems(self) -> list[str]:
+        """Errors of the groups that could not be read."""
         if GROUPS_TOPIC not in self.logs.reader.topics:
             return [f"{self.logs.reader.root} has no {GROUPS_TOPIC}, in which groups are kept"]
         return [*filter(None, [self.logs.problem]), *self._topic.problems]
@@ -208,6 +188,9 @@ class FileGroups:
         return None
 
 
+GroupSource = ServerGroups | FileGroups
+
+
 def _type_of(group: Group) -> str:
     return "consumer" if isinstance(group, ConsumerGroup) else "classic"
 
@@ -281,7 +264,7 @@ class KnownGroups:
         self._server = LiveServer(inspected)
         self._reader = inspected.reader
         self._logs = logs
-        self._source: ServerGroups | FileGroups | None = None
+        self._source: GroupSource | None = None
         self._summaries: dict[str, GroupSummary] = {}
         self._history: tuple[object, History] = (None, History([]))  # the last one, after its marks
 
@@ -293,7 +276,7 @@ class KnownGroups:
     def close(self) -> None:
         self._server.close()
 
-    def _find_source(self) -> ServerGroups | FileGroups:
+    def _find_source(self) -> GroupSource:
         client = self._server.find_client()
         source = self._source
         if client is not None and not (isinstance(source, ServerGroups) and source.client is client):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from core.client.net.kafka_client import KafkaClient
 from core.client.write.transaction_admin import (
@@ -62,16 +62,6 @@ class TransactionListing(NamedTuple):
     @property
     def is_whole(self) -> bool:
         return self.done >= self.total
-
-
-class TransactionSource(Protocol):
-    """A source of transactions. Its methods may raise PlogError."""
-
-    def look(self) -> Iterator[tuple[int, int]]:
-        """Looks again; yields the steps done, and their total."""
-
-    def listing(self, done: int, total: int) -> TransactionListing:
-        """Returns the present state; `done` and `total` become those of the listing."""
 
 
 def known_id(found: TransactionDescription) -> KnownId:
@@ -243,7 +233,7 @@ class KnownTransactions:
             self._server.forget()
             raise
 
-    def _find_source(self) -> TransactionSource:
+    def _find_source(self) -> ServerTransactions | FileTransactions:
         client = self._server.find_client()
         source = self._source
         if client is not None and not (isinstance(source, ServerTransactions) and source.client is client):
@@ -257,17 +247,17 @@ class KnownTransactions:
 
 
 class ServerTransactions:
-    """A `TransactionSource` that asks a cluster's brokers; owned by one task."""
+    """The transactions that a cluster's brokers know; owned by one task. Its methods may raise PlogError."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
         self._admin = TransactionAdmin(client)
-
         self._ids: list[KnownId] = []
         self._open: list[OpenTransaction] = []
         self._problems: list[str] = []
 
     def look(self) -> Iterator[tuple[int, int]]:
+        """Looks again; yields the steps done, and their total."""
         self._problems = []
         self._ids = self._find_ids()
         yield 0, 1
@@ -282,6 +272,7 @@ class ServerTransactions:
             self._open = found
 
     def listing(self, done: int, total: int) -> TransactionListing:
+        """Returns the present state; `done` and `total` become those of the listing."""
         return TransactionListing(list(self._open), self._ids, done, total, list(self._problems))
 
     def _find_ids(self) -> list[KnownId]:
@@ -310,7 +301,7 @@ class ServerTransactions:
 
 
 class FileTransactions:
-    """A `TransactionSource`; owned by one task."""
+    """The transactions of files, with the methods of `ServerTransactions`; owned by one task."""
 
     def __init__(self, logs: LogFigures, clock: Clock) -> None:
         self.logs = logs

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from core.broker.coordinators.latest_by_key import ReadRecord, newest_records
 from core.cluster.image.metadata_image import TopicImage
@@ -121,13 +121,7 @@ GROUPS_TOPIC = "__consumer_offsets"
 _MOST_PROBLEMS = 5
 """The most problems of one partition that are listed one by one."""
 
-
-class Replay(Protocol):
-    def take_up(self, read: ReadRecord) -> None:
-        """Replays a record. Raises CorruptRecordError if it is not a coordinator's."""
-
-
-R = TypeVar("R", bound=Replay)
+R = TypeVar("R", bound=ReplayedGroups | ReplayedTransactions)
 
 
 class _Part(Generic[R]):
