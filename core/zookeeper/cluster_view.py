@@ -26,23 +26,8 @@ from core.protocol.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from core.zookeeper import znodes
 from core.zookeeper.group_registry import INTERNAL_TOPICS
-from core.zookeeper.znodes import (
-    BROKER_IDS,
-    NO_LEADER,
-    TOPICS,
-    BrokerEndpoint,
-    BrokerNode,
-    PartitionStateNode,
-    TopicNode,
-    broker_path,
-    decode_broker,
-    decode_partition_state,
-    decode_topic,
-    parse_node_id,
-    partition_state_path,
-    topic_path,
-)
 from core.zookeeper.zookeeper_session import Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Node
 
@@ -57,8 +42,8 @@ class _FollowedTopic:
     """The last known nodes of a topic; owned by the view."""
 
     def __init__(self) -> None:
-        self.node: TopicNode | None = None
-        self.states: dict[int, PartitionStateNode | None] = {}
+        self.node: znodes.TopicNode | None = None
+        self.states: dict[int, znodes.PartitionStateNode | None] = {}
         self.watches: dict[int, Watch] = {}
         """Watches of the partitions' states, by partition."""
 
@@ -72,7 +57,7 @@ class ClusterView:
         self._security_protocol = security_protocol
         self.on_news: list[Callable[[], None]] = []
         """Called in the loop when brokers, topics or partitions come or go; whoever wants to know appends itself."""
-        self._brokers: dict[int, BrokerNode] = {}
+        self._brokers: dict[int, znodes.BrokerNode] = {}
         self._reading_brokers = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._topics: dict[str, _FollowedTopic] = {}
@@ -89,21 +74,21 @@ class ClusterView:
     async def follow_brokers(self) -> None:
         """Raises AccessError if no live broker has a listener of the protocol."""
         names: list[str] = []
-        await self._session.watch_children(BROKER_IDS, lambda found: self._on_brokers(names, found))
+        await self._session.watch_children(znodes.BROKER_IDS, lambda found: self._on_brokers(names, found))
         await self._read_brokers(names)
         if self.addresses:
             return
         if not self._brokers:
             raise AccessError(
                 "no broker is registered in ZooKeeper, below /brokers/ids",
-                where=BROKER_IDS,
+                where=znodes.BROKER_IDS,
                 hint="are Kafka's brokers running, and is the path after ZooKeeper's address the zookeeper.connect of "
                 "theirs?",
             )
         theirs = {one.security_protocol for node in self._brokers.values() for one in node.endpoints}
         raise AccessError(
             f"the brokers have no listener of {self._security_protocol}, only of {', '.join(sorted(theirs))}",
-            where=BROKER_IDS,
+            where=znodes.BROKER_IDS,
             hint="security.protocol in --command-config FILE says which to use",
         )
 
@@ -123,18 +108,22 @@ class ClusterView:
     async def _read_brokers(self, names: list[str]) -> None:
         """Reads those in `names` when its turn has come: a broker that came back may have another address."""
         async with self._reading_brokers:
-            ids = [number for name in names if (number := _sound(partial(parse_node_id, name, BROKER_IDS))) is not None]
-            nodes = await self._session.read_many([broker_path(number) for number in ids])
+            ids = [
+                number
+                for name in names
+                if (number := _sound(partial(znodes.parse_node_id, name, znodes.BROKER_IDS))) is not None
+            ]
+            nodes = await self._session.read_many([znodes.broker_path(number) for number in ids])
             self._brokers = {
                 number: broker
                 for number, node in zip(ids, nodes, strict=True)
                 if node is not None
-                and (broker := _sound(partial(decode_broker, node.data, broker_path(number)))) is not None
+                and (broker := _sound(partial(znodes.decode_broker, node.data, znodes.broker_path(number)))) is not None
             }
         self.addresses[:] = [(one.host, one.port) for one in self._endpoints().values()]
         self._tell_news()
 
-    def _endpoints(self) -> dict[int, BrokerEndpoint]:
+    def _endpoints(self) -> dict[int, znodes.BrokerEndpoint]:
         found = {}
         for number, broker in self._brokers.items():
             usable = (one for one in broker.endpoints if one.security_protocol == self._security_protocol)
@@ -146,7 +135,7 @@ class ClusterView:
 
     async def follow_topics(self) -> None:
         """Keeps `topic_names` up to date."""
-        await self._session.watch_children(TOPICS, self._on_topics)
+        await self._session.watch_children(znodes.TOPICS, self._on_topics)
 
     def _on_topics(self, found: list[str] | None) -> None:
         self.topic_names = tuple(found or ())
@@ -160,7 +149,7 @@ class ClusterView:
 
     async def _follow(self, topic: str) -> None:
         followed = _FollowedTopic()
-        await self._session.watch_data(topic_path(topic), partial(self._on_topic, topic, followed))
+        await self._session.watch_data(znodes.topic_path(topic), partial(self._on_topic, topic, followed))
         self._topics.setdefault(topic, followed)
 
     def _on_topic(self, topic: str, followed: _FollowedTopic, node: Node | None) -> None:
@@ -168,7 +157,7 @@ class ClusterView:
         if node is None:
             followed.node = None
         else:  # an unreadable node does not replace the known one
-            followed.node = _sound(partial(decode_topic, node.data, topic_path(topic))) or before
+            followed.node = _sound(partial(znodes.decode_topic, node.data, znodes.topic_path(topic))) or before
         if (before and before.partitions.keys()) != (followed.node and followed.node.partitions.keys()):
             self._tell_news()
 
@@ -197,14 +186,14 @@ class ClusterView:
         new = [number for number in followed.node.partitions if number not in followed.watches]
 
         async def follow(number: int) -> None:
-            path = partition_state_path(topic, number)
+            path = znodes.partition_state_path(topic, number)
             on_change = partial(self._on_state, followed, number, path)
             followed.watches[number] = await self._session.watch_data(path, on_change)
 
         await asyncio.gather(*map(follow, new))
 
     def _on_state(self, followed: _FollowedTopic, number: int, path: str, node: Node | None) -> None:
-        state = None if node is None else _sound(partial(decode_partition_state, node.data, path))
+        state = None if node is None else _sound(partial(znodes.decode_partition_state, node.data, path))
         followed.states[number] = state
 
     def _topic(self, topic: str) -> MetadataResponseTopic:
@@ -214,10 +203,10 @@ class ClusterView:
         partitions = []
         for number, replicas in sorted(followed.node.partitions.items()):
             state = followed.states.get(number)
-            leader = NO_LEADER if state is None or state.leader not in self._brokers else state.leader
+            leader = znodes.NO_LEADER if state is None or state.leader not in self._brokers else state.leader
             partitions.append(
                 MetadataResponsePartition(
-                    error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
+                    error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == znodes.NO_LEADER else ErrorCode.NONE,
                     partition_index=number,
                     leader_id=leader,
                     leader_epoch=-1 if state is None else state.leader_epoch,

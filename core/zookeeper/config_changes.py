@@ -17,16 +17,7 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.znodes import (
-    CONFIG,
-    CONFIG_CHANGES,
-    CONFIG_KINDS,
-    ConfigEntity,
-    change_number,
-    decode_config,
-    decode_config_change,
-    parse_entity_path,
-)
+from core.zookeeper import znodes
 from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import Delete, Node, Refusal, ZooKeeperError
 
@@ -34,7 +25,7 @@ _log = logging.getLogger("plog.zookeeper")
 
 _KEPT_MS = 15 * 60 * 1000
 
-OnConfig = Callable[[ConfigEntity, Mapping[str, str]], None]
+OnConfig = Callable[[znodes.ConfigEntity, Mapping[str, str]], None]
 
 
 class _Change(NamedTuple):
@@ -55,28 +46,28 @@ class ConfigChanges:
         on_config: OnConfig,
         *,
         clock: Clock,
-        on_unreadable: Callable[[ConfigEntity], None] = lambda _: None,
+        on_unreadable: Callable[[znodes.ConfigEntity], None] = lambda _: None,
     ) -> None:
         self._session = session
         self._on_config = on_config
         self._on_unreadable = on_unreadable
         self._clock = clock
         self._last_number = -1
-        self._known: set[ConfigEntity] = set()
+        self._known: set[znodes.ConfigEntity] = set()
         self._reads_all = True
         self._children: list[str] = []
-        self._new_users: list[ConfigEntity] = []
+        self._new_users: list[znodes.ConfigEntity] = []
         self._task: asyncio.Task[None] | None = None
         self._watches: list[Watch] = []
 
     async def start(self) -> None:
         self._session.subscribe(self._on_state)
-        self._watches.append(await self._session.watch_children(CONFIG_CHANGES, self._on_children))
+        self._watches.append(await self._session.watch_children(znodes.CONFIG_CHANGES, self._on_children))
         assert self._task is not None
         await self._task
-        self._watches.append(await self._session.watch_children(f"{CONFIG}/users", self._on_users))
+        self._watches.append(await self._session.watch_children(f"{znodes.CONFIG}/users", self._on_users))
 
-    async def read_many(self, entities: Sequence[ConfigEntity]) -> list[dict[str, str]]:
+    async def read_many(self, entities: Sequence[znodes.ConfigEntity]) -> list[dict[str, str]]:
         """Returns the present settings of each entity, without a call of `on_config`, in one round of requests; {} for
         an entity that does not exist or can't be read, which is logged.
         """
@@ -88,7 +79,7 @@ class ConfigChanges:
         """Waits until all changes announced before this session's last read are applied, except unreadable ones, which
         are logged. Raises ZooKeeperError if the session is closed.
         """
-        self._on_children(await self._session.children(CONFIG_CHANGES))
+        self._on_children(await self._session.children(znodes.CONFIG_CHANGES))
         assert self._task is not None
         await asyncio.wait([self._task])
 
@@ -107,7 +98,7 @@ class ConfigChanges:
         self._begin()
 
     def _on_users(self, names: list[str] | None) -> None:
-        found = [parse_entity_path(f"users/{name}", f"{CONFIG}/users/{name}") for name in names or ()]
+        found = [znodes.parse_entity_path(f"users/{name}", f"{znodes.CONFIG}/users/{name}") for name in names or ()]
         self._new_users = [user for user in found if user not in self._known]
         if self._new_users:
             self._begin()
@@ -136,29 +127,31 @@ class ConfigChanges:
                 raise
 
     async def _read_all(self, names: Iterable[str]) -> None:
-        self._last_number = max(map(change_number, names), default=-1)
+        self._last_number = max(map(znodes.change_number, names), default=-1)
         entities = await self._list_entities()
         gone = self._known - set(entities)
         await self._read_entities([*entities, *sorted(gone, key=lambda one: one.path)])
 
-    async def _list_entities(self) -> list[ConfigEntity]:
+    async def _list_entities(self) -> list[znodes.ConfigEntity]:
         found = []
-        for kind in CONFIG_KINDS:
-            names = await self._session.children(f"{CONFIG}/{kind}") or []
+        for kind in znodes.CONFIG_KINDS:
+            names = await self._session.children(f"{znodes.CONFIG}/{kind}") or []
             paths = [f"{kind}/{name}" for name in names]
             if kind == "users":
                 for path in list(paths):
-                    clients = await self._session.children(f"{CONFIG}/{path}/clients") or []
+                    clients = await self._session.children(f"{znodes.CONFIG}/{path}/clients") or []
                     paths += [f"{path}/clients/{client}" for client in clients]
-            found += [parse_entity_path(path, f"{CONFIG}/{path}") for path in paths]
+            found += [znodes.parse_entity_path(path, f"{znodes.CONFIG}/{path}") for path in paths]
         return found
 
     async def _read_changes(self, names: Iterable[str]) -> None:
         changes = sorted(
-            _Change(number, f"{CONFIG_CHANGES}/{name}") for name in names if (number := change_number(name)) >= 0
+            _Change(number, f"{znodes.CONFIG_CHANGES}/{name}")
+            for name in names
+            if (number := znodes.change_number(name)) >= 0
         )
         nodes = await self._session.read_many([change.path for change in changes])
-        entities: dict[ConfigEntity, None] = {}
+        entities: dict[znodes.ConfigEntity, None] = {}
         for change, node in zip(changes, nodes, strict=True):
             if node is None:
                 continue
@@ -169,7 +162,7 @@ class ConfigChanges:
         await self._read_entities(list(entities))
         await self._delete_old(changes, nodes)
 
-    async def _read_entities(self, entities: list[ConfigEntity]) -> None:
+    async def _read_entities(self, entities: list[znodes.ConfigEntity]) -> None:
         nodes = await self._session.read_many([entity.path for entity in entities])
         for entity, node in zip(entities, nodes, strict=True):
             try:
@@ -198,11 +191,11 @@ def _say_failure(task: asyncio.Task[None]) -> None:
         _log.error("changes of settings in ZooKeeper could not be read: %s", error)
 
 
-def _settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, str]:
-    return decode_config(node.data, entity.path) if node is not None and node.data else {}
+def _settings_of(node: Node | None, entity: znodes.ConfigEntity) -> dict[str, str]:
+    return znodes.decode_config(node.data, entity.path) if node is not None and node.data else {}
 
 
-def _readable_settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, str]:
+def _readable_settings_of(node: Node | None, entity: znodes.ConfigEntity) -> dict[str, str]:
     try:
         return _settings_of(node, entity)
     except MalformedMessageError as error:
@@ -210,9 +203,9 @@ def _readable_settings_of(node: Node | None, entity: ConfigEntity) -> dict[str, 
         return {}
 
 
-def _entity_of(node: Node, path: str) -> ConfigEntity | None:
+def _entity_of(node: Node, path: str) -> znodes.ConfigEntity | None:
     try:
-        return decode_config_change(node.data, path)
+        return znodes.decode_config_change(node.data, path)
     except MalformedMessageError as error:
         _log.error("a change of settings is passed over: %s", error)
         return None

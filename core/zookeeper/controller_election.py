@@ -17,13 +17,7 @@ from typing import NamedTuple
 
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
-from core.zookeeper.znodes import (
-    CONTROLLER,
-    CONTROLLER_EPOCH,
-    ControllerNode,
-    decode_controller_epoch,
-    encode_controller_epoch,
-)
+from core.zookeeper import znodes
 from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession
 from core.zookeeper.zookeeper_transaction import (
     Check,
@@ -91,7 +85,7 @@ class ControllerElection:
     async def start(self) -> None:
         """Stands for election from now on, whenever there is no controller."""
         self._session.subscribe(self._on_state)
-        self._watch = await self._session.watch_data(CONTROLLER, self._on_controller)
+        self._watch = await self._session.watch_data(znodes.CONTROLLER, self._on_controller)
 
     def stop(self) -> None:
         """Stops standing for election. A controller stays in office until its session is closed, or `resign`."""
@@ -125,12 +119,12 @@ class ControllerElection:
         would have the same version, but its election has raised the epoch, so the epoch is read first
         (KafkaZkClient.deleteController).
         """
-        epoch, node = await self._session.read_many([CONTROLLER_EPOCH, CONTROLLER])
+        epoch, node = await self._session.read_many([znodes.CONTROLLER_EPOCH, znodes.CONTROLLER])
         if node is None or node.stat.ephemeral_owner != session_id:
             return False
-        checks = [] if epoch is None else [Check(CONTROLLER_EPOCH, epoch.stat.version)]
+        checks = [] if epoch is None else [Check(znodes.CONTROLLER_EPOCH, epoch.stat.version)]
         try:
-            await self._session.commit([*checks, Delete(CONTROLLER)])
+            await self._session.commit([*checks, Delete(znodes.CONTROLLER)])
         except ZooKeeperError as error:
             if error.refusal not in (Refusal.CONNECTION_LOST, Refusal.NO_NODE, Refusal.BAD_VERSION):
                 raise
@@ -184,7 +178,7 @@ class ControllerElection:
         """Looks for a controller; deletes our own node of a try whose answer was lost: nobody is in office by it."""
         while await self._free(self._session.session_id):
             pass
-        self._is_free = await self._session.read(CONTROLLER) is None
+        self._is_free = await self._session.read(znodes.CONTROLLER) is None
 
     def _complain(self, problem: str) -> None:
         if problem != self._complaint:
@@ -195,10 +189,10 @@ class ControllerElection:
         """Returns the epoch that was won, or None if another broker is the controller."""
         epoch, version = await self._read_epoch()
         session_id = self._session.session_id
-        me = ControllerNode(self._broker_id, self._clock.now_ms()).encode()
+        me = znodes.ControllerNode(self._broker_id, self._clock.now_ms()).encode()
         operations: list[Operation] = [
-            Create(CONTROLLER, me, is_ephemeral=True),
-            SetData(CONTROLLER_EPOCH, encode_controller_epoch(epoch + 1), version),
+            Create(znodes.CONTROLLER, me, is_ephemeral=True),
+            SetData(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version),
         ]
         try:
             stat = (await self._session.commit(operations))[1]
@@ -218,7 +212,7 @@ class ControllerElection:
         """Returns the epoch that was won by a transaction whose answer was lost, or None if it was not done. A
         controller elected since has raised the epoch: that is not ours, and its version would let us write in its name.
         """
-        node = await self._session.read(CONTROLLER)
+        node = await self._session.read(znodes.CONTROLLER)
         if node is None or node.stat.ephemeral_owner != session_id:
             return None
         found, version = await self._read_epoch()
@@ -226,12 +220,12 @@ class ControllerElection:
 
     async def _read_epoch(self) -> tuple[int, int]:
         """Reads the epoch of the last controller, and the version of its node; creates the node if need be."""
-        node = await self._session.read(CONTROLLER_EPOCH)
+        node = await self._session.read(znodes.CONTROLLER_EPOCH)
         while node is None:
             try:
-                await self._session.commit([Create(CONTROLLER_EPOCH, encode_controller_epoch(_NO_EPOCH))])
+                await self._session.commit([Create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(_NO_EPOCH))])
             except ZooKeeperError as error:
                 if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
                     raise
-            node = await self._session.read(CONTROLLER_EPOCH)
-        return decode_controller_epoch(node.data), node.stat.version
+            node = await self._session.read(znodes.CONTROLLER_EPOCH)
+        return znodes.decode_controller_epoch(node.data), node.stat.version
