@@ -140,8 +140,6 @@ def damage_finding(damage: Damage, path: Path, offset: int = -1) -> Finding:
         position=damage.position,
         offset=offset,
         end_position=damage.end_position,
-        last_offset=-1,
-        records=0,
         fix=damage.fix,
     )
 
@@ -203,22 +201,13 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
         offset=piece.base_offset,
         end_position=piece.end_position,
         last_offset=piece.end_offset - 1,
-        records=0,
     )
 
 
 def copy_finding(path: Path, size_bytes: int) -> Finding:
     """Reports a log without a batch that is a part of the partition's log."""
     message = "none of its batches is a part of the log: other files hold their offsets"
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code.BATCH_REPEATED,
-        path=str(path),
-        message=message,
-        position=0,
-        offset=-1,
-        end_position=size_bytes,
-    )
+    return Finding(Severity.ERROR, Code.BATCH_REPEATED, str(path), message, position=0, end_position=size_bytes)
 
 
 def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displaced]) -> Finding:
@@ -242,15 +231,7 @@ def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displa
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
     """Reports a log whose name can't be right; its batches of the log belong to the segment before."""
     message = f"no segment can begin at offset {base_offset}, which lies within a batch of the log"
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code.SEGMENT_MISNAMED,
-        path=str(path),
-        message=message,
-        position=0,
-        offset=-1,
-        end_position=size_bytes,
-    )
+    return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, position=0, end_position=size_bytes)
 
 
 def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Finding:
