@@ -244,7 +244,7 @@ def test_members_that_a_killed_server_left_in_a_directory(server: Server, tmp_pa
     server.kill()
     done = call_plog("consume", "t", "--group", "g", "--data-dir", str(server.data_dir))
     assert done.returncode == 1
-    assert b"group g has members" in done.stderr
+    assert b"group g had members when its server stopped" in done.stderr
     member.kill()
 
 
