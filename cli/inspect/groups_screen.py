@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -12,10 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.group_looker import GroupLooker, behind
 from cli.inspect.line_view import BAD
+from cli.inspect.screen import LookingScreen
 from cli.inspect.sparkline import sparkline
-from cli.inspect.table_view import Column, Row, number_text
+from cli.inspect.table_view import Column, Row, TableView, number_text
 from core.common.printable import printable
 from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
@@ -24,7 +27,44 @@ if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupMember
     from core.client.read.group_offset_reset import GroupPartition
     from core.view.groups.commit_history import Commit
-    from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView, History
+    from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView, History, KnownGroups
+
+_MOST_SAMPLES = 240
+_TREND_WIDTH = 12
+
+
+def behind(row: Row) -> Style | None:
+    """Returns the style of a lag: yellow, if there is one."""
+    return Style(color="yellow") if row.get("lag") else None
+
+
+class GroupLooker(LookingScreen):
+    """Looks at groups, and draws trends of the lags of its own looks."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._trend_of: dict[Any, deque[int | None]] = {}
+
+    @cached_property
+    def groups(self) -> KnownGroups:
+        """The model; owned by the screen's thread."""
+        from core.view.groups.known_groups import KnownGroups
+
+        return self.models.enter_context(closing(KnownGroups(self.inspected)))
+
+    def table(self, columns: tuple[Column, ...], key: Callable[[Row], Any], id: str) -> TableView:  # noqa: A002 - Textual's name
+        view = TableView(columns, id=id, empty_text="reading", is_sortable=True, key=key)
+        view.glyphs = self.inspect_app.glyphs
+        return view
+
+    def trend(self, key: Any) -> str:
+        """Draws the last lags of that key."""
+        return sparkline(list(self._trend_of.get(key, ())), self.inspect_app.glyphs, _TREND_WIDTH)
+
+    def note_lag(self, key: Any, lag: int | None) -> str:
+        """Notes a new lag, and draws it with those before."""
+        self._trend_of.setdefault(key, deque(maxlen=_MOST_SAMPLES)).append(lag)
+        return self.trend(key)
 
 
 class CommitsScreen(GroupLooker):
