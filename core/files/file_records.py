@@ -19,6 +19,7 @@ from core.records.batches import (
     entry_size,
     read_batch,
     read_header,
+    stated_offset,
 )
 from core.records.legacy_message_set import LegacyRecordBatch
 from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, PIECE_BYTES, RecordBatch
@@ -339,3 +340,16 @@ class FileRecords:
         except CorruptRecordError as error:
             raise error.in_file(self.path) from None
         return size
+
+
+def rising_headers(
+    records: FileRecords, position: int, next_offset: int, limit: int, end: int | None = None
+) -> Iterator[Batch]:
+    """Yields what `FileRecords.iter_headers` yields, with offsets from `next_offset` on and below `limit`. Raises
+    CorruptRecordError for the first batch whose offsets do not rise.
+    """
+    for batch in records.iter_headers(position, end):
+        if stated_offset(batch) < next_offset or batch.last_offset >= limit:
+            raise batch.corrupt("offsets do not rise")
+        yield batch
+        next_offset = batch.last_offset + 1

@@ -25,7 +25,7 @@ from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, shows_compaction
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, tail_kind
-from core.forensics.rising_offsets import RisingOffsets
+from core.forensics.segment_scanner import RisingOffsets
 from core.records.batches import Batch, contradicts, first_offset_of, stated_offset
 from core.records.record_batch import CODEC_MASK, RecordBatch
 

@@ -4,6 +4,11 @@ The owner of a log reads it segment after segment: recovery after a crash, a coo
 segment's batches come in order, read once. At the first thing that a batch and its neighbours can't explain, the whole
 segment is read for a `LogMap`, and the rest is answered from that. Unlike in `LogScanner`, a batch counts only where it
 stands: the owner sends parts of the file as they lie.
+
+`RisingOffsets` says whether offsets rise from batch to batch of a segment, and stay below the next one, by the headers.
+A batch that begins where the one before it ended is taken as it is. After missing offsets that proves nothing, as no
+checksum covers an offset: a batch there may stand only if the offsets of all batches after it rise. The header of a
+compressed message of magic 0 or 1 shows its last offset alone; the first one is inside.
 """
 
 from __future__ import annotations
@@ -13,21 +18,71 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.common.errors import AccessError
+from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import File
 from core.common.java_limits import LONG_MAX
-from core.files.file_records import FileRecords
+from core.files.file_records import FileRecords, rising_headers
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.rising_offsets import RisingOffsets
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetPosition
-from core.records.batches import Batch, first_offset_of, stated_offset
+from core.records.batches import Batch, contradicts, first_offset_of, inner_offsets, is_no_wrapper, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from core.forensics.log_map import LogMap
+
+
+class RisingOffsets:
+    """The batches before position `end` of a segment, whose offsets lie below `limit`; owned by one task."""
+
+    def __init__(self, records: FileRecords, end: int, limit: int) -> None:
+        self._records = records
+        self._end = end
+        self._limit = limit
+        self._known_from = LONG_MAX
+
+    def rise_from(self, position: int) -> bool:
+        """Says whether those of all batches from that position on rise; looks once. Looks into a compressed message
+        after a batch of magic 2, which does not look ahead.
+        """
+        if position < self._known_from and self._do_rise_from(position):
+            self._known_from = position
+        return self._known_from <= position
+
+    def _do_rise_from(self, position: int) -> bool:
+        before: Batch | None = None
+        try:
+            for batch in rising_headers(self._records, position, 0, self._limit, self._end):
+                is_wrapped = isinstance(before, RecordBatch) and not isinstance(batch, RecordBatch)
+                if before is not None and is_wrapped and self._is_overlapped(batch.position, before.next_offset):
+                    return False
+                before = batch
+        except CorruptRecordError:
+            return False
+        return True
+
+    def is_doubtful(self, batch: Batch, expected: int) -> bool:
+        """Says whether the offsets in a message of magic 0 or 1 do not lie between those of its neighbours: the batch
+        before it ended at `expected`, -1 for none. The bytes after it in its buffer must be the file's.
+        """
+        return contradicts(batch, expected) or self._overlaps_next(batch, expected)
+
+    def _overlaps_next(self, batch: Batch, expected: int) -> bool:
+        """Says whether they reach into the compressed message after it. False if they begin at `expected`."""
+        if isinstance(batch, RecordBatch) or is_no_wrapper(batch.buffer, batch.start + batch.size_bytes):
+            return False
+        following = batch.position + batch.size_bytes
+        if following >= self._end or inner_offsets(batch)[:1] == [expected]:
+            return False
+        return self._is_overlapped(following, batch.next_offset)
+
+    def _is_overlapped(self, position: int, next_offset: int) -> bool:
+        try:
+            return contradicts(self._records.read_batch(position), next_offset)
+        except CorruptRecordError:
+            return False  # the walk names it
 
 
 class DamagedBytes(NamedTuple):
