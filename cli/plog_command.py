@@ -531,7 +531,9 @@ class PlogGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            raise _no_such_command(ctx, args[0], known)
+            name = args[0]
+            hint = COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
+            raise UsageError(f"no such command {name!r}", hint=hint or f"{ctx.command_path} --help lists the commands")
         return super().resolve_command(ctx, args)
 
 
@@ -552,11 +554,6 @@ def _ensure_text(ctx: Any) -> None:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Python's characters for bytes of the command line that are not UTF-8."""
-
-
-def _no_such_command(ctx: Any, name: str, known: list[str]) -> UsageError:
-    hint = COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
-    return UsageError(f"no such command {name!r}", hint=hint or f"{ctx.command_path} --help lists the commands")
 
 
 def _no_such_option(ctx: Any, name: str) -> UsageError:
@@ -925,7 +922,7 @@ def ensure_config(profile: str | None, commands: Iterable[str], load: Callable[[
                 unknown, known = set(values) - _BEFORE_THE_COMMAND, set(_BEFORE_THE_COMMAND)
                 for command in commands:
                     if unknown:  # or that command need not be imported
-                        known |= _options_of_all(load(command))
+                        known |= {name for _, one in leaf_commands(load(command), "") for name in _options(one)}
                         unknown -= known
                 if unknown:
                     what, hint = min(unknown), did_you_mean(min(unknown), known)
@@ -999,10 +996,6 @@ def _options(command: Any) -> dict[str, Any]:
             if name.startswith("--"):
                 options[name.removeprefix("--")] = parameter
     return options
-
-
-def _options_of_all(command: Any) -> set[str]:
-    return {name for _, one in leaf_commands(command, "") for name in _options(one)}
 
 
 def _set(options: Mapping[str, Any], values: Mapping[str, Any], section: str) -> None:

@@ -221,7 +221,10 @@ def _print(dumps: Iterator[FileDump], format_: DumpFormat) -> int:
 def _print_one(dump: FileDump, format_: DumpFormat) -> None:
     match format_:
         case DumpFormat.kafka:
-            _print_text(dump)
+            out = open_stdout()
+            for piece in dump.kafka_text():
+                out.write(piece)
+            out.flush()
         case DumpFormat.table:
             rows = dump.rows()
             shown = list(islice(rows, _TABLE_ROWS))
@@ -262,13 +265,6 @@ def _print_json(dumps: Iterator[FileDump]) -> Iterator[FileDump]:
             yield dump
     finally:
         sys.stdout.write("\n]\n" if separator != "[\n" else "[]\n")
-
-
-def _print_text(dump: FileDump) -> None:
-    out = open_stdout()
-    for piece in dump.kafka_text():
-        out.write(piece)
-    out.flush()
 
 
 def _print_hex(dumps: Iterator[FileDump]) -> int:

@@ -109,12 +109,8 @@ def _tokens(text: str) -> Iterator[str]:
         token = match[0]
         if "\\" in token:
             plain = json.dumps(json.loads(token), ensure_ascii=False)
-            token = plain if _is_unicode(plain) else token
+            token = token if re.search("[\ud800-\udfff]", plain) else plain
         yield token
-
-
-def _is_unicode(text: str) -> bool:
-    return not re.search("[\ud800-\udfff]", text)
 
 
 def _read_slowly(text: str, *, is_exact: bool) -> Any:

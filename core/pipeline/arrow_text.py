@@ -183,13 +183,9 @@ def json_strings(array: Any) -> Any:
     try:
         text = pc.cast(array, pa.string())
     except pa.ArrowInvalid:
-        return _json_strings_one_by_one(array)
+        return pa.array([encode_bytes(element).encode() for element in array.to_pylist()], pa.binary())
     if pc.any(pc.match_substring_regex(text, r'[\x00-\x1f"\\]')).as_py():
         lines = _encode_json_lines(text.to_pylist())  # no newline of theirs is left in them
         return Lines(memoryview(lines), 0).texts.to_arrow()
     quoted = pc.binary_join_element_wise(_QUOTE, pc.cast(text, pa.binary()), _QUOTE, EMPTY)
     return pc.fill_null(quoted, b"null") if quoted.null_count else quoted
-
-
-def _json_strings_one_by_one(array: Any) -> Any:
-    return pa.array([encode_bytes(element).encode() for element in array.to_pylist()], pa.binary())

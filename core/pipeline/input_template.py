@@ -140,7 +140,10 @@ class Template:
             if end is None or end > len(data):
                 return None
             if part.is_length:
-                lengths[part.name] = _length(part.read(data[position:end]))
+                length = part.read(data[position:end])
+                if not -1 <= length < _LONGEST:
+                    raise TemplateError(f"a length of {length}")
+                lengths[part.name] = length
             elif part.name in lengths and lengths[part.name] < 0:
                 found[part.name] = None
             else:
@@ -170,12 +173,6 @@ class Template:
             part if isinstance(part, bytes) else part.name if part.read is _as_it_is else None for part in self._parts
         ]
         return None if None in names else names  # type: ignore[return-value]
-
-
-def _length(length: int) -> int:
-    if not -1 <= length < _LONGEST:
-        raise TemplateError(f"a length of {length}")
-    return length
 
 
 def _record(found: dict[str, Any]) -> InputRecord:

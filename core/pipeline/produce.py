@@ -105,7 +105,9 @@ class RowWriter:
         self._client = client
         self._is_new = False  # the topic was made for this, and is empty still
         self._partitions = len(self._find_topic().partitions)
-        self._ensure_partition(options.partition)
+        partition = options.partition
+        if partition is not None and not 0 <= partition < self._partitions:
+            raise UsageError(f"topic {self._topic} has {self._which_partitions()}, not {partition}")
         self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_size)
         self._started_s = time.monotonic()
         self._sent = 0
@@ -157,10 +159,6 @@ class RowWriter:
     def _acknowledged(self, partition: int, base_offset: int, count: int) -> None:
         self.report.setdefault(partition, PartitionReport()).add(base_offset, count)
         self._progress.add(count)
-
-    def _ensure_partition(self, partition: int | None) -> None:
-        if partition is not None and not 0 <= partition < self._partitions:
-            raise UsageError(f"topic {self._topic} has {self._which_partitions()}, not {partition}")
 
     def _which_partitions(self) -> str:
         return f"partitions 0 to {self._partitions - 1}" if self._partitions > 1 else "only partition 0"

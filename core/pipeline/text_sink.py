@@ -86,7 +86,7 @@ def _format_envelopes(partition: TopicPartition, columns: RecordColumns, row_num
         _header_json(columns),
         pa.scalar(b', "leader_epoch": ', pa.binary()),
         _of_batches(columns, epochs),
-        _control_field(columns),
+        _of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches]),
         pa.scalar(b"}\n", pa.binary()),
     )
 
@@ -105,8 +105,3 @@ def _header_json(columns: RecordColumns) -> Any:  # pyarrow.BinaryArray, or one 
         return pa.scalar(b"[]", pa.binary())
     texts = [encode_headers_json(columns.headers(row)).encode() for row in range(len(columns))]
     return pa.array(texts, pa.binary())
-
-
-def _control_field(columns: RecordColumns) -> Any:
-    """Returns a field for control records that no producer takes for one of data."""
-    return _of_batches(columns, [b', "control": true' if batch.is_control else b"" for batch in columns.batches])

@@ -169,11 +169,6 @@ class _Source:
     def _is_tagged(self, field: Field) -> bool:
         return self.flexible and self.version in field.tagged
 
-    def _constant(self, value: object) -> str:
-        if value is None or isinstance(value, bool | int | float | str | bytes):
-            return repr(value)
-        return "[]"
-
     def _struct(self, format_: str) -> str:
         name = f"S_{format_.replace('?', 'o')}"
         self.names.setdefault(name, struct.Struct(">" + format_))
@@ -211,7 +206,10 @@ class _Source:
             name = f"D_{schema_of(field.default).name}"
             self.names[name] = default_instance(field.default)
             return name
-        return self._constant(field.default)
+        value = field.default
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            return repr(value)
+        return "[]"
 
     def _decode_run(self, run: list[Field], prefix: str, pad: str) -> list[str]:
         if not run:

@@ -17,15 +17,10 @@ from core.records.varint_columns import Int64s
 Buffer = bytes | bytearray | memoryview
 
 
-def _keep_freed_memory() -> None:
-    """Makes glibc keep freed blocks. It returns larger ones to the system, and gets them again, page by page, which
-    takes longer than the work on them; freeing a block as large as this makes it keep smaller ones (mallopt(3),
-    M_MMAP_THRESHOLD).
-    """
-    np.empty(30 * 1024 * 1024, np.uint8)
-
-
-_keep_freed_memory()
+# This makes glibc keep freed blocks. It returns larger ones to the system, and gets them again, page by page, which
+# takes longer than the work on them; freeing a block as large as this makes it keep smaller ones (mallopt(3),
+# M_MMAP_THRESHOLD).
+np.empty(30 * 1024 * 1024, np.uint8)
 
 
 @dataclass(frozen=True)

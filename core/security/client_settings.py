@@ -513,7 +513,9 @@ class _Settings:
                 hint="sasl.oauthbearer.token.endpoint.url=https://.., or file:///PATH, or sasl.oauthbearer.token",
             )
         if url.startswith("file:"):
-            return BearerLogin(token_file=_path_of(url), extensions=extensions)
+            from urllib.parse import unquote, urlsplit
+
+            return BearerLogin(token_file=unquote(urlsplit(url).path), extensions=extensions)
         return BearerLogin(endpoint=self._endpoint(url, options), extensions=extensions)
 
     def _ensure_kafkas(self, name: str, known: tuple[str, ...]) -> None:
@@ -595,9 +597,3 @@ def _options(module: LoginModule | None, mechanism: str) -> Mapping[str, str]:
                 hint=meant or f"it has {', '.join(sorted(known))}",
             )
     return module.options
-
-
-def _path_of(url: str) -> str:
-    from urllib.parse import unquote, urlsplit
-
-    return unquote(urlsplit(url).path)

@@ -248,7 +248,8 @@ class PlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise PlogError(f"{gone[0]} is not there any more", hint="failOnDataLoss=false goes on without")
         starts = self._go_on_from(start, ends, end.get(TOPIC_IDS, {}))
         with contextlib.closing(open_source(options)) as source:
-            _ensure_there(source, ends)
+            for topic in {partition.topic for partition in ends}:
+                source.records.partitions(topic)
             self._go_on_from(end, ends, _topic_ids(source, ends))  # of a batch that is done again, or a moment later
             _warn_of_holes(source, starts, ends)
             return [RangePartition(range_) for range_ in plan_ranges(source, options, starts, ends)]
@@ -280,11 +281,6 @@ def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[Any]:  
     if not isinstance(partition, RangePartition):
         return iter(())
     return read_range(partition.range, columns)
-
-
-def _ensure_there(source: Source, ends: Offsets) -> None:
-    for topic in {partition.topic for partition in ends}:
-        source.records.partitions(topic)
 
 
 def _shares(new: Offsets, limit: int) -> dict[TopicPartition, int]:

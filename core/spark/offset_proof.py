@@ -42,7 +42,8 @@ def compare_offsets(replay: Replay, plan: ReplayPlan) -> Iterator[tuple[OffsetRa
     records = 0
     for range_ in plan.ranges:
         try:
-            offsets = _offsets_of_log(range_)
+            found = [records.offsets for records in read_columns(range_, lambda _: None)]
+            offsets = np.concatenate(found) if found else np.empty(0, np.int64)
         except PlogError as error:
             yield range_, f"the log can't be compared: {error}", False
             records = -1
@@ -76,11 +77,6 @@ def _compare_range(directory: Path, receipt: Receipt, offsets: Any, plan: Replay
         lacking = np.setdiff1d(offsets, written)
         return f"{receipt.unit} lacks offset {lacking[0]}"
     return ""
-
-
-def _offsets_of_log(range_: OffsetRange) -> Any:  # numpy.ndarray
-    found = [records.offsets for records in read_columns(range_, lambda _: None)]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _offsets_of_files(directory: Path, files: tuple[WrittenFile, ...], kind: str) -> Any | None:  # numpy.ndarray

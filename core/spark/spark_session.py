@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.common.decompression_limit import PLOG_MAX_EXPANSION
 from core.common.errors import AccessError, PlogError
@@ -140,7 +140,9 @@ def _start(master: str, scratch: Path, log: Path) -> SparkSession:
             reason = why_not_started(log.read_text(errors="replace")) or own
             raise AccessError(f"Spark did not start: {reason}", where=str(log), hint=f"see {log}") from error
         finally:
-            _restore(on_interrupt)
+            # Without PySpark's own handler, a Ctrl-C ends the command as other signals do.
+            if threading.current_thread() is threading.main_thread() and on_interrupt is not None:
+                signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _tell_of_waiting(log: Path, tell: Callable[[str], None]) -> Callable[[], None]:
@@ -186,12 +188,6 @@ def _note(error: Exception, log: Path) -> str:
     with log.open("a") as file:
         file.write(f"{text}\n")
     return text
-
-
-def _restore(on_interrupt: Any) -> None:  # what `signal.getsignal` gives
-    """Removes PySpark's own handler of Ctrl-C, so that a Ctrl-C ends the command as other signals do."""
-    if threading.current_thread() is threading.main_thread() and on_interrupt is not None:
-        signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _stop(session: SparkSession, log: Path) -> None:

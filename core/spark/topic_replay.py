@@ -101,7 +101,10 @@ class TopicReplay:
         is not there.
         """
         from_group = plan.request.get("from_group", "")
-        replay_id = _replay_id(plan)
+        request = dict(plan.request)  # the same with and without --allow-loss: no record is to be replayed again
+        if "allow_loss" in request:
+            request["allow_loss"] = False
+        replay_id = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
         by_partition: dict[TopicPartition, list[OffsetRange]] = {}
         for range_ in plan.ranges:
             by_partition.setdefault(range_.topic_partition, []).append(range_)
@@ -218,14 +221,6 @@ class TopicReplay:
 def _covers(lane: Lane) -> bool:
     ranges = lane.ranges
     return bool(ranges) and ranges[0].start_offset <= lane.done_offset and ranges[-1].end_offset >= lane.end_offset
-
-
-def _replay_id(plan: ReplayPlan) -> str:
-    """Returns the replay's id, the same with and without `--allow-loss`, so that no record is replayed again."""
-    request = dict(plan.request)
-    if "allow_loss" in request:
-        request["allow_loss"] = False
-    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _within(ranges: tuple[OffsetRange, ...], start: int, end: int) -> tuple[OffsetRange, ...]:

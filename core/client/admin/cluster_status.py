@@ -46,7 +46,9 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         brokers = list(pool.map(look, sorted(known, key=lambda broker: broker.broker_id)))
     if any(broker.failure is not None for broker in brokers):
-        brokers = _without_dead(brokers, _cluster(client)[2])
+        by_id = {broker.broker_id: broker for broker in _cluster(client)[2]}  # some are gone now, or fenced
+        living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
+        brokers = [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]
         if not any(broker.versions for broker in brokers):
             brokers = [_named_wrongly(client, broker) for broker in brokers]
     connection = client.any_connection()
@@ -74,13 +76,6 @@ def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescripti
         return response.cluster_id, response.controller_id, brokers
     metadata = connection.call(METADATA, MetadataRequest([]))  # before Kafka 2.8
     return metadata.cluster_id, metadata.controller_id, list(_brokers(metadata.brokers))
-
-
-def _without_dead(brokers: list[BrokerDescription], now: list[BrokerDescription]) -> list[BrokerDescription]:
-    """Drops brokers that did not answer and are gone now; takes the new state of those that are fenced now."""
-    by_id = {broker.broker_id: broker for broker in now}
-    living = [broker for broker in brokers if broker.failure is None or broker.broker_id in by_id]
-    return [by_id[b.broker_id] if b.failure and by_id[b.broker_id].is_fenced else b for b in living]
 
 
 def _named_wrongly(client: KafkaClient, broker: BrokerDescription) -> BrokerDescription:

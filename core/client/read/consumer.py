@@ -471,7 +471,8 @@ class _PartitionRead:
 
     def _read_batches(self, data: PartitionData, position: int) -> tuple[list[Batch], int]:
         """Goes along the batches of an answer; returns what `batches` does."""
-        hidden = _hidden_by(data)
+        aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
+        hidden = AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
         assert data.records is None or isinstance(data.records, memoryview)
         found = _with_next(iter_whole_batches(data.records or memoryview(b"")))
         batches: list[Batch] = []
@@ -713,11 +714,6 @@ def _damage(text: str, offset: int) -> CorruptRecordError:
     error = CorruptRecordError(text, offset=offset)
     error.hint = DAMAGE_HINT
     return error
-
-
-def _hidden_by(data: PartitionData) -> AbortedFilter:
-    aborted = [AbortedTransaction(a.producer_id, a.first_offset, -1, -1) for a in data.aborted_transactions or ()]
-    return AbortedFilter(sorted(aborted, key=lambda a: a.first_offset))
 
 
 def _with_next(found: Iterator[Batch]) -> Iterator[tuple[Batch, Batch | None]]:

@@ -100,11 +100,6 @@ def _fnv1a_matrix(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     return h
 
 
-def _without_sign(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Returns the absolute value of each as a signed number."""
-    return np.abs(hashes.astype(np.int32).astype(np.int64)).astype(np.uint32)
-
-
 _Hash = Callable[[ByteStrings], npt.NDArray[np.uint32]]
 
 
@@ -192,7 +187,7 @@ def _positive_murmur2(keys: ByteStrings) -> npt.NDArray[np.uint32]:
 
 
 def _positive_fnv1a(keys: ByteStrings) -> npt.NDArray[np.uint32]:
-    return _without_sign(fnv1a_columns(keys))
+    return np.abs(fnv1a_columns(keys).astype(np.int32).astype(np.int64)).astype(np.uint32)  # of the signed numbers
 
 
 PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {

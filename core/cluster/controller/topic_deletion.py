@@ -57,7 +57,7 @@ class TopicDeletions:
     def resume(self, names: Iterable[str]) -> None:
         """Tells live brokers that these topics go, and to delete the replicas that they still have."""
         for name in [name for name in names if name in self._office.context.topics]:
-            partitions = self._partitions(name)
+            partitions = [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
             self._office.requests.tell_metadata(partitions)
             if name not in self._left:
                 state = self._office.context.state
@@ -69,9 +69,6 @@ class TopicDeletions:
         """Gives up the deletion of a topic that somebody else has removed: another topic may have its name."""
         self._left.pop(name, None)
         self._office.context.deleted.discard(name)
-
-    def _partitions(self, name: str) -> list[TopicPartition]:
-        return [TopicPartition(name, number) for number in self._office.context.topics[name].partitions]
 
     def on_stopped(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> None:
         """Notes the replicas that a broker has deleted."""

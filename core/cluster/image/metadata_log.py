@@ -93,12 +93,13 @@ class MetadataLog:
         settings = LogSettings(
             self._clock, self._filesystem, keeps_cut_bytes=not is_read_only, cuts_sound_records=is_read_only
         )
+        offsets = (offset for offset, _ in find_offset_files(self.directory, LOG_SUFFIX))
         loaded = load_log(
             self.directory,
             METADATA_PARTITION,
             _CONFIG,
             settings,
-            log_start_offset=self._first_segment_offset(),
+            log_start_offset=min(offsets, default=self._snapshot_end),
             had_clean_shutdown=False,
         )
         log = loaded.log
@@ -108,10 +109,6 @@ class MetadataLog:
         log.update_high_watermark(log.log_end_offset)
         self.image, self._has_open_transaction = _replay(_records_of(log, self._snapshot_end), snapshot)
         return log
-
-    def _first_segment_offset(self) -> int:
-        offsets = (offset for offset, _ in find_offset_files(self.directory, LOG_SUFFIX))
-        return min(offsets, default=self._snapshot_end)
 
     def _epoch_of_quorum_state(self) -> int:
         try:

@@ -536,7 +536,7 @@ class SegmentCheck:
                 elif isinstance(run, LegacyRecordBatch):
                     yield from self._see_legacy(run, next_offset)
                     next_offset, last_position = run.last_offset + 1, run.position
-                elif not self._is_being_written(run, walk):
+                elif not (self.is_active and run.end_position >= walk.size_bytes):
                     self._see_damage(run)
             if last_position - reported > _REPORT_BYTES:
                 on_bytes(last_position - reported)
@@ -626,9 +626,6 @@ class SegmentCheck:
         if self.options.is_deep or self.options.is_paranoid:
             yield from self._look_into([run.batch(start) for start in starts])
         return next_offset
-
-    def _is_being_written(self, damage: Damage, walk: BatchScanner) -> bool:
-        return self.is_active and damage.end_position >= walk.size_bytes
 
     def _see_damage(self, damage: Damage) -> None:
         """Notes damage, which the map reports: entries beside it can't be compared with the other files."""

@@ -305,7 +305,10 @@ class OfflineCompaction:
     def _apply(self, partition: TopicPartition) -> CompactionPlan:
         directory = self._reader.partitions[partition]
         try:
-            self._finish_swaps(partition, directory)
+            clean_offset = swapped_below(directory, self._filesystem)
+            if clean_offset > (self._checkpoint(partition) or 0):
+                self._write_checkpoint(partition, clean_offset)
+            finish_swaps(directory, self._filesystem)  # until then `.swap` shows that a cleaner took records
             done: CompactionPlan | None = None
             while True:
                 with self._opened(partition) as opened:
@@ -343,13 +346,6 @@ class OfflineCompaction:
             self._write_active_segment(opened)
         self._swap(log.partition, directory, cleaned, cleaner.end_offset)
         return replace(plan, part=part, stats=cleaner.stats, end_offset=cleaner.end_offset)
-
-    def _finish_swaps(self, partition: TopicPartition, directory: Path) -> None:
-        """Writes the checkpoint, then finishes the swaps: until then `.swap` shows that a cleaner took records."""
-        clean_offset = swapped_below(directory, self._filesystem)
-        if clean_offset > (self._checkpoint(partition) or 0):
-            self._write_checkpoint(partition, clean_offset)
-        finish_swaps(directory, self._filesystem)
 
     def _swap(self, partition: TopicPartition, directory: Path, cleaned: list[CleanedSegment], end_offset: int) -> None:
         """Puts the segments in their places, unless they are the same."""
