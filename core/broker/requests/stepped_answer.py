@@ -101,6 +101,7 @@ class SteppedAnswer(Pending[T]):
         self.is_done = False
         """Whether no steps are left; `made` is their result."""
         self.made: T | Pending[T] | None = None
+        self._followed: Pending[Any] | None = None  # the value that the task, or its result, waits for
 
     @property
     def is_at_work(self) -> bool:
