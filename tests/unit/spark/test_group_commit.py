@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.commands import spark_replay as command
+from cli.data_location import Place
 from core.client.admin.admin import LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
@@ -23,6 +24,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.pipeline.spark_replay_request import ReplayRequest
 from core.records.byte_strings import ByteStrings
 from core.spark import spark_session
 from core.spark.group_commit import CommitNote, commit_replayed
@@ -130,8 +132,9 @@ class Job:
 
     def replay(self, to: str, **options: Any) -> None:
         """By the command, which must not go by options that another command was given before in this process."""
-        said = {"to": to, "bootstrap_server": self.servers, "master": "local[1]", **options}
-        Context().run(command.spark_replay, [self.name], **said)
+        of_command = {name: options.pop(name) for name in ("commit_group", "take_over") if name in options}
+        request, place = ReplayRequest(topics=[self.name], to=to, **options), Place(bootstrap_server=self.servers)
+        Context().run(command.spark_replay, request, master="local[1]", place=place, **of_command)
 
     def to_topic(self, **options: str) -> None:
         self.replay(f"topic:{self.target}", **options)
