@@ -175,7 +175,7 @@ class LogScanner:
                 is_known = False
                 break
             elif not isinstance(item, RecordBatch) and contradicts(item, next_offset if is_known else -1):
-                self._own_end = next_offset if is_known else None
+                self._ends_within = True
                 self._take_end_of_map()
                 return
             else:

@@ -541,7 +541,7 @@ KEPT_OF_OTHERS = (
     *(1000031, 3200157, 200167, 1210419, 220073, 220981, 221005, 1221011, 221163, 221463, 300159),
     *(301109, 302113, 400015, 400151, 401251, 402041, 402645, 1403424, 1403448, 403479, 405709, 406205),
     *(407800, 408426, 2410605, 440819, 502651, 1503539, 910507, 2910655, 980005, 991848),
-    *(991867, 993175, 994091, 1700091, 2501241, 2900083, 3100063),
+    *(991867, 993175, 994091, 1700091, 2501241, 2900083, 3100063, 3300053),
 )
 """Each failed once."""
 
@@ -571,6 +571,15 @@ def test_offsets_that_a_checksum_covers_are_believed_wherever_they_stand(memory:
     wrecked = Wrecked(directory, name, LogModel(directory))
     assert wrecked.model.missing == lost
     assert doors.gaps(directory).ranges(only=(GapReason.DAMAGED,)) == lost
+    judge(wrecked, with_broker=False)
+
+
+def test_a_last_file_of_one_displaced_message_does_not_say_where_the_log_ends(memory: Path) -> None:
+    """The offsets inside continue the file before, and lie below its own file's name."""
+    segments = {0: _ONE, 2: crafted.wrapper([1, 2], _TWO, 1) + bytes(17)}
+    directory = crafted.write_partition(_empty(memory) / "t-0", segments)
+    wrecked = Wrecked(directory, "a displaced message", LogModel(directory))
+    assert (doors.gaps(directory).end, wrecked.model.missing) == (3, [])
     judge(wrecked, with_broker=False)
 
 
