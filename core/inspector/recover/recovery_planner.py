@@ -170,7 +170,7 @@ class _TransactionPlanner:
                 return  # the missing marker may come back; until then the index shows the abort
             if offset is None and not is_unknown and is_ended_right:
                 return
-            if offset is None and not is_unknown:
+            if offset is None and not is_ended_right:
                 why = "no offset is free for the marker of its transaction"
                 yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
                 return
