@@ -39,7 +39,9 @@ def status_rows(
     problems: Sequence[str] | None,
     leaderless: Sequence[LeaderlessPartition] = (),
 ) -> list[Row]:
-    """Returns a row for each broker, with facts about the whole; `placed` and `problems` are None without a server."""
+    """Returns a row for each broker, each with the facts about the whole; `placed` and `problems` are None without a
+    server.
+    """
     of_cluster = {
         "cluster_id": found.cluster_id,
         "controller_id": found.controller_id if found.controller_id >= 0 else None,

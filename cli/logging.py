@@ -82,7 +82,9 @@ class SparingHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _forget_old(self) -> None:
-        """Forgets lines written ten seconds ago, and more if there are too many. A clock set back prolongs nothing."""
+        """Forgets lines written ten seconds ago, and more if there are too many. A clock that was set back makes
+        nothing last longer.
+        """
         now_s = self._clock()
         while self._written:
             text, written = next(iter(self._written.items()))

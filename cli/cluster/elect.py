@@ -136,7 +136,9 @@ def _needs_election(p: ReplicatedPartition, *, is_unclean: bool) -> bool:
 def _planned(
     p: ReplicatedPartition, brokers: Collection[int], next_leader: int | None = None, *, is_unclean: bool
 ) -> Row:
-    """Returns the row of a planned election; `next_leader` would lead, if a live broker has reported its log end."""
+    """Returns the row of a planned election, with these live brokers. `next_leader` is the broker that would lead, if a
+    live one has reported its log end.
+    """
     first = p.replicas[0]
     if is_unclean:
         living = [b for b in p.replicas if b not in p.offline] or [b for b in p.replicas if b in brokers]
@@ -173,7 +175,9 @@ def _newly_led(
 def find_leaders(
     client: KafkaClient, placed: Sequence[ReplicatedPartition], elected: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Returns the leaders, and reports unknown ones with the reason: the controller's answer must be shown anyhow."""
+    """Returns the present leaders, and reports partitions whose leader is unknown, with the reason: the controller's
+    answer must be shown in any case.
+    """
     from core.client.cluster_admin.cluster_partitions import read_leaders_when_heard
     from core.cluster.description.cluster_health import names_text
     from core.common.errors import PlogError

@@ -255,7 +255,9 @@ def carry_out(
 
 
 def watch(client: KafkaClient, reassigner: Reassigner, moves: Sequence[PlannedMove], progress: MoveProgress) -> int:
-    """Shows the moves until they are done. Returns the exit code: 1 if some partitions did not arrive."""
+    """Shows the progress of the moves until they are done. Returns the exit code: 1 if some partitions did not
+    arrive.
+    """
     if not moves:
         reassigner.remove_throttle()
         return 0

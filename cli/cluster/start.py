@@ -39,7 +39,9 @@ _POLL_SECONDS = 0.1
 
 
 def run_cluster(cluster: LocalCluster, ready_file: Path | None, *, is_temporary: bool) -> int:
-    """Returns the exit code: 3 if a process has ended by itself. Raises what `LocalCluster.start` raises."""
+    """Runs it to its end, and returns the exit code: 3 if one of its processes has ended by itself. Raises what
+    `LocalCluster.start` raises.
+    """
     where = cluster.directory.path
     logs = " ".join(broker.log.name for broker in cluster.brokers.values())
     say(f"the logs are in {where}: {logs}" + (" zookeeper/zookeeper.log" if cluster.zookeeper else ""))

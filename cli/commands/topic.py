@@ -170,7 +170,9 @@ def describe(
 def _say_health(
     topics: Iterable[TopicDescription], placed: Sequence[ReplicatedPartition], notes: Iterable[str]
 ) -> None:
-    """Points to more help if a partition has no leader, or a replica is not in the ISR and is not an adding one."""
+    """Points to more help, if a partition has no leader or lacks a replica in the ISR. An adding replica is not
+    missing.
+    """
     from core.cluster.description.cluster_health import names_text, partition_health
 
     for note in notes:

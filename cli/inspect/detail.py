@@ -10,7 +10,9 @@ from core.common.printable import printable
 
 
 class Detail(Static):
-    """Shows lines of text, or nothing. It lays the screen out only if its height changes: moving must cost little."""
+    """Shows lines of text, or nothing. The screen is laid out again only if the panel's height changes, because a key
+    that moves the cursor should cost little.
+    """
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes="detail")

@@ -114,7 +114,9 @@ class InspectHost(App[None]):
         self.exit(return_code=4)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Ends the app in the same way after a screen's error; Textual would print all variables, and records."""
+        """Ends the app in the same way after an error in a screen; Textual would print all variables, and with them
+        records.
+        """
         self.end_with_bug(error)
 
     @property

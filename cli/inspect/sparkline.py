@@ -8,7 +8,9 @@ from cli.inspect.line_view import Glyphs
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str:
-    """Draws the last `width` values against the largest; an unknown value is a space, and 0 the lowest bar."""
+    """Draws the last `width` values, each as high as its share of the largest; an unknown value is a space, and 0 the
+    lowest bar.
+    """
     shown = list(values)[-width:]
     largest = max((value for value in shown if value is not None), default=0)
     steps = len(glyphs.blocks) - 1

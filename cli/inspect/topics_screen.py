@@ -133,7 +133,9 @@ Topics whose names begin with two underscores are Kafka's own.
 
 
 def _row(one: TopicRow, checked: Mapping[TopicPartition, Sized]) -> Row:
-    """Adds the problems: findings of checks, damage that a broker noted, and reasons for missing figures."""
+    """Adds the problems: findings of checks since the start, damage that a broker noted, and the reasons for missing
+    figures.
+    """
     count = sum(len(found) for partition, found in checked.items() if partition.topic == one.topic)
     said = [f"{count} found by verify"] if count else []
     return {

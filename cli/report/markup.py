@@ -35,7 +35,9 @@ def more(count: int, listed: int = LISTED) -> str:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Iterable[int] = (), wide: Iterable[int] = ()
 ) -> str:
-    """Returns a table of texts; `numbers` are right-aligned, `wide` may be broken. A narrow page scrolls it."""
+    """Returns a table of texts; the columns `numbers` are right-aligned, and those `wide` may be broken into lines. A
+    narrow page scrolls it.
+    """
     classes = {**dict.fromkeys(numbers, " class=n"), **dict.fromkeys(wide, " class=wide")}
 
     def cells(tag: str, values: Sequence[Any]) -> str:

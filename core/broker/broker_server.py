@@ -231,7 +231,9 @@ class BrokerServer:
         return meta
 
     def _read_meta_properties(self) -> MetaProperties | None:
-        """Returns None without one. A damaged file does not keep readers of a read-only broker from the records."""
+        """Returns None if the directory has none. A read-only broker does without the file: a damaged one does not keep
+        readers from the records.
+        """
         try:
             return read_meta_properties(self._log_directory)
         except CorruptRecordError as error:

@@ -7,7 +7,9 @@ from typing import Protocol
 
 
 class RunInBackground(Protocol):
-    """Does work in another thread, in turn, then calls `then` in the caller's task, unless the work failed."""
+    """Does the work in another thread, one after the other, then calls `then` in the caller's task, unless the work
+    failed.
+    """
 
     def __call__(self, work: Callable[[], None], then: Callable[[], None] | None = None) -> None: ...
 

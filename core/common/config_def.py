@@ -57,7 +57,9 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; numbers of org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource."""
+    """Where a value comes from: the numbers of
+    org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource.
+    """
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1

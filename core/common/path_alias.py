@@ -11,7 +11,9 @@ from core.common.errors import PlogError
 
 
 class PathAlias(logging.Filter):
-    """Replaces `temporary` by `directory` in texts, errors and, from `start` to `stop`, plog's log lines. Immutable."""
+    """Replaces `temporary` by `directory` in texts, in errors, and, between `start` and `stop`, in log lines of plog's
+    loggers. Immutable.
+    """
 
     def __init__(self, temporary: Path, directory: Path) -> None:
         super().__init__()

@@ -23,7 +23,9 @@ def parse_iso_time(text: str) -> int:
 
 
 def find_time(text: str, now_ms: int) -> int | None:
-    """Reads `-2h` or an ISO 8601 time in milliseconds, or returns None. Raises what `ensure_milliseconds` raises."""
+    """Reads `-2h` or an ISO 8601 time as milliseconds since the epoch, or returns None for other text. Raises what
+    `ensure_milliseconds` raises.
+    """
     match = _AGO.fullmatch(text)
     if match:
         return ensure_milliseconds(now_ms - round(Fraction(match[1]) * _UNIT_MS[match[2]]), text)

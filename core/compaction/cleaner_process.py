@@ -55,7 +55,9 @@ class LogCleaned:
 
 
 class CleanerProcess:
-    """The parent's side. Its methods block; any thread may call one at a time, and `close` also meanwhile."""
+    """The parent's side. Its methods block, and may be called from any thread, one at a time; `close` also while
+    another one runs.
+    """
 
     def __init__(self, inherited: Callable[[], Sequence[int]] = tuple) -> None:
         """`inherited` returns the descriptors that the child keeps open: the lock of the data directory."""

@@ -54,7 +54,9 @@ class CleanerReader:
             yield run
 
     def join(self, numbers: Sequence[int]) -> BatchHeaders | None:
-        """Reads several small segments as one. Returns None for one, or if a batch must be read from its own file."""
+        """Reads several small segments as one. Returns None for a single segment, and if a batch must be read from its
+        own file.
+        """
         if len(numbers) < 2:
             return None
         data, starts, bases = list[bytes](), list[Rows](), list[Rows]()
@@ -101,7 +103,9 @@ class CleanerReader:
             segment.records.close()
 
     def groups(self, segment: LogSegment, position: int) -> Iterator[Group]:
-        """Yields batches from a position on, as they were read. Raises CorruptRecordError if offsets do not rise."""
+        """Yields batches from a position on, grouped as they were read. Raises CorruptRecordError if offsets do not
+        rise: no checksum covers them.
+        """
         next_offset = segment.base_offset
         for data, data_position, starts in segment.records.iter_pieces(position, read_bytes=READ_BYTES):
             headers = _plain_headers(data, np.array(starts, np.int64), data_position)
@@ -136,7 +140,9 @@ def _are_rising(headers: BatchHeaders, bases: Rows) -> bool:
 
 
 def _ensure_rising(headers: BatchHeaders, next_offset: int) -> int:
-    """Returns the offset after the last. Raises CorruptRecordError if a batch begins before the previous one ends."""
+    """Returns the offset after the last. Raises CorruptRecordError for the first batch that begins before the previous
+    one ends.
+    """
     ends = headers.next_offsets()
     if (headers.field("base_offset") < np.concatenate(([next_offset], ends[:-1]))).any():
         for batch in headers:

@@ -74,7 +74,9 @@ class LogCleaner:
         return partition in self._cleanings
 
     def step(self, settings: CleanerSettings, threads: int, retry_ms: int) -> None:
-        """Starts to clean the dirtiest logs, at most `threads` at once. Call it regularly, and from `on_idle`."""
+        """Starts to clean the dirtiest logs, at most `threads` at once. Call it regularly, and from `on_idle`, after a
+        cleaning ended.
+        """
         if self._is_looking or self._is_closed:
             return
         self._is_looking = True
@@ -256,7 +258,9 @@ class LogCleaner:
         return sum(logs[partition].size_bytes for partition in self.uncleanable if partition in logs)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forgets a deleted partition: its cleaning stops, and its failures do not count for the next of that name."""
+        """Forgets a deleted partition: its cleaning stops, and its failures do not count for a new partition of that
+        name.
+        """
         cleaning = self._cleanings.get(partition)
         if cleaning is not None:
             cleaning.process.close()
@@ -285,7 +289,9 @@ class LogCleaner:
 
 
 class _Cleaning:
-    """The cleaning of one log; `answer` may be an error instead. `is_broken_off`: its answers no longer count."""
+    """The cleaning of one log. `answer`: the process's last answer, or an error instead. `is_broken_off`: its answers
+    no longer count.
+    """
 
     def __init__(self, log: PartitionLog, process: CleanerProcess) -> None:
         self.log = log

@@ -204,7 +204,9 @@ class ClassicGroup:
         can_skip_assignment: bool,
         answer: Pending[JoinGroupResponse],
     ) -> None:
-        """Answers the member now, or after the rebalance that it causes. Raises KafkaError if it may not join."""
+        """Answers the member now, or when the rebalance that it causes is complete. Raises KafkaError if it may not
+        join.
+        """
         member_id, instance_id = request.member_id, request.group_instance_id
         self._ensure_room_for(member_id)
         if not self._supports(request):
@@ -307,7 +309,9 @@ class ClassicGroup:
         *,
         can_skip_assignment: bool,
     ) -> None:
-        """Gives a restarted static member its place under a new id; others need not rejoin if the protocol stays."""
+        """Gives a restarted static member its place under a new member id; the others need not rejoin if the protocol
+        stays.
+        """
         assert request.group_instance_id is not None
         old = self.members[self._static_members[request.group_instance_id]]
         old_leader_id = self.leader_id

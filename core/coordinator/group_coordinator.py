@@ -124,7 +124,9 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class OffsetCommit(NamedTuple):
-    """A member's commit, or (generation -1) that of a client outside the group; transactional if it has a producer."""
+    """An offset commit of a member, or (generation -1) of a client outside the group; part of a transaction if it has a
+    producer.
+    """
 
     group_id: str
     member_id: str

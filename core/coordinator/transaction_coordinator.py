@@ -61,7 +61,9 @@ class TransactionCoordinator:
     # --- replaying the log
 
     def replay(self, key: bytes, value: bytes | None, *, at: tuple[int, int] | None = None) -> str:
-        """Applies a record of __transaction_state, at partition and offset `at`; returns the id, or "" if unknown."""
+        """Applies a record of __transaction_state; returns its transactional id, "" if that is not known. `at`: the
+        record's partition and offset.
+        """
         try:
             read = read_transaction(key, value)
         except CorruptRecordError as error:

@@ -58,7 +58,9 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self, timeout_s: float = 0.0) -> None:
-        """Raises DirectoryLockedError, naming the holder, after `timeout_s`. Logs the holder if waiting takes long."""
+        """Raises DirectoryLockedError, naming the holder, if it is still taken after `timeout_s`. Logs the holder if
+        waiting takes long.
+        """
         start = monotonic()
         has_said = False
         while not self._try():

@@ -209,7 +209,9 @@ class FileRecords:
                 self.trim()
 
     def trim(self) -> None:
-        """Cuts off bytes after the end from a write that failed, or one ahead. Raises OSError if that fails, too."""
+        """Cuts off the bytes that a failed write, or one ahead, may have left after the end. Raises OSError if that
+        fails too.
+        """
         self._ahead = None
         if self._is_torn:
             self.file.truncate(self.size_bytes)
@@ -327,7 +329,9 @@ class FileRecords:
         return start
 
     def _size_at(self, data: memoryview, start: int, position: int, stop: int) -> int:
-        """Reads the size of the batch at `start` of `data`. Raises CorruptRecordError for none, or one past `stop`."""
+        """Reads the size of the batch whose first bytes lie at `start` of `data`. Raises CorruptRecordError if there is
+        no batch or it goes beyond `stop`.
+        """
         try:
             if len(data) - start < ENTRY_HEADER_SIZE:
                 raise CorruptRecordError(f"{stop - position} bytes are too few for a batch", position=position)

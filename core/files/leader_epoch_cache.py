@@ -168,7 +168,9 @@ class LeaderEpochCache:
         self._replace(first + after, sync=True)
 
     def make_again(self, entries: list[EpochEntry]) -> None:
-        """Replaces the entries by those of the log's batches. `entries` do not fall; the first of an epoch counts."""
+        """Replaces the file's entries by those of the log's batches. `entries` do not fall; of several of one epoch the
+        first counts.
+        """
         firsts: dict[int, EpochEntry] = {}
         for entry in entries:
             firsts.setdefault(entry.epoch, entry)
@@ -187,7 +189,9 @@ class LeaderEpochCache:
                 self._is_refused = True
 
     def settle(self) -> None:
-        """Writes the file if the disk refused it, before a clean stop vouches for all. Raises the disk's OSError."""
+        """Writes the file if the disk refused it, before a clean stop states that all files agree. Raises the disk's
+        OSError.
+        """
         if self._is_refused:
             self._write(self._entries, sync=True)
 

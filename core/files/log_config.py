@@ -57,7 +57,9 @@ def _plain_replica(text: str) -> str:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """The values that the log works by; times in ms, sizes in bytes. Immutable; replaced when a topic's changes."""
+    """The values that the log works by; times in ms, sizes in bytes. Immutable; replaced whole when a topic's
+    changes.
+    """
 
     cleanup_policy: frozenset[str] = _key(
         _T.LIST,

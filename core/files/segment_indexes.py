@@ -74,7 +74,9 @@ class SegmentIndexes:
         return min(self.offset.room, self.time.room)
 
     def add(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, interval_bytes: int) -> None:
-        """Takes the next batch, which gets entries if over `interval_bytes` came since the last. `newest` is known."""
+        """Takes the log's next batch, which gets entries if more than `interval_bytes` came since the last ones.
+        `newest` is known.
+        """
         newest = self.newest
         assert newest is not None
         if max_timestamp > newest.timestamp:

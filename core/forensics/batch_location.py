@@ -32,6 +32,8 @@ def offsets_text(batch: Batch) -> str:
 
 
 def undecodable(owner: object, batch: Batch, error: CorruptRecordError, path: Path | None) -> CorruptRecordError:
-    """Makes the error of a batch with a right checksum whose records do not decode: its partition, file and offsets."""
+    """Makes the error of a batch whose checksum is right and whose records do not decode: it names the partition, file
+    and offsets.
+    """
     cause = f"{owner}: the records of {offsets_text(batch)} do not decode: {error.cause}"
     return CorruptRecordError(cause, position=batch.position if path else -1, path=str(path or ""))

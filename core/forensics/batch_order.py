@@ -98,7 +98,9 @@ class Displaced:
 
 @dataclass(frozen=True, slots=True)
 class BatchOrder:
-    """`log`: accepted and placed pieces, by offsets; `displaced`: the others and the placed, by files and positions."""
+    """`log` holds the accepted and the placed pieces in order of offsets, `displaced` the others and the placed ones in
+    order of files and positions.
+    """
 
     log: list[Piece]
     displaced: list[Displaced]
@@ -396,7 +398,9 @@ class _Placer:
     # --- flipped bits
 
     def _is_flipped(self, number: int, due: int) -> bool:
-        """Says whether a flipped bit keeps a batch from offset `due`, and the log goes on as if the bit were right."""
+        """Says whether one flipped bit of its base offset keeps a batch from offset `due`, and the log continues as if
+        the bit were right.
+        """
         piece = self._pieces[number]
         if (
             piece.batches > 1

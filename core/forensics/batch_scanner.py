@@ -56,7 +56,9 @@ _SMALLEST_ZERO_RUN = 512
 
 
 class SoundRun(NamedTuple):
-    """Sound batches of the current magic, one after the other in `data`, which lies at `position` in its file."""
+    """Batches of the current magic, all sound, that stand one after the other in `data`, which lies at `position` in
+    its file.
+    """
 
     data: memoryview
     position: int

@@ -31,7 +31,9 @@ _END_NAME = r"(\d{20})\.snapshot\.cut-at-(\d+)"
 
 
 class CutOffTail(NamedTuple):
-    """The log's bytes from `position` on, by base offset. `number` is above 1 for a second file of that name."""
+    """A file with the bytes of the log of that base offset from `position` on. `number` is 1 unless it is a second file
+    of that name.
+    """
 
     base_offset: int
     position: int

@@ -99,7 +99,9 @@ class DirectoryReader:
             raise unreadable_error(error.__cause__, path) from error.__cause__
 
     def _find_high_watermark(self, partition: TopicPartition) -> int | None:
-        """Reads the last checkpoint of a log that Kafka writes to; None for others: plog commits at once."""
+        """Reads the last checkpoint of a log that a Kafka broker is writing to; None for any other log, as plog commits
+        its appends at once.
+        """
         holder = find_lock_holder(self.root)
         if holder is None or holder.pid:
             return None

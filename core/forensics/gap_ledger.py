@@ -112,7 +112,9 @@ class GapLedger:
         self.records += self.end - offset
 
     def _raw_gaps(self) -> Iterator[Gap]:
-        """Yields the gaps of all offsets without a record, also outside the range; decodes some batches at a time."""
+        """Yields the gaps of all offsets without a record, also outside the range. Batches are decoded some at
+        a time.
+        """
         waiting: list[Gap | _Given] = []
         weight = 0
         for item in self._gaps_and_given():

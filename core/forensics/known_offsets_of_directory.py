@@ -193,7 +193,9 @@ class KnownOffsetsOfDirectory:
     def _with_log_start(
         self, evidence: KnownOffsets, partition: TopicPartition, first_epoch: int | None
     ) -> KnownOffsets:
-        """Adds the checkpointed log start, unless it can't be right. The first leader epoch begins at `first_epoch`."""
+        """Adds the log start of `log-start-offset-checkpoint`, unless it can't be right. `first_epoch` is where the
+        first leader epoch begins.
+        """
         log_start = self.log_starts.get(partition, 0)
         if first_epoch is not None and max(first_epoch, evidence.first_base_offset) < log_start:
             is_contradicted = True

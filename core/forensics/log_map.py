@@ -239,7 +239,9 @@ class LogMap:
 
     @cached_property
     def copies(self) -> set[int]:
-        """Returns the files with only strays and batches that others hold, but not one that begins at the log's end."""
+        """Returns the numbers of the files that hold nothing but batches that other files hold, or strays; not one that
+        begins where the log ends.
+        """
         return {n for n in self._hollow if not self.log or self._bases[n] != self.log[-1].end_offset}
 
     @cached_property
@@ -398,7 +400,9 @@ class LogMap:
         return sorted((one for one in self.damage if one.damage.batch is not None), key=_named_offset)
 
     def _explain_part(self, number: int, start: int, end: int, found: Sequence[FileDamage]) -> Iterator[Hole]:
-        """Explains first the offsets that damaged headers name; those between are lost to damage there, or beside."""
+        """Explains first the offsets that headers of damaged batches name; the offsets between those are lost to the
+        damage that stands there, or beside.
+        """
         named: list[_Loss] = []
         for one in found:
             first, last = one.damage.offset, one.damage.end_offset
@@ -516,7 +520,9 @@ class LogMap:
         )
 
     def _damage_after(self, number: int) -> list[FileDamage]:
-        """Returns the damage between the log's piece of that number and the next; displaced batches do not count."""
+        """Returns the damage in the files between the log's piece of that number and the next; batches that stand
+        elsewhere do not count.
+        """
         at = bisect_right(self._standing, number)
         before = self.standing[at - 1] if at else None
         after = self.standing[at] if at < len(self.standing) else None

@@ -51,7 +51,9 @@ class Hole:
 
     @property
     def records(self) -> int:
-        """Counts lost records: as many as the damaged header says, else one an offset; transaction markers are none."""
+        """Counts the lost records: as many as the damaged batch's header says, or else one for each offset. Transaction
+        markers do not count.
+        """
         damage = self.damage
         if damage is None or damage.records is None or (damage.offset, damage.end_offset) != (self.start, self.end):
             return self.end - self.start
@@ -238,7 +240,9 @@ def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
 
 
 def tail_kind(damage: Damage, evidence: KnownOffsets, sound_end: int, last_base_offset: int) -> TailKind:
-    """Says whether a crash alone explains the bytes after the last batch, which ends below `sound_end`."""
+    """Says whether a crash alone explains the bytes after a log's last batch, which ends below `sound_end`; the last
+    segment begins at `last_base_offset`.
+    """
     is_crash = damage.kind in (DamageKind.TORN_TAIL, DamageKind.ZEROED)
     was_stopped = evidence.was_stopped_cleanly or evidence.newest_snapshot == sound_end > last_base_offset
     if not is_crash or was_stopped or evidence.known_end > sound_end:

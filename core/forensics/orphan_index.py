@@ -68,7 +68,9 @@ def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
 
 
 def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:
-    """Returns an index's entries before the zeros at its end; none unless both numbers rise from each to the next."""
+    """Returns all entries of an index before the zeros at the file's end; none unless both numbers rise from each entry
+    to the next.
+    """
     if len(data) % entry.size:
         return []
     used = len(data.rstrip(b"\0"))

@@ -390,7 +390,9 @@ class PartitionReader:
         *,
         most_batches: int | None = MOST_BATCHES,
     ) -> UnexplainedGaps:
-        """Returns what `find_unexplained` returns, without the offsets in `known`, which the caller can explain."""
+        """Returns the result of `find_unexplained`, without the offsets [start, end) in `known`, which the caller can
+        explain.
+        """
         evidence = replace(self._log_evidence, given_up=joined_ranges([*self._log_evidence.given_up, *known]))
         return find_unexplained(self.segments, evidence, max(start, self.start_offset), end, most_batches)
 

@@ -54,7 +54,9 @@ Page = Sequence[Batch | Hole]
 
 
 class Outcome(NamedTuple):
-    """`whole`: the resolved transaction if the log alone is not enough; `marker_offset`: an abort's, if known."""
+    """`whole` is the resolved transaction if the log alone does not decide; `marker_offset` is that of an aborted one,
+    or None if unknown.
+    """
 
     fate: FateKind
     marker_offset: int | None
@@ -103,7 +105,9 @@ class _OpenEpochs:
 
 
 class ReadAhead:
-    """Yields a log's items in order, page by page, and later pages' markers of transactions; owned by one task."""
+    """Yields the items of a log in order, page by page, and the markers of transactions that follow the page that was
+    yielded last; owned by one task.
+    """
 
     def __init__(self, pages: Iterator[Page], markers_from: Callable[[int], Iterator[Marker]]) -> None:
         """`markers_from` yields the markers from an offset on without reading the records, as `markers_in` does."""
@@ -424,7 +428,9 @@ def _ensure_valid(segments: Sequence[SegmentReader], header: RecordBatch) -> Non
 
 
 def _batches(segments: Sequence[SegmentReader], start_offset: int) -> Iterator[RecordBatch]:
-    """Yields those of magic 2: older formats have no transactions."""
+    """Yields headers of the batches of magic 2 from the one that holds `start_offset` on, as `checked_headers` does;
+    older formats have no transactions.
+    """
     return (batch for batch in checked_headers(segments, start_offset) if isinstance(batch, RecordBatch))
 
 

@@ -206,7 +206,9 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def clear_unfinished(directory: Path, filesystem: FileSystem) -> bool:
-    """Takes back a folder's unfinished recovery or undo, byte for byte; returns whether there was one."""
+    """Takes back an unfinished recovery, or undo, of a folder; returns whether there was one. The earlier files are
+    there again, byte for byte.
+    """
     runs, is_torn = _read(directory)
     leftovers = list(filter(os.path.lexists, _leftovers(directory)))
     if runs and not runs[-1].is_whole:
@@ -258,7 +260,9 @@ def ensure_can_undo(directory: Path) -> None:
 
 
 def undo(directory: Path, filesystem: FileSystem) -> int:
-    """Takes a folder's last run back, even a cut-short one; returns how many files. Raises as `ensure_can_undo`."""
+    """Takes the last run in a folder back, also one that a crash cut short; returns how many files that were. Raises
+    what `ensure_can_undo` raises.
+    """
     ensure_can_undo(directory)
     if (directory / STAGE).is_dir():
         filesystem.remove_tree(directory / STAGE)  # first, as it may be filling the disk

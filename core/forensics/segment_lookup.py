@@ -155,7 +155,9 @@ class SegmentLookup(ABC):
     # --- timestamps
 
     def find_newest(self) -> TimestampOffset:
-        """Returns the largest timestamp and its batch's last offset: of the last time index entry, or a later batch."""
+        """Returns the largest timestamp and the last offset of its batch: of the last time index entry, or of a batch
+        that came after it.
+        """
         newest = self.find_time_entry(LONG_MAX)
         for batch in self.headers_from(newest.offset):
             if batch.max_timestamp > newest.timestamp:

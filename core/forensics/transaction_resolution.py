@@ -182,7 +182,9 @@ def find_fates(
 def find_proven(
     events: Iterable[TransactionalBatch | Marker], missing: Iterable[MissingRange], indexes: Iterable[SegmentIndex]
 ) -> list[AbortedTransaction]:
-    """Returns index entries that agree with the log, one for each marker, in order; arguments as `find_fates`."""
+    """Returns the entries of transaction indexes that agree with the log, one for each marker, in order; with the
+    arguments of `find_fates`.
+    """
     found = _Indexes(_by_producer(events), _Gaps(missing), indexes).entries.values()
     entries = sorted((entry for of_producer in found for entry, _ in of_producer), reverse=True)
     return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)

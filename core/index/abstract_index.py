@@ -107,7 +107,9 @@ class AbstractIndex:
             file.close()
 
     def sync(self) -> None:
-        """Syncs the file if `flush` changed it and it still exists. Safe from any thread once the index is sealed."""
+        """Syncs the file if `flush` changed it; does nothing if it was deleted. Safe from any thread once the index is
+        sealed.
+        """
         if self._is_unsynced:
             with contextlib.suppress(FileNotFoundError):
                 self._filesystem.sync_file(self.path)
@@ -131,7 +133,9 @@ class AbstractIndex:
         self._count = self._written = 0
 
     def sanity_check(self) -> bool:
-        """Says whether the file is there. Raises CorruptRecordError if it can't be this segment's index; cheap."""
+        """Says whether the file is there. Raises CorruptRecordError if it cannot be an index of this segment: cheap, as
+        Kafka checks at load.
+        """
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:

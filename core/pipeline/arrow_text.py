@@ -130,7 +130,9 @@ _QUOTE = pa.scalar(b'"', pa.binary())
 
 
 def join_rows(*parts: Any) -> Any:
-    """Joins each row's parts as a pyarrow.BinaryArray; nulls are empty. One part at least is no scalar."""
+    """Joins the parts of each row, one after the other, as a pyarrow.BinaryArray; nulls are empty. One part at least is
+    no scalar.
+    """
     joined = [parts[0]]
     for part in parts[1:]:
         if isinstance(part, pa.Scalar) and isinstance(joined[-1], pa.Scalar):

@@ -83,7 +83,9 @@ def _register(run: ConsumeRun, zookeeper: ZooKeeperCluster) -> tuple[Membership,
 def _join(
     run: ConsumeRun, client: KafkaClient, subscription: Subscription, *, is_alone: bool
 ) -> tuple[Membership, CommittedOffsets]:
-    """Returns a member of a group with a coordinator. `is_alone`: the group can have no other member."""
+    """Returns a member of a group with a coordinator. `is_alone`: the directory is this process's own, and the group
+    can have no other member.
+    """
     request = run.request
     assert request.group is not None
     membership: Membership

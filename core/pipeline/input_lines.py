@@ -221,7 +221,9 @@ def _has_more(stream: BinaryIO, seconds: float) -> bool:
 
 
 def read_lines(inputs: Sequence[Input], delimiter: bytes = b"\n", linger_s: float = 0.0) -> Iterator[Lines]:
-    """Yields the lines of all inputs, chunk by chunk, without delimiters; an input's last line need not have one."""
+    """Yields the lines of all inputs, chunk by chunk. Delimiters are not part of a line; the last line of an input need
+    not have one.
+    """
     row = 0
     for chunk in read_chunks(inputs, linger_s, is_text=delimiter == b"\n"):
         chunk.used = len(chunk.data) if chunk.is_end else _end_of_lines(chunk.data, delimiter)

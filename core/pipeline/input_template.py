@@ -125,7 +125,9 @@ class Template:
     # --- by lengths
 
     def read_one(self, data: bytes, position: int) -> tuple[InputRecord, int] | None:
-        """Returns the record at `position` and where the next begins; None if incomplete. Raises TemplateError."""
+        """Returns the record at `position`, and where the next one begins, or None if it is incomplete. Raises
+        TemplateError if there is no record.
+        """
         found: dict[str, Any] = {}
         lengths: dict[str, int] = {}
         for number, part in enumerate(self._parts):

@@ -36,7 +36,9 @@ _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')
 def read_csv(
     inputs: Sequence[Input], key_field: str | None, timestamp_field: TimestampField | None, linger_s: float = 0.0
 ) -> Iterator[Batch]:
-    """Yields all inputs' rows, by the number of the line where a row begins. Raises what `read_chunks` raises."""
+    """Yields the rows of all inputs; the number of a row is that of the line where it begins. Raises what `read_chunks`
+    raises.
+    """
     csv.field_size_limit(_LONGEST_CELL)
     parse = json_parser(key_field, timestamp_field)
 
@@ -70,7 +72,9 @@ class _Table:
         self._separator = ","
 
     def take(self, chunk: Chunk, line: int) -> tuple[list[bytes], list[int], BadLineError | None]:
-        """Takes the chunk's whole rows from that line on; returns objects, their lines, and the error after them."""
+        """Takes the whole rows of the chunk, which begins with that line; returns objects, the line of each, and the
+        error after them, or None.
+        """
         end = len(chunk.data) if chunk.is_end else chunk.data.rfind(b"\n") + 1
         skipped = len(codecs.BOM_UTF8) if self._names is None and chunk.data.startswith(codecs.BOM_UTF8) else 0
         lines = list(io.BytesIO(chunk.data[skipped:end]))

@@ -29,7 +29,9 @@ OPEN = -(1 << 62)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Records as columns, headers as sections; None if no row has it. `numbers`: of lines over all inputs, from 0."""
+    """Holds records as columns, headers as sections; None if every row leaves it open. `numbers`: line numbers over all
+    inputs, from 0.
+    """
 
     values: ByteStrings
     keys: ByteStrings | None = None

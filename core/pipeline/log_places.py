@@ -143,7 +143,9 @@ def split_offset(text: str) -> tuple[str, int | None]:
 
 
 def _named(text: str, known: Iterable[TopicPartition], where: str) -> list[TopicPartition]:
-    """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`, a topic first. Raises UsageError and KafkaError."""
+    """Finds the partitions of `TOPIC`, `TOPIC:P` or `TOPIC-P`; an existing topic of that name comes first. Raises
+    UsageError and KafkaError.
+    """
     from core.files.file_names import parse_partition_directory_name
 
     match = _NAME.fullmatch(text)

@@ -58,7 +58,9 @@ class Session:
     """How long to wait for a directory that is in use."""
 
     def find_server(self) -> FoundServer | None:
-        """Returns the named server, else the one that owns the directory (on this machine, plaintext), or None."""
+        """Returns the named server, or else the one that owns the directory, which is on this machine and speaks
+        plaintext, or None.
+        """
         named = self.find_named_server()
         if named is not None:
             settings = self.find_settings()

@@ -23,7 +23,9 @@ _MOST_OF_LOG = 20_000
 
 
 class BrokerProcess:
-    """May be started again and again, with one directory and address. All output is in `log`. Owned by one thread."""
+    """Can be started again and again with the same directory and address. All its output is in `log`. Owned by one
+    thread.
+    """
 
     def __init__(
         self,

@@ -40,7 +40,9 @@ def _hint(error: OSError, listen: Endpoint) -> str:
 
 
 def find_free(first: Endpoint, but_not: Collection[Endpoint] = ()) -> Endpoint:
-    """Finds the first free port from `first`'s on that is not in `but_not`. Raises AccessError if none is near."""
+    """Finds the first free port from that of `first` on that is not in `but_not`. Raises AccessError if no port near it
+    is free.
+    """
     for port in range(first.port, min(first.port + _MOST_TRIED, 65536)):
         found = Endpoint(first.host, port)
         if found not in but_not and is_free(found):

@@ -192,12 +192,16 @@ _LAST_PORT = 65535
 
 
 class LocalCluster:
-    """Locks the directory, and at its end kills all running processes. Owned by one thread, except for `kill`."""
+    """A context manager: it locks the directory, and at its end kills all processes that still run. Owned by one
+    thread, except for `kill`.
+    """
 
     def __init__(
         self, directory: Path, options: ClusterOptions, *, note: Callable[[str], None] = lambda _text: None
     ) -> None:
-        """`note` is called with messages for the user, as for another port. Raises UsageError for unknown features."""
+        """`note` is called with messages for the user, for example about another port. Raises UsageError for features
+        that plog does not have.
+        """
         self.directory = ClusterDirectory(directory)
         self.brokers: dict[int, BrokerProcess] = {}
         self.zookeeper: ZooKeeperProcess | None = None
@@ -453,7 +457,9 @@ class LocalCluster:
         return found
 
     def stop(self) -> list[int]:
-        """Stops brokers one by one, so that leaders hand over, then ZooKeeper. Returns those that had to be killed."""
+        """Stops one broker after the other, so that leaders hand over, then ZooKeeper. Returns the brokers that took
+        too long, and were killed.
+        """
         deadline = monotonic() + _STOP_SECONDS
         killed = [n for n, broker in reversed(self.brokers.items()) if not broker.stop(deadline)]
         if self.zookeeper is not None:

@@ -174,7 +174,9 @@ class ZooKeeperProcess:
             self._process.send_signal(number)
 
     def stop(self) -> None:
-        """Stops the server; kills it if that takes long; returns after its end. No acknowledged transaction is lost."""
+        """Stops the server, and kills it if that takes long; returns when it has ended. No acknowledged transaction is
+        lost.
+        """
         self.signal(signal.SIGTERM)
         try:
             self.wait(_STOP_SECONDS)
@@ -279,7 +281,9 @@ def _read_tail(path: Path, start: int) -> str:
 
 
 def _last_error(text: str) -> str:
-    """Finds the last ERROR of the log, with its exception, or Java's message if there is no log yet."""
+    """Finds the line with the reason: the last ERROR of the log, with its exception, or Java's message if there is no
+    log yet.
+    """
     lines = text.splitlines()
     found = ""
     for number, line in enumerate(lines, start=1):
@@ -291,7 +295,9 @@ def _last_error(text: str) -> str:
 
 
 def _reason_in(lines: Sequence[str]) -> str:
-    """Returns the message of the innermost cause of the exception whose trace begins the lines; "" without a trace."""
+    """Returns the message of the exception whose trace is at the start of the lines, or of its innermost cause; "" if
+    there is no trace.
+    """
     exception = _EXCEPTION.match(lines[0]) if lines else None
     reason = exception[1] if exception else ""
     for line in takewhile(lambda line: line.startswith(("\t", _CAUSE)), lines[1:] if exception else ()):

@@ -136,7 +136,9 @@ def read_batch(buffer: memoryview, start: int = 0, position: int | None = None) 
 
 
 def read_header(header: bytes, position: int) -> Batch:
-    """Reads a batch from its first `ENTRY_HEADER_SIZE` bytes or more: only fields in those bytes may be used."""
+    """Reads a batch from its first bytes, at least `ENTRY_HEADER_SIZE`: only fields that those bytes hold may
+    be used.
+    """
     padded = memoryview(header.ljust(HEADER_SIZE, b"\0"))
     entry_size(padded, 0, position)
     if padded[MAGIC_POSITION] == CURRENT_MAGIC:

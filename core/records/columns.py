@@ -217,7 +217,9 @@ _WORTH_A_STRIDE = 8
 
 
 def _stride(buffer: bytes, position: int, end: int, ends: list[int]) -> int:
-    """Passes over long runs of records of one size, by the bytes of their lengths; returns where they end."""
+    """Passes over long runs of records of one size, by the bytes of their lengths; returns the position where
+    they end.
+    """
     while position + 2 < end:
         first, second = buffer[position], buffer[position + 1]
         if first & 1 or (first >= 128 and second >= 128):

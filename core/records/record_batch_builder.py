@@ -54,7 +54,9 @@ def batch_parts(
     is_control: bool = False,
     has_delete_horizon: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
-    """Makes a batch of an uncompressed records section: its header, and the section, perhaps compressed."""
+    """Makes a batch of an uncompressed records section of `count` records: its header, and the section, perhaps
+    compressed.
+    """
     attributes = (
         compression
         | (TIMESTAMP_TYPE_FLAG if is_log_append_time else 0)

@@ -256,7 +256,9 @@ def _compare_texts(field: _TextField, test: Callable[[Any], Any]) -> RecordFilte
 def _compare_json(
     field: _JsonField, test: Callable[[Any], bool], hint: bytes | None, not_json: NotJson
 ) -> RecordFilter:
-    """Compares it; `hint` stands in all rows that pass, unless JSON's escapes or an encoding hide it."""
+    """Compares it; `hint`: bytes that stand in every row that passes, unless JSON's escapes or another encoding than
+    UTF-8 hide them.
+    """
 
     def mask(rows: Rows) -> Mask:
         if field.side in rows.unread:

@@ -85,7 +85,9 @@ def make_ca(name: str, validity: Validity) -> Certificate:
 def sign(
     ca: Certificate, name: str, validity: Validity, *, names: Sequence[str] = (), organisation: Sequence[str] = ()
 ) -> Certificate:
-    """Makes a key and its certificate, for the hosts and addresses `names`, of the `organisation` and its unit."""
+    """Makes a new key, and its certificate. `names` are the hosts and addresses that it is for; `organisation` is the
+    organisation and its unit.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_subject(name, organisation), ca.certificate.subject, key, ca.key, validity)

@@ -50,7 +50,9 @@ class ClusterBootstrap:
             client.close()
 
     def remove_registrations(self, broker_ids: Collection[int]) -> None:
-        """Removes the registrations of these dead brokers, and /controller if it belongs to one."""
+        """Removes the registrations of these brokers, which all are dead, and /controller if it belongs to one of
+        them.
+        """
         from kazoo.exceptions import NoNodeError
 
         for broker_id in broker_ids:

@@ -175,7 +175,9 @@ class ControllerElection:
             self._task = None
 
     async def _look(self) -> None:
-        """Looks for a controller; deletes our own node of a try whose answer was lost: nobody is in office by it."""
+        """Looks for a controller. A node of our own comes from a try whose answer was lost: nobody is in office by it,
+        so it is deleted.
+        """
         while await self._free(self._session.session_id):
             pass
         self._is_free = await self._session.read(znodes.CONTROLLER) is None

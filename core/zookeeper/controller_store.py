@@ -243,7 +243,9 @@ class ControllerStore:
         return (0 if block is None else block.last_producer_id + 1), node.stat.version
 
     async def read_features(self) -> tuple[Mapping[str, int] | None, int]:
-        """Reads the finalized levels and their node's version; None without a node, or if features are disabled."""
+        """Reads the finalized features, by level, and the version of their node; None if there is no node, or features
+        are disabled.
+        """
         node = await self._session.read(FEATURE)
         if node is None:
             return None, NOT_WRITTEN

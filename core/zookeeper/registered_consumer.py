@@ -299,7 +299,9 @@ class RegisteredConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Writes offsets, if the consumer is still in the group. Returns False if the caller may try again."""
+        """Writes the next offsets; returns False if the caller may try again. Writes nothing unless this very consumer
+        is still in the group.
+        """
         if self.state is ConsumerState.OUT:
             return False
         try:

@@ -67,7 +67,9 @@ class Registration:
         """The broker epoch, or None before the registration."""
 
     async def register(self) -> int:
-        """Returns the broker epoch. Waits for an older session with the node id; raises AccessError if it stays."""
+        """Returns the broker epoch. Waits if an older session still has the node id, and raises AccessError if it still
+        has it after that.
+        """
         await self._session.ensure_paths(PERSISTENT_PATHS)
         await self._register()
         self._session.subscribe(self._on_state)
@@ -133,7 +135,9 @@ class Registration:
 
 
 async def until_free(session: ZooKeeperSession, broker_id: int) -> None:
-    """Waits until no broker has that node id. Raises AccessError after ZooKeeper's session timeout."""
+    """Waits until no broker has that node id. Raises AccessError if one still has it after ZooKeeper's session
+    timeout.
+    """
     path = broker_path(broker_id)
     gone = asyncio.Event()
     holder: list[Node] = []

@@ -601,7 +601,9 @@ T = TypeVar("T")
 
 
 async def while_connected(session: ZooKeeperSession, work: Coroutine[Any, Any, T], grace_seconds: float) -> T:
-    """Returns the work's result. Raises TimeoutError, and cancels it, when the connection is lost for so long."""
+    """Returns the result of the work. Cancels it, and raises TimeoutError, once the connection is lost for so many
+    seconds.
+    """
     time = asyncio.get_running_loop().time
     async with asyncio.timeout(None) as limit:
 

@@ -127,7 +127,9 @@ class BrokerConfig(BrokerSettings):
         return served[0].name if served else PLAINTEXT
 
     def listeners_or(self, address: Endpoint) -> list[Listener]:
-        """Returns the configured listeners, or else one at that address. Raises UsageError if they conflict."""
+        """Returns the configured listeners, or else a single one at that address. Raises UsageError if they contradict
+        each other.
+        """
         self.ensure_listeners_fit()
         if self.served_listeners:
             return [replace(one, address=str(one.endpoint)) for one in self.served_listeners]

@@ -65,7 +65,9 @@ class ControllerTopics:
     # --- creating
 
     def create(self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int) -> Pending[Outcomes]:
-        """Returns, by name, new topics or errors; REQUEST_TIMED_OUT for a created one without leaders in time."""
+        """Returns, by name, each new topic or its error. REQUEST_TIMED_OUT is the error of a topic that was created,
+        but has no leaders in time.
+        """
         names = [topic.name for topic in topics]
         parts = self._in_parts(topics, validate_only=validate_only)
         made = self._term.do_in_turns(names, parts, partial(self._create, validate_only=validate_only))
@@ -157,7 +159,9 @@ class ControllerTopics:
         return {}
 
     def _names_in_metrics(self, topics: Iterable[NewTopic]) -> dict[str, str]:
-        """Returns all topics' names, by their names in metrics; empty if no new topic's name can collide there."""
+        """Returns the names of all topics, by their names in metrics; empty if no new topic's name can collide with
+        another's there.
+        """
         if not any("." in topic.name or "_" in topic.name for topic in topics):
             return {}
         return {name_in_metrics(name): name for name in (*self._context.topics, *self._context.unreadable)}

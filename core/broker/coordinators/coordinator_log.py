@@ -268,7 +268,9 @@ class CoordinatorLog(ABC):
             self.schedule(0, partial(self._resign, partition.partition))
 
     def _on_role(self, partition: Partition) -> None:
-        """Loads a partition when this broker becomes its leader: others may have written to it; else resigns."""
+        """Loads a partition of the topic when this broker becomes its leader: others may have written to it. Resigns at
+        once when this broker is no longer the leader.
+        """
         topic, number = partition.log.partition
         if topic == self._topic and partition.is_leading:
             self.schedule(0, partial(self._load, number))
@@ -290,7 +292,9 @@ class CoordinatorLog(ABC):
             self._forget(number)
 
     def load_all(self) -> ErrorCode | None:
-        """Starts to read the partitions that are not loaded but led here; returns why some are not, or None."""
+        """Starts to read the partitions that are not loaded, in a cluster those led here; returns why not all are
+        loaded yet, or None.
+        """
         is_member = self._broker.controller.is_member
         own = [number for number in self.numbers if not is_member or self._is_led_here(number)]
         for number in own:

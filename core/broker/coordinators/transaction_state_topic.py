@@ -106,7 +106,9 @@ class TransactionStateTopic(CoordinatorLog):
     # --- loading
 
     def take_over(self, number: int, read: TransactionCoordinator) -> None:
-        """Adds the ids to the coordinator. It finishes prepared transactions now, unless the broker is read-only."""
+        """Adds the partition's ids to the coordinator. Prepared transactions are finished now, unless the broker is
+        read-only.
+        """
         transactional_ids = self.coordinator.take_over(read)
         if not self._broker.node.is_read_only:
             partition = self._broker.replicas.partitions.get(TopicPartition(TRANSACTIONS_TOPIC, number))
@@ -198,7 +200,9 @@ class TransactionStateTopic(CoordinatorLog):
         return known.leader if known is not None and is_elsewhere else None
 
     def find_coordinator_elsewhere(self, transactional_id: str) -> int | None:
-        """Returns the id's coordinator if it is another broker, NO_LEADER without one; None if it is this broker."""
+        """Returns the broker that coordinates the id, if it is another one; NO_LEADER while no broker does. None if
+        this broker does, or is not in a cluster.
+        """
         number = self.find_number(transactional_id)
         name = TopicPartition(TRANSACTIONS_TOPIC, number or 0)
         if self._others is None or (number is not None and self._broker.replicas.leads(name)):

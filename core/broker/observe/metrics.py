@@ -72,7 +72,9 @@ _SCRAPE_SECONDS = 10
 
 
 def broker_metrics(node: BrokerServer) -> Task[list[Metric]]:
-    """Counts the broker's state and traffic, in its own task. A step makes one family, with one look at a partition."""
+    """Counts the broker's state and traffic, in its own task. A step makes one family, and looks at each partition at
+    most once.
+    """
     found = []
     for metric in _own_metrics(node):
         found.append(metric)

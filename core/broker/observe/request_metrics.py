@@ -77,7 +77,9 @@ class RequestMetrics:
         self._histogram(api).add(time_ms)
 
     def add_good(self, kind: tuple[str, int], time_s: float) -> None:
-        """Counts a request answered with one error code, NONE. As most are, they go into buckets together."""
+        """Counts a request, of that API and version, whose answer has one error code, NONE. As most are, they are
+        sorted into buckets together.
+        """
         times_s = self._uncounted[kind]
         times_s.append(time_s)
         if len(times_s) >= _MOST_UNCOUNTED:

@@ -166,7 +166,9 @@ class LogStartup:
     # --- after the start
 
     def load(self, partition: TopicPartition, config: LogConfig, filesystem: FileSystem) -> LoadedLog:
-        """Reads the partition's log, in any thread; call `end_load` then. Raises OSError and CorruptRecordError."""
+        """Reads the partition's log through that file system; in any thread. Raises OSError and CorruptRecordError. The
+        caller then calls `end_load`.
+        """
         if self._log_manager.is_read_only and find_lock_holder(self._node.directory) is not None:
             self._link_again(partition)
         loaded = self._log_manager.load(partition, config, filesystem)

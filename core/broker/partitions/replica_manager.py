@@ -330,7 +330,9 @@ class ReplicaManager:
         return self._image.find_name(topic_id)
 
     def find(self, topic: str, number: int) -> Partition:
-        """Finds a partition; raises what `find_replica` raises, or NOT_LEADER_OR_FOLLOWER if it is not led here."""
+        """Finds a partition that this broker leads. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if
+        this broker does not lead it.
+        """
         partition = self.partitions.get(TopicPartition(topic, number)) or self.find_replica(topic, number)
         if not partition.is_leading:
             partition.ensure_leading()

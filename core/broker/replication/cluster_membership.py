@@ -225,7 +225,9 @@ class Membership:
         return self.control.term is not None
 
     async def hand_over(self) -> None:
-        """Asks the controller for other leaders before the broker stops. Without a controller, it leads nothing."""
+        """Asks the controller to elect other leaders before the broker stops. Without any controller so far, this
+        broker leads nothing.
+        """
         if self.controller.controller_id == NO_CONTROLLER:
             return
         await controlled_shutdown(

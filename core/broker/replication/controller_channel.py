@@ -179,7 +179,9 @@ class ControllerChannel:
     # --- the present controller
 
     def look_again(self) -> None:
-        """Called when the controller or its endpoint may have changed: it is sent the requests in flight at once."""
+        """Called when the controller or its endpoint may have changed: requests in flight to an earlier one are sent to
+        the present one at once.
+        """
         if self._connected is not None and self._find_controller() != self._connected[:2]:
             self._changes += 1
             self._disconnect()
@@ -187,7 +189,9 @@ class ControllerChannel:
         self._changed.clear()
 
     async def wait_for_change(self, most_ms: int | None = None) -> None:
-        """Returns after that time (by default that before a second try), or when the controller may have changed."""
+        """Returns after that time (by default that before a second try), or earlier when the controller may have
+        changed.
+        """
         try:
             async with asyncio.timeout((self._backoff_ms if most_ms is None else most_ms) / 1000):
                 await self._changed.wait()

@@ -44,7 +44,9 @@ class IsrReporter:
         broker_epoch: Callable[[], int],
         on_answer: Callable[[Partition, IsrProposal, IsrAnswer], None],
     ) -> None:
-        """`broker_epoch` returns the registration's, or -1. `on_answer` (`on_isr_answer`) may propose again at once."""
+        """`broker_epoch` returns that of the present registration, or -1. `on_answer` (`ReplicaManager.on_isr_answer`)
+        may propose again, at once.
+        """
         self._channel = channel
         self._node_id = node_id
         self._broker_epoch = broker_epoch

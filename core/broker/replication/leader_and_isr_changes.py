@@ -159,7 +159,9 @@ class LeaderAndIsrChanges:
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _on_loaded(self, name: TopicPartition) -> None:
-        """Called when an assigned log is open. If this broker may not lead it, it stops, and tells the controller."""
+        """Called when the log of an assigned partition is open. If this broker may not lead it, it stops leading, and
+        tells the controller.
+        """
         registration = self._image.find_partition(name)
         if registration is None or name not in self._replicas.partitions:
             return
@@ -240,7 +242,9 @@ class LeaderAndIsrChanges:
         return None
 
     def _without_role(self, known: PartitionRecord, *, is_deleted: bool) -> PartitionRecord:
-        """Returns the partition after a stop: without a leader, and, if it is deleted, without a replica here."""
+        """Returns the partition after a stop: without a leader, as far as this node knows, and without a replica here
+        if it is deleted.
+        """
         after = copy(known)
         if is_deleted:
             after.replicas = [one for one in known.replicas if one != self._node_id]

@@ -36,7 +36,9 @@ class PeerPool:
         self._is_closed = False
 
     async def ask(self, node_id: int, api: Api[Req, Res], version: int, request: Req) -> Res:
-        """Asks once. Raises ConnectionFailedError; the broker may have executed the request all the same."""
+        """Asks once. Raises ConnectionFailedError if the broker can't be reached or does not answer in time; it may
+        have executed the request all the same.
+        """
         link = self._links.get(node_id) or self._add_link(node_id)
         endpoint = self._find_endpoint(node_id)
         if endpoint is None or self._is_closed:

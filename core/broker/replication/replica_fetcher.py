@@ -99,7 +99,9 @@ _Ends = Mapping[TopicPartition, ListOffsetsPartitionResponse]
 
 @dataclass(slots=True, eq=False)
 class FollowedPartition:
-    """Owned by the loop's task. Each leader epoch has its own; a task that waited checks whether it `is_current`."""
+    """Owned by the loop's task. Another leader epoch makes another object; a task that has waited checks whether this
+    one `is_current`.
+    """
 
     partition: Partition
     leader_epoch: int
@@ -384,7 +386,9 @@ class ReplicaFetcher:
                 self._delay(followed, f"{type(error).__name__}: {error}")
 
     async def _move(self, answered: Sequence[tuple[Truncate | Reset, FollowedPartition]]) -> None:
-        """Cuts logs that diverge from the leader's above their start; asks for its start and end for the others."""
+        """Cuts the logs that diverge from the leader's above their start. For the others, asks the leader for its start
+        and end offsets.
+        """
         cuts: dict[FollowedPartition, Cut] = {}
         kept: dict[FollowedPartition, int] = {}  # the end of the common part
         for action, followed in answered:

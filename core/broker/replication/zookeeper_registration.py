@@ -318,7 +318,9 @@ class ZooKeeperRegistration:
     # --- settings of new topics
 
     def read_configs(self, topics: Iterable[str]) -> Pending[None] | None:
-        """See `ReadConfigs`. Waits while ZooKeeper is away: without its settings a topic could promise too little."""
+        """See `ReadConfigs`. Waits as long as ZooKeeper is away: without its settings a topic could promise less than
+        configured.
+        """
         assert self._controller is not None
         new = [name for name in topics if name not in self._controller.image.topics and is_valid_topic_name(name)]
         if not new:

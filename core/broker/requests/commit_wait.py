@@ -63,7 +63,9 @@ class CommitWait(Pending[T]):
             partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
-        """Completes if no partition can commit more: all is committed, or it is not served or led here any more."""
+        """Completes if no partition can commit more of the records: they are committed, or it is no longer served or
+        led here.
+        """
         for partition, offset, terms, _ in self._waiting:
             if not partition.is_committed(offset, terms) and partition.is_served and partition.is_leading:
                 return

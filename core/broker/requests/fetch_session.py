@@ -189,7 +189,9 @@ class FetchSessionCache:
         return session_id
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """Makes a slot for a session by evicting one long unused, or an older, smaller one: larger ones save more."""
+        """Makes a slot for a session of `size` partitions, by evicting one that was not used for long, or an older,
+        smaller one: larger sessions save more.
+        """
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:

@@ -27,7 +27,9 @@ class LazyNumpy:
         self._waiting: list[Callable[[], None]] = []
 
     def when_loaded(self, work: Callable[[], None]) -> None:
-        """Calls `work` once: now or when they are loaded, also if they can't be, so that `work` raises the error."""
+        """Calls `work` once: now if they are loaded, else later; also if they can't be loaded, so that `work` raises
+        the error.
+        """
         if self.are_loaded:
             work()
             return

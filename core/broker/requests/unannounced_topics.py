@@ -48,7 +48,9 @@ class UnannouncedTopics:
         controller.subscribe(lambda _delta: self._news.set())
 
     async def wait(self, broker_epoch: int) -> None:
-        """Sets `is_informed` when the controller has announced all topics, unless the broker registers again first."""
+        """Sets `is_informed` when the controller has announced all topics, unless the broker has registered again
+        before.
+        """
         self._controller.is_informed = False
         looks = 0
         try:

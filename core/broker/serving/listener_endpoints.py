@@ -77,7 +77,9 @@ def _parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def listener_properties(texts: Sequence[str], protocol_map: str) -> dict[str, str]:
-    """Returns the properties for NAME://HOST:PORT; names that are not in the map are PLAINTEXT. Raises UsageError."""
+    """Returns the properties for NAME://HOST:PORT on the command line: a name that is not in the map is PLAINTEXT.
+    Raises UsageError for anything else.
+    """
     protocols = _parse_protocol_map(protocol_map)
     unknown = []
     for text in texts:

@@ -188,7 +188,9 @@ class SocketServer:
         self._close_idle(loop.time())
 
     def _close_idle(self, now_s: float) -> None:
-        """Closes connections idle for `connections.max.idle.ms`, and those whose reset the loop did not notice."""
+        """Closes connections without any traffic for `connections.max.idle.ms`, and those whose reset the loop did not
+        notice.
+        """
         idle_since = {}
         limit_ms = self._node.services.config.connections_max_idle_ms
         for connection in list(self._connections):

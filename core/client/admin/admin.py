@@ -107,7 +107,9 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Creates a topic (-1: the broker's default); returns once it has leaders. `validate_only` only checks."""
+        """Creates a topic; -1 takes the broker's default. `validate_only`: only checks the request. Returns once its
+        partitions have leaders.
+        """
         topic = CreatableTopic(
             name,
             partitions,

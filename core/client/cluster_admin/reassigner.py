@@ -35,7 +35,9 @@ class Reassigner:
         self._say = say
 
     def start(self, moves: Sequence[PlannedMove], bytes_per_second: int | None) -> Refusals:
-        """Begins the moves, perhaps throttled; returns the refusals. Tells the user if this replaces a throttle."""
+        """Begins the moves, with a throttle if one is given; returns the refusals. Tells the user if that throttle
+        replaces the one of earlier moves.
+        """
         if bytes_per_second is not None:
             self._say_replaced(self.change_throttle(moves, bytes_per_second), bytes_per_second)
         try:
@@ -105,7 +107,9 @@ class Reassigner:
             )
 
     def cancel(self, moves: Iterable[PlannedMove]) -> Refusals:
-        """Gives the partitions their old replicas again; returns the refusals, without moves that ended meanwhile."""
+        """Cancels the moves: the partitions get their old replicas again. Returns the refusals, without moves that
+        ended meanwhile.
+        """
         refused = self._admin.alter_reassignments({move.partition: None for move in moves})
         self.remove_throttle()
         return {partition: error for partition, error in refused.items() if error.code is not _NO_REASSIGNMENT}
@@ -117,7 +121,9 @@ class Reassigner:
 
 
 def ensure_free(client: KafkaClient, partitions: Iterable[TopicPartition]) -> None:
-    """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if one is being moved: plans depend on how that ends."""
+    """Raises KafkaError(REASSIGNMENT_IN_PROGRESS) if one of these is being moved already: a plan depends on how that
+    move ends.
+    """
     ongoing = ClusterAdmin(client).list_reassignments()
     busy = [partition for partition in partitions if partition in ongoing]
     if busy:

@@ -32,7 +32,9 @@ class CopiedBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MovedSoFar:
-    """`left` partitions are under way, `copies` has those of known sizes; `bytes_left` is None if none is known."""
+    """`left` are the partitions that are still under way, `copies` has those with known sizes; `bytes_left` is None if
+    no size is known.
+    """
 
     partitions: int
     left: list[TopicPartition]

@@ -114,7 +114,9 @@ class ReplicaReader:
         connection.send(FETCH, request)
 
     def receive(self) -> None:
-        """Receives the answer. Raises KafkaError(OFFSET_OUT_OF_RANGE) if the replica no longer has the position."""
+        """Receives the answer to the request. Raises KafkaError(OFFSET_OUT_OF_RANGE) if the replica does not have the
+        position any more.
+        """
         answer: FetchResponse = self._client.connection_to(self.broker).receive()
         if answer.error_code:
             raise KafkaError(ErrorCode.of(answer.error_code))

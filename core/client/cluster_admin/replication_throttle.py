@@ -58,7 +58,9 @@ class ReplicationThrottle:
     """Owned by one task."""
 
     def __init__(self, admin: Admin, file: Path, say: Callable[[str], None]) -> None:
-        """`file` holds the note; its folder may be missing. `say` is called with each setting that is left as it is."""
+        """`file` holds the note, in a folder that may have to be created; `say` is called with a message about each
+        setting that is left as it is.
+        """
         self._admin = admin
         self._file = file
         self._say = say
@@ -127,7 +129,9 @@ class ReplicationThrottle:
         return not self._read().is_empty
 
     def remove(self, in_flight: Collection[TopicPartition]) -> bool:
-        """Removes settings whose partitions are not `in_flight`. Returns whether all are gone; others stay noted."""
+        """Removes the settings, if none of their partitions is `in_flight` any more. Returns whether all are gone; the
+        others stay noted.
+        """
         note = self._read()
         if note.is_empty or note.partitions & set(in_flight):
             return note.is_empty

@@ -64,7 +64,9 @@ _AFTER_ONE_ANSWER_HINT = (
 
 
 class Transport(Protocol):
-    """Frames with sizes go out whole, and are the transport's then; answers come whole, without sizes, in order."""
+    """Frames with their sizes in front go out whole, and are the transport's then; answers come back whole, without
+    their sizes, in order.
+    """
 
     def send(self, frame: bytearray) -> None: ...
 

@@ -33,7 +33,9 @@ def is_readable(plain: socket.socket, seconds: float) -> bool:
 
 
 def open_socket(address: _Address, timeout_s: float) -> socket.socket:
-    """Connects, with that timeout. Raises OSError, also for an impossible address: a server may have advertised it."""
+    """Connects, with that timeout. Raises OSError if it can't, also for an impossible address: a server may have
+    advertised it.
+    """
     if not 0 < address[1] < 1 << 16:
         raise OSError(errno.EINVAL, "there is no such port")  # the system would take another one
     try:

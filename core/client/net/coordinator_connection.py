@@ -20,7 +20,9 @@ class CoordinatorType(IntEnum):
 
 
 def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> int:
-    """Returns the node id of the key's coordinator, whose address is known then. Raises KafkaError without any yet."""
+    """Returns the node id of the key's coordinator, which the client can connect to afterwards. Raises KafkaError if
+    there is no coordinator yet.
+    """
     connection = client.any_connection()
     if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:
         request = FindCoordinatorRequest(key_type=type_, coordinator_keys=[key])

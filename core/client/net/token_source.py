@@ -184,7 +184,9 @@ class _TryAgainError(Exception):
 
 
 def _open(endpoint: TokenEndpoint) -> HTTPResponse:
-    """Sends the request. For this machine it uses no proxy, which could read the secret without TLS."""
+    """Sends the request. Uses no proxy for an endpoint on this machine: the proxy would reach another machine's, and
+    could read the secret without TLS.
+    """
     import ssl
     from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
     from urllib.parse import quote, quote_plus, urlencode, urlsplit, urlunsplit
@@ -301,7 +303,9 @@ def _failure(reason: object, endpoint: TokenEndpoint) -> Exception:
 
 
 def _error_text(body: bytes, endpoint: TokenEndpoint) -> str:
-    """Returns an endpoint's error (RFC 6749, 5.2), in a few printable characters, without the request's secrets."""
+    """Returns an endpoint's description of an error (RFC 6749, 5.2), in a few printable characters, without secrets of
+    the request.
+    """
     found = _json(body)
     said = [found[key] for key in ("error", "error_description") if isinstance(found.get(key), str)]
     texts = [hide_secrets(text, [endpoint.client_secret.reveal()], _other_secrets_of(endpoint)) for text in said]

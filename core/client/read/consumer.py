@@ -329,7 +329,9 @@ class Consumer:
         )
 
     def report_damaged(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reports, at its end, damage that reading is passing over, and what was read past that nothing explains."""
+        """Reports damage that reading is still passing over, at these positions, when it ends, and what was read past
+        that nothing explains.
+        """
         for partition, read in self._reads.items():
             read.report_damaged(positions.get(partition))
         for read in self._reads.values():
@@ -423,7 +425,9 @@ class _PartitionRead:
         self.disk_failed, self.refused, self.waiting = Retry(self.options.seconds), Retry(failover_s), Retry(failover_s)
 
     def offset_to_ask_for(self, position: int, most_bytes: int) -> int:
-        """Returns the offset before the position after a passed hole, unless it costs over half the answer's bytes."""
+        """Returns the offset before the position if a hole was passed, unless that costs more than half of the
+        answer's bytes.
+        """
         self.looks_back = bool(self.passed) and not self.looked_back and 0 < 2 * self.last_size <= most_bytes
         self.asked_for = position - self.looks_back
         return self.asked_for
@@ -464,7 +468,9 @@ class _PartitionRead:
             )
 
     def wait_for(self, high_watermark: int) -> None:
-        """Raises MalformedMessageError if the log ends before the end offset for longer than a take-over may take."""
+        """Raises MalformedMessageError if the log has ended before the end offset for longer than another broker may
+        take to take over.
+        """
         if not self.waiting.note():
             why = f"its log ends at {high_watermark} now, says the broker"
             raise MalformedMessageError(f"could not read {self.partition} up to offset {self.end_offset}: {why}")
@@ -674,7 +680,9 @@ class _PartitionRead:
         self._tell_left_out(f"{offsets_text(start, end)} passed over: {cause}")
 
     def report_damaged(self, end: int | None) -> None:
-        """Reports neighbouring damaged offsets together, once the end of them is known or, with None, never will be."""
+        """Reports damaged offsets that follow one another together, once the end of them is known, or, with None, will
+        never be.
+        """
         start, self.damaged = self.damaged, None
         if start is not None:
             offsets = offsets_text(start, start + 1 if end is None else end)

@@ -82,7 +82,9 @@ class DirectorySource:
         return self._open[partition]
 
     def look_again(self, partition: TopicPartition) -> None:
-        """Adds new partitions that readers know, and refreshes the log. Raises AccessError for an unreadable folder."""
+        """Adds new partitions, as far as the readers know them, and refreshes the partition's log. Raises AccessError
+        if its folder can't be read.
+        """
         for reader in dict.fromkeys(self._readers.values()):
             for found in reader.partitions:
                 self._readers.setdefault(found, reader)

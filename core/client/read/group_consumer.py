@@ -30,7 +30,9 @@ _PAUSE_SECONDS = 0.1
 
 
 class Fetched(NamedTuple):
-    """A partition's batches: records count from `start_offset` on; after them all below `next_offset` are processed."""
+    """Batches of a partition, from whose `start_offset` the records count; after them, all records below `next_offset`
+    are processed.
+    """
 
     partition: TopicPartition
     start_offset: int

@@ -283,7 +283,9 @@ def _timestamp(reset: Reset) -> int:
 
 
 def read_offsets_file(path: Path) -> dict[TopicPartition, int]:
-    """Reads lines of topic,partition,offset; perhaps with a header or a group, as `--output csv` and Kafka write."""
+    """Reads lines of topic,partition,offset; with a header or a group in front, as `--output csv` and Kafka's tool
+    write.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))

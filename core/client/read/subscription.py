@@ -16,7 +16,9 @@ class Subscription:
     """Owned by one task. Topics that are gone at a refresh are gone from here too."""
 
     def __init__(self, client: KafkaClient, names: Sequence[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Takes names, or a pattern of whole names, no internal ones. Raises KafkaError if a named topic is missing."""
+        """Takes either names or a pattern, which must match whole names; it matches no internal topic. Raises
+        KafkaError if a named topic does not exist.
+        """
         self._client = client
         self._names = list(names)
         self._pattern = pattern

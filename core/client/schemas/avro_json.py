@@ -84,7 +84,9 @@ class AvroJson:
     """Immutable once made."""
 
     def __init__(self, schema: Any, named: dict[str, Any]) -> None:
-        """`named` are the types that the schema refers to; its own are added. Raises ValueError if it is invalid."""
+        """`named` are the named types that the schema refers to; its own are added. Raises ValueError for an invalid
+        schema.
+        """
         import fastavro
 
         try:

@@ -107,7 +107,9 @@ def measure_produce(
     report_seconds: float = 5.0,
     tell: OnMeasured = lambda _: None,
 ) -> Measured:
-    """Sends the payloads in turn to the partitions in turn, at most so many a second; `warmup` ones do not count."""
+    """Sends records whose values are the payloads in turn, to one partition after the other; at most so many a second.
+    The first `warmup` are not counted.
+    """
     meter = _ProduceMeter(report_seconds, tell)
     producer = make_producer(meter.acknowledged)
     values = ByteStrings.of_list(payloads)

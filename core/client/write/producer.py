@@ -263,7 +263,9 @@ class Producer:
         return chosen
 
     def _may_wait(self, leaderless: list[TopicPartition]) -> bool:
-        """Returns whether these queues are neither too large nor too old to wait for a leader while others go on."""
+        """Returns whether the queued batches of these partitions are neither too large nor too old to wait for a leader
+        while others are written.
+        """
         queued = [batch for partition in leaderless for batch in self._queues[partition.partition]]
         size = sum(len(batch.data) for batch in queued)
         return size <= _MOST_WAITING_BYTES and not self._is_too_old(queued)

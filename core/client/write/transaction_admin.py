@@ -153,7 +153,9 @@ class TransactionAdmin:
         ) from failure
 
     def find(self, transactional_id: str) -> TransactionDescription | None:
-        """Asks the id's coordinator, and survives its death. None for an unused id, and from brokers before 3.0."""
+        """Asks only the id's coordinator, and survives its death. Returns None if the id was never used, and for
+        brokers that can't tell (before 3.0).
+        """
         request = DescribeTransactionsRequest([transactional_id])
 
         def ask() -> TransactionDescription:

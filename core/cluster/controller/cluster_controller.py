@@ -66,7 +66,9 @@ class ClusterController:
     def take_office(
         self, brokers: Mapping[int, LiveBroker], topics: Mapping[str, ControlledTopic], deleted: Collection[str]
     ) -> Decision[None]:
-        """Starts from ZooKeeper's state. Brokers learn of each other first: without an address no follower follows."""
+        """Starts from the state in ZooKeeper. Brokers learn of each other first: a follower that does not know its
+        leader's address does not follow.
+        """
         for broker_id, broker in brokers.items():
             self._context.add_broker(broker_id, broker)
         for name, topic in topics.items():

@@ -139,7 +139,9 @@ class ControllerContext:
                     yield TopicPartition(name, number), state
 
     def held_by(self, broker_ids: Iterable[int]) -> list[TopicPartition]:
-        """Returns the partitions that one of those brokers has a replica of, but not those that are being deleted."""
+        """Returns the partitions of which one of those brokers has a replica, except those of topics that are being
+        deleted.
+        """
         found = dict.fromkeys(one for broker_id in broker_ids for one in self._by_broker.get(broker_id, ()))
         return [one for one in found if one.topic not in self.deleted]
 

@@ -98,7 +98,9 @@ class ControllerRequests:
     # --- the requests
 
     def take(self) -> Iterator[ControllerRequest]:
-        """Yields the gathered requests, in each broker's order. Nothing may change before the last one was taken."""
+        """Yields all requests gathered since the last call, in the order in which each broker must get them. Nothing
+        may change before the last one was taken.
+        """
         led, told, stopped = self._led, self._told, self._stopped
         self._led, self._told, self._stopped = defaultdict(dict), {}, defaultdict(dict)
         made: dict[TopicPartition, Any] = {}

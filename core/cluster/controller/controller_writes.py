@@ -77,7 +77,9 @@ T = TypeVar("T")
 
 
 def slices(items: Iterable[T], weight: Callable[[T], int] = lambda _item: 1) -> Iterator[list[T]]:
-    """Yields as many items as a turn may work on, by their `weight` in partitions; an item above that is alone."""
+    """Yields the items, as many at once as may be worked on in one turn; `weight` returns the number of partitions of
+    an item. An item above that limit is alone.
+    """
     some: list[T] = []
     total = 0
     for item in items:

@@ -46,7 +46,9 @@ def elect_offline(replicas: Iterable[int], isr: Collection[int], sure: Collectio
 
 
 def elect_unclean(replicas: Iterable[int], isr: Collection[int], online: Collection[int]) -> Election | None:
-    """Elects the first online replica, if possible of the ISR. It alone is the ISR, as no other has its log."""
+    """Elects the first online replica, from the ISR if possible. The ISR is this replica alone, as no other has its
+    log.
+    """
     candidates = [replica for replica in replicas if replica in online]
     leader = next((replica for replica in candidates if replica in isr), next(iter(candidates), None))
     return None if leader is None else Election(leader, (leader,), is_unclean=True)

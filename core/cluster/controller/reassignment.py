@@ -76,7 +76,9 @@ class Reassignments:
         return {one: state for one, state in found.items() if state is not None and is_moving(state)}
 
     def alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Decision[Outcomes]:
-        """Begins to move partitions to their targets; None cancels a move. Returns None or the error for each."""
+        """Begins to move partitions to their targets; None cancels a reassignment. Returns, for each partition, None or
+        the error.
+        """
         outcomes: Outcomes = {}
         begun: dict[TopicPartition, PartitionState] = {}
         for some in slices(targets.items()):

@@ -104,7 +104,9 @@ class UncleanRecovery:
         return [one for one in self._context.holders(partition) if one not in ends]
 
     def furthest(self, partition: TopicPartition, *, of_all: bool = True) -> int | None:
-        """Returns the holder with most records, or None without answers, or, with `of_all`, if one is missing."""
+        """Returns the holder that has the most records, or None: if no holder has answered, and with `of_all` as long
+        as one of them is missing.
+        """
         ends = self.ends(partition)
         holders = self._context.holders(partition)
         missing = [one for one in holders if one not in ends]

@@ -36,7 +36,9 @@ class TopicDescription:
 
     @property
     def placed(self) -> list[ReplicatedPartition]:
-        """Returns the partitions with replicas and leaders. `min_isr` is the topic's own: defaults are not read."""
+        """Returns the partitions with their replicas and leaders. `min_isr` is the topic's own override alone: the
+        defaults are not read.
+        """
         min_isr = self.configs.get("min.insync.replicas")
         return [
             ReplicatedPartition(

@@ -69,7 +69,9 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """`elr`: replicas outside the ISR with all committed records, which may lead (KIP-966); None without an ELR."""
+    """`elr`: replicas outside the ISR that may lead all the same, because they have all committed records (KIP-966);
+    None if the server has no ELR.
+    """
 
     placed: ReplicatedPartition
     elr: tuple[int, ...] | None

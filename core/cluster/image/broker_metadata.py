@@ -59,13 +59,17 @@ class BrokerMetadata(Protocol):
         """Returns the epoch in which the metadata log is written now."""
 
     def count_partitions(self, topic: str) -> int:
-        """Returns the topic's partition count, with those that have no leader yet, or 0 if there is no such topic."""
+        """Returns the partition count of the topic, with partitions that the image lacks because they have no leader
+        yet; 0 if the topic does not exist.
+        """
 
     def ensure_informed(self, topic: str | None = None) -> None:
         """Raises NotInformedError if the image may lack partitions of the topic, or without `topic` any topics."""
 
     def subscribe(self, on_delta: Callable[[MetadataDelta], None]) -> None:
-        """Calls back with each change from now on, in the task that owns the metadata, when the image has it."""
+        """Calls back with each change from now on, when the image has it: in the task that owns the metadata, even if
+        the change was submitted elsewhere.
+        """
 
     def create_topics(
         self,

@@ -62,7 +62,9 @@ class FeatureUpdate(NamedTuple):
 
 
 def ensure_may_be(update: FeatureUpdate, current: int, supported: Levels) -> None:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) unless this broker supports the level, and the direction fits."""
+    """Raises KafkaError(INVALID_UPDATE_VERSION) unless this broker supports the level, and the direction fits the
+    current one.
+    """
     name, level, way = update
     is_upgrade = way is UpgradeType.UPGRADE
     if name not in supported:

@@ -267,7 +267,9 @@ def _records_of(log: PartitionLog, start_offset: int) -> Iterable[MetadataRecord
 
 
 def read_snapshot(path: Path) -> Iterable[MetadataRecord]:
-    """Reads the records of a `.checkpoint`; raises CorruptRecordError for damage, AccessError if it can't open it."""
+    """Reads the metadata records of a `.checkpoint`; raises CorruptRecordError if it is damaged, AccessError if it
+    can't be opened.
+    """
     try:
         records = FileRecords(path, open_salvaging)
     except OSError as error:

@@ -99,7 +99,9 @@ class Truncate(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """The leader's log does not reach to this one's end: ask for its ends (ListOffsets), go to `offset_in_range`."""
+    """The leader's log does not reach to where this one ends: ask for its ends (ListOffsets), and go to
+    `offset_in_range`.
+    """
 
     partition: TopicPartition
     leader_epoch: int

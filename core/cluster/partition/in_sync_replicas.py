@@ -131,7 +131,9 @@ class InSyncReplicas:
         return self.proposal
 
     def on_answer(self, proposal: IsrProposal, answer: IsrAnswer) -> bool:
-        """Applies the answer, unless the proposal is forgotten; returns whether it must be sent again."""
+        """Applies the controller's answer, and returns whether the proposal must be sent again. Ignores the answer to a
+        forgotten proposal.
+        """
         if proposal is not self.proposal:
             return False
         if answer.error is not ErrorCode.NONE:

@@ -194,7 +194,9 @@ class Leadership:
         return remote.is_caught_up(log_end_offset, now_ms, self._peers.max_lag_ms)
 
     def _may_join(self, remote: RemoteReplica) -> bool:
-        """Returns whether the broker that fetched is still in that life; in ZooKeeper clusters the epoch is -1."""
+        """Returns whether the broker that fetched is still in that life. Brokers of ZooKeeper clusters fetch without an
+        epoch: -1.
+        """
         epoch = self._peers.find_broker_epoch(remote.node_id)
         if epoch is None:
             return False

@@ -183,7 +183,9 @@ class Partition:
 
     @property
     def _min_isr(self) -> int:
-        """As `min.insync.replicas`, but at most as many as there are replicas (Partition.effectiveMinIsr)."""
+        """Returns how many replicas must be in sync: at most as many as there are replicas
+        (Partition.effectiveMinIsr).
+        """
         min_isr = self.log.config.min_insync_replicas
         return min_isr if self._leadership is None else min(min_isr, self._leadership.replica_count)
 
@@ -271,7 +273,9 @@ class Partition:
             log.update_high_watermark(log.recovery_point if log.config.plog_visible_after_flush else log.log_end_offset)
 
     def _move_with_followers(self, leadership: Leadership) -> None:
-        """Moves it only while the ISR is large enough: else records that consumers read could be lost (KIP-966)."""
+        """Moves it only while the ISR is large enough: else records that consumers have read could be lost with too few
+        (KIP-966).
+        """
         log = self.log
         if self._isr_size < log.config.min_insync_replicas and self._isr_size < self._min_isr:
             return
@@ -328,7 +332,9 @@ class Partition:
         return proposal
 
     def look_at_followers(self, now_ms: int) -> IsrProposal | None:
-        """Returns a proposal if followers are late, or None. Call it regularly: they hold up the high watermark."""
+        """Returns a proposal for the controller if followers are late, or None. Call it now and then: a late follower
+        holds up the high watermark until then.
+        """
         if self._leadership is None:
             return None
         proposal = self._leadership.look(self.log.log_end_offset, now_ms)

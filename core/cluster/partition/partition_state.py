@@ -23,7 +23,9 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Immutable. `partition_epoch` rises with each change (the znode's version), `leader_epoch` with each election."""
+    """Immutable. `partition_epoch` rises with every change (in ZooKeeper it is the version of the partition's znode),
+    `leader_epoch` with every election.
+    """
 
     leader: int
     leader_epoch: int

@@ -248,7 +248,9 @@ class ProducerCheck:
                 )
 
     def _ends(self, entry: AbortedTransaction, markers: dict[int, int]) -> bool:
-        """Believes an index entry of an abort if the log shows its beginning, but no end: the marker is lost."""
+        """Believes an index entry that a transaction was aborted if the log shows its beginning, but no end: the marker
+        is lost.
+        """
         producer = self._producers.get(entry.producer_id)
         if producer is None or producer.first_offset != entry.first_offset or entry.last_offset in markers:
             return False

@@ -252,7 +252,9 @@ class _IndexCheck(ABC):
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Checks each entry: a batch begins at its position, and one after that ends with its offset. `due`: a position."""
+    """Checks every entry: a batch begins at its position, and one there or after it ends with its offset. `due` is a
+    position.
+    """
 
     ENTRY = OffsetIndex.ENTRY
     MISSING, CORRUPT, MISMATCH = Code.INDEX_MISSING, Code.INDEX_CORRUPT, Code.INDEX_MISMATCH
@@ -452,7 +454,9 @@ def _as_damage(position: int, end_position: int) -> Damage:
 
 
 def check_again_if_odd(check: Check, by_map: Check, on_bytes: OnBytes) -> Iterator[Finding]:
-    """Yields the findings of `check`, or of `by_map` after OddLogError; bytes that were read are reported once."""
+    """Yields the findings of `check`, or of `by_map` if that raises OddLogError; bytes that were read before are not
+    reported once more.
+    """
     told = 0
 
     def tell(size_bytes: int) -> None:
@@ -660,7 +664,9 @@ class SegmentCheck:
                 yield finding
 
     def _stands_elsewhere(self) -> bool:
-        """Says whether batches that belong here stand in another file, as after a swap: then the indexes are theirs."""
+        """Says whether batches that belong here stand in another file, as when two `.log` changed names: the indexes
+        are theirs.
+        """
         return self.log_map is not None and any(
             one.piece.file != self.number
             and self.base_offset <= one.piece.base_offset < (self.limit_offset or one.piece.end_offset)
@@ -686,7 +692,9 @@ class SegmentCheck:
         return any(hole.reason in LOSSES and hole.start <= self.base_offset < hole.end for hole in holes)
 
     def _is_cut_short(self) -> bool:
-        """Says whether the indexes show that offsets missing after the segment may be lost, until they are given up."""
+        """Says whether the indexes show that the offsets missing after the segment may be lost. They stay until those
+        are given up.
+        """
         if self.log_map is None or self.limit_offset is None:
             return False
         is_reported = any(h.reason in LOSSES and h.start < self.limit_offset == h.end for h in self.log_map.holes)

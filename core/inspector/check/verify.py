@@ -90,7 +90,9 @@ def _ignore(_size_bytes: int) -> None:
 
 
 def verify(path: Path, on_bytes: OnBytes = _ignore, options: VerifyOptions = _DEFAULT_OPTIONS) -> Iterator[Finding]:
-    """Finds everything wrong with a file, a partition's folder or a data directory. Raises AccessError."""
+    """Finds everything wrong with a file, a partition's folder or a data directory. Raises AccessError if it can't be
+    read.
+    """
     ensure_there(path)
     if not path.is_dir():
         yield from _verify_file(path, on_bytes, options)
@@ -240,7 +242,9 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
 
 
 def _check_topic_id(directory: Path, partition: TopicPartition, topic_ids: _TopicIds) -> Iterator[Finding]:
-    """Compares a topic id with the metadata log's, or else the topic's first partition's, and with other topics'."""
+    """Compares a partition's topic id with that of the metadata log, or else of the topic's first partition, and with
+    those of other topics.
+    """
     ids, names = topic_ids
     try:
         topic_id = read_partition_metadata(directory)
@@ -307,7 +311,9 @@ def _base_of_missing(finding: Finding) -> int:
 
 
 def _verify_entries(path: Path, lone_indexes: list[Path], *, is_live: bool) -> Generator[Finding, None, bool]:
-    """Checks files beside logs, and collects indexes without one. Returns whether a cleaning is going on."""
+    """Checks the files beside the logs, and collects the indexes without a log. Returns whether a cleaning is going on
+    there.
+    """
     is_cleaned = False
     for entry in _entries(path):
         inner = path / entry.name
@@ -467,7 +473,9 @@ def _ensure_rising(epochs: Sequence[tuple[int, int]], path: Path) -> None:
 
 
 def _is_at_work(index: Path) -> bool:
-    """Says whether the owner is creating the newest segment, indexes first, or deleting this one, its `.log` first."""
+    """Says whether the log's owner is creating that segment, the newest, whose indexes come before its `.log`; or
+    deleting it, whose `.log` goes first.
+    """
     log = index.with_suffix(LOG_SUFFIX)
     newest = max((path for _, path in find_offset_files(index.parent, LOG_SUFFIX)), default=log)
     return newest <= log or os.path.lexists(f"{log}{DELETED_SUFFIX}") or not os.path.lexists(index)

@@ -94,7 +94,9 @@ _STRUCTS = {
 def parse_value_format(
     text: str | None, registry: SchemaRegistry | None = None, side: str = "value", account: ValueAccount | None = None
 ) -> ValueFormat:
-    """Returns the named format, for `key` or `value`; None: `registry`, or utf8 without one. Raises UsageError."""
+    """Returns the format of that name, for `key` or `value`; None means `registry` if there is one, else utf8. Raises
+    UsageError for an unknown name.
+    """
     if text is None:
         text = "utf8" if registry is None else SideFormat.registry
     if text in ("utf8", SideFormat.none):

@@ -30,7 +30,9 @@ _MEND_FIRST = "what else is wrong with the log is mended first; then run this ag
 
 @dataclass(slots=True)
 class RestorePlan:
-    """`layout` is as in `FolderPlan`; `contents` are of the transactions that come back, after `log_end`."""
+    """`layout` is the new contents of each log, as in `FolderPlan`; `contents` are of the transactions that come back,
+    after `log_end`.
+    """
 
     log_end: int
     steps: list[Step] = field(default_factory=list)

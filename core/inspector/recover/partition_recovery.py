@@ -204,7 +204,9 @@ class PartitionRecovery:
             left_alone.discard(PARTITION_METADATA)
 
     def _drop_wrong_snapshots(self) -> None:
-        """Removes snapshots that contradict the log, as after batches were moved: the engine would go on from them."""
+        """Removes snapshots that contradict the log, after batches were moved or damage that hid it was cut out: the
+        engine would go on from them.
+        """
         for finding in verify(self._stage, options=VerifyOptions(is_locked=True)):
             if finding.code is Code.SNAPSHOT_MISMATCH:
                 self._filesystem.unlink(Path(finding.path))

@@ -62,7 +62,9 @@ class Recovery:
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None, *, folder: Path | None = None) -> None:
-        """`folder`: the partition's, if only that is recovered. Raises UsageError for a whole cluster's directory."""
+        """`folder`: the partition's folder, if it is all that is recovered. Raises UsageError for the directory of a
+        whole cluster.
+        """
         ensure_no_cluster(root)
         self._root = root
         self._filesystem = filesystem or FileSystem()
@@ -167,7 +169,9 @@ class Recovery:
         return False
 
     def _log_starts(self) -> dict[TopicPartition, int]:
-        """Reads where logs start. A corrupt checkpoint, which is set aside, prevents no log from being mended."""
+        """Reads where logs start. A corrupt checkpoint, which is set aside, says nothing, and prevents no log from
+        being mended.
+        """
         if not self._is_directory and not self._right_lines:
             return {}
         try:

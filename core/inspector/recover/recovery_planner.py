@@ -88,7 +88,9 @@ class TransactionStep:
 
 
 class TransactionPlan(NamedTuple):
-    """`aborted`: transactions without a marker that a transaction index proves aborted: a rebuilt index keeps them."""
+    """`aborted`: transactions whose marker stays missing, and which a transaction index proves to be aborted: a rebuilt
+    index must keep them.
+    """
 
     steps: list[TransactionStep]
     aborted: list[AbortedTransaction]

@@ -257,7 +257,9 @@ def salvaged_from(plan: FolderPlan) -> list[Step]:
 
 
 def salvage(plan: FolderPlan) -> Iterator[Envelope]:
-    """Yields an envelope for each readable record that the plan loses. Raises AccessError if a log can't be read."""
+    """Yields an envelope for each readable record that the plan loses or gives up. Raises AccessError if a log can't be
+    read.
+    """
     steps = salvaged_from(plan)
     if not steps:
         return
@@ -376,7 +378,9 @@ def _read_current(region: _Region, batch: RecordBatch) -> Iterator[_Salvaged]:
 
 
 def _read_headless(region: _Region, start: int) -> Iterator[_Salvaged]:
-    """Reads the end of a batch without a header: its last record comes before the next batch if nothing is missing."""
+    """Reads the end of a batch whose header is lost: if nothing is missing after it, its last record has the offset
+    before the next batch.
+    """
     end = len(region.data)
     section = Section(
         region.data, start, end, region.holes, has_start=False, is_cut=region.is_cut, is_thinned=region.is_thinned

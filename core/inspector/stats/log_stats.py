@@ -131,7 +131,9 @@ class SegmentStats:
 
 @dataclass(slots=True)
 class Sample:
-    """Opened batches. `stored_bytes`: their records as they lie in the file; `as_codec`: as each codec has them."""
+    """Batches that were opened. `stored_bytes`: their records as they lie in the file; `as_codec`: as each codec would
+    have them.
+    """
 
     batches: int = 0
     records: int = 0

@@ -59,7 +59,9 @@ _INTERNAL = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """`overrides`: topic settings, by Kafka's names. `rolls`: the active segment is sealed first, and cleaned too."""
+    """`overrides`: topic settings by Kafka's names, over the stored ones. `rolls`: the active segment is sealed first,
+    so that it is cleaned too.
+    """
 
     overrides: Mapping[str, str]
     rolls: bool = False
@@ -83,7 +85,9 @@ class CompactionPlan:
 
     @property
     def fillings(self) -> float:
-        """Says how often the key buffer must be filled to clean all, with keys spread evenly; 1 if it was enough."""
+        """Says how often the buffer for keys must be filled to clean all that can be cleaned, if the keys are spread
+        evenly over the offsets; 1 if it was enough.
+        """
         if self.part is None or self.end_offset <= self.part.first_dirty_offset:
             return 1.0
         first = self.part.first_dirty_offset
@@ -279,7 +283,9 @@ class OfflineCompaction:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keeps others from writing to folders and checkpoints. Raises DirectoryLockedError if somebody does."""
+        """Keeps others from writing to the folders, and to the checkpoints beside them. Raises DirectoryLockedError if
+        somebody does.
+        """
         is_directory = (self._root / META_PROPERTIES).exists() or (self._root / LOCK).exists()
         lock = DirectoryLock(self._root) if is_directory else FolderLock(self._root)
         lock.acquire()

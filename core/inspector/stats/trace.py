@@ -156,7 +156,9 @@ class Tracer:
     """Traces records of one data directory; owned by one task. Retention is reckoned from `now_ms`."""
 
     def __init__(self, reader: DirectoryReader, now_ms: int, copied_settings: Mapping[str, str] | None = None) -> None:
-        """`copied_settings`: a topic's, if the data is a server's copy: where its segments begin is unknown then."""
+        """`copied_settings`: the data is a copy of a server's partition, of a topic with these settings; where its
+        segments begin is not known then.
+        """
         self._copied_settings = copied_settings
         self._reader = reader
         self._now_ms = now_ms
@@ -365,7 +367,9 @@ def server_groups(
 def _commits(
     reader: DirectoryReader, number: int, partition: TopicPartition, doubts: list[str]
 ) -> Iterator[tuple[str, int | None, int]]:
-    """Yields (group, offset or None for a deletion, time of commit) in order; adds unreadable batches to `doubts`."""
+    """Yields (group, committed offset or None for a deletion, time of the commit), in order. Batches that can't be read
+    are added to `doubts`.
+    """
     from core.coordinator.group_record_values import read_record
     from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValue
 

@@ -40,7 +40,9 @@ _REPORT_HEADERS = 256
 
 
 class LogItem(NamedTuple):
-    """A batch at bytes [start, end), or `damage`. `has_header`: whether damage begins with a batch's header."""
+    """A batch at bytes [start, end) of a log, or `damage`. `has_header`: whether damage begins with a batch's
+    header.
+    """
 
     start: int
     end: int

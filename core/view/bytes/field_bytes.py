@@ -166,7 +166,9 @@ class FieldBytes(FieldSource):
         return opened.batch if opened is not None and opened.is_compressed else None
 
     def uncompressed(self, position: int) -> Uncompressed | None:
-        """Opens a batch's compressed records, or returns None. Raises CorruptRecordError if they do not decompress."""
+        """Opens the compressed records of the batch at a position, or returns None. Raises CorruptRecordError if they
+        do not decompress.
+        """
         batch = self._compressed_at(position)
         return None if batch is None else Uncompressed(batch, self._has_secrets)
 

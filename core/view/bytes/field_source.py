@@ -49,7 +49,9 @@ _SEARCH_BYTES_OF_SECRETS = 64 * 1024
 
 
 class ReadBytes(NamedTuple):
-    """`data` has zeros for `unreadable` and for `hidden` bytes, which may be secret: ranges of positions."""
+    """`data` has zeros for unreadable bytes (`unreadable`), and for bytes that may be secret (`hidden`): ranges of
+    positions.
+    """
 
     data: bytes
     unreadable: tuple[tuple[int, int], ...] = ()

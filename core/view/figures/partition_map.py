@@ -52,7 +52,9 @@ class Sign(Enum):
 
 
 class MapSegment(NamedTuple):
-    """A log at bytes [start, end) of the map. `problem`: why it is unreadable; `missing`: its missing indexes."""
+    """A segment's log, at bytes [start, end) of the map. `problem` says why it is unreadable, `missing` names its
+    missing indexes.
+    """
 
     path: Path
     base_offset: int
@@ -222,7 +224,9 @@ class PartitionMap(NamedTuple):
         )
 
     def offset_at(self, number: int, position: int) -> int:
-        """Returns the first offset of the last indexed batch at or before a byte of the map, or the segment's first."""
+        """Returns the first offset of the last batch that a segment's index has at or before a byte of the map, or else
+        the segment's first offset.
+        """
         segment = self.segments[number]
         with suppress(OSError, CorruptRecordError), closing(_open(segment)) as reader:
             index = reader.offset_index
@@ -288,7 +292,9 @@ def _open(segment: MapSegment) -> SegmentReader:
 
 
 def _find_end(segments: Sequence[MapSegment]) -> tuple[int | None, int]:
-    """Returns the offset after the last sound batch, None if far from the log's end, and the byte where it ends."""
+    """Returns the offset after the last sound batch, and the byte where it ends; walks headers from the last index
+    entry on. The offset is None if that is far from the log's end.
+    """
     last = next((one for one in reversed(segments) if one.size_bytes or one.problem), None)
     if last is None:
         return segments[-1].base_offset if segments else 0, 0

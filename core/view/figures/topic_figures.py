@@ -62,7 +62,9 @@ class ServerFigures:
         return client
 
     def of_topic(self, topic: str, numbers: list[int]) -> Mapping[int, PartitionFigures]:  # noqa: ARG002
-        """Asks for this topic and the next ones, whose answers it keeps. Raises KafkaError if it is refused."""
+        """Asks for this topic and the next ones, and keeps the answers for the next calls. Raises KafkaError if the
+        topic is refused.
+        """
         if topic not in self._asked:
             try:
                 self._ask_from(topic)

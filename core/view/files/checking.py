@@ -103,7 +103,9 @@ class Checking(ABC):
         """
 
     def start(self) -> Callable[[], None]:
-        """Begins, perhaps again. Returns the work, to be called; errors about files are recorded, not raised."""
+        """Begins, or begins again. Returns the work as a function, which returns when the work is over; errors about
+        the files are recorded, not raised.
+        """
         with self._lock:
             self._change(CheckState.RUNNING)
             self.error = None

@@ -99,7 +99,9 @@ def what_is(name: str, kind: FileKind | None) -> str:
 
 
 class EntryCount(NamedTuple):
-    """The number of entries, None for a log or a file not Kafka's. `problem`: why it can't be read, or ""."""
+    """The number of a file's entries, or None for a log or a file that is not Kafka's. `problem` says why the file
+    can't be read, or is "".
+    """
 
     entries: int | None = None
     problem: str = ""
@@ -149,7 +151,9 @@ def has_table(path: Path) -> bool:
 
 
 def open_table(path: Path) -> FileTable | None:
-    """Opens a file as a table; returns None if it is a log or not Kafka's. Raises AccessError."""
+    """Opens a file as a table, or returns None for a log or a file that is not Kafka's. Raises AccessError if it can't
+    be read.
+    """
     kind = kind_of(path)
     if kind is None or not has_table(path):
         return None

@@ -299,7 +299,9 @@ class KnownGroups:
         return listing
 
     def steps(self) -> Iterator[GroupListing]:
-        """Yields the list as it becomes known: ids and states first, then figures, old ones until new ones come."""
+        """Yields the list as it becomes known: ids and states first, then the figures; old figures stand there until
+        new ones come.
+        """
         source = self._find_source()
         try:
             yield from self._steps(source)

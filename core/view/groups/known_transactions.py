@@ -51,7 +51,9 @@ class KnownId(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """Open transactions, and coordinators' ids; complete after `done` of `total` steps. `problems`: what is missing."""
+    """The open transactions of partitions, and the ids of coordinators; complete after `done` of `total` steps.
+    `problems` says what is missing.
+    """
 
     open_transactions: list[OpenTransaction]
     ids: list[KnownId]

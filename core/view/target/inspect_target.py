@@ -98,7 +98,9 @@ def _is_where(text: str) -> bool:
 
 
 class InspectTarget:
-    """Reads files or asks a server, never both. Owned by the reader's task; any may read its names."""
+    """Reads files or asks a server, never both. Owned by one task at a time, the reader's; its names may be read by
+    any.
+    """
 
     def __init__(self, session: Session, *, reader: DirectoryReader | None = None) -> None:
         """Reads the files of `reader`; without one, asks the session's server, which is connected to at first use."""
@@ -216,7 +218,9 @@ def _shorter(path: Path) -> str:
 
 
 class Opened(NamedTuple):
-    """A command's target, and where to begin. `place` is as in `InspectTarget.place`; `file` is shown as bytes."""
+    """The target of a command line, and the place to begin. `place` is a text for `InspectTarget.place`; `file` is
+    shown byte by byte.
+    """
 
     inspected: InspectTarget
     place: str | None = None

@@ -69,7 +69,9 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def advertised(api: Api[Any, Any], versions: VersionRange) -> ApiVersion:
-    """Returns an API's versions. Produce begins at 0: librdkafka before 2.8 would not compress (KAFKA-18659)."""
+    """Returns an API's version range. Produce begins at 0, as with Kafka: librdkafka before 2.8 stops compressing
+    otherwise (KAFKA-18659).
+    """
     first = 0 if api.key == PRODUCE.key else versions.first
     return ApiVersion(api.key, first, versions.last)
 

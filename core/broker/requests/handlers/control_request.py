@@ -57,7 +57,9 @@ def pass_fence(
 
 
 def _ensure_distinct(request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> None:
-    """Raises MalformedMessageError if the request names a topic or a partition twice, as no controller does."""
+    """Raises MalformedMessageError if the request names a topic or a partition twice: controllers never do that, and it
+    would be undefined which entry counts.
+    """
     names: set[str] = set()
     ids: set[bytes] = set()
     for topic in request.topic_states:

@@ -33,7 +33,9 @@ def find_term(services: Services) -> ActiveController | None:
 
 
 def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
-    """Raises MalformedMessageError for brokers' requests that came to a client listener: they can depose leaders."""
+    """Raises MalformedMessageError for a request between brokers that came to a client listener: it can take partitions
+    from their leaders.
+    """
     inner = services.config.inter_broker_listener
     if context.listener not in ("", inner):
         raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")

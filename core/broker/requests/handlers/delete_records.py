@@ -94,7 +94,9 @@ def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPa
 
 
 class DelayedDeletion(Pending[DeleteRecordsResponse]):
-    """Completes when followers have deleted the records or can't under this leader. Owned by the broker's task."""
+    """Completes when the followers have deleted the records, too, or no longer can under this leader. Owned by the
+    broker's task.
+    """
 
     def __init__(self, replicas: ReplicaManager, response: DeleteRecordsResponse, waiting: Sequence[_Deleted]) -> None:
         """`response` lacks only the results that are waited for."""

@@ -288,7 +288,9 @@ def handle(
 
 
 class DelayedFetch(Pending[FetchResponse]):
-    """A fetch, answered when it gets `min_bytes`, or, if less, all it may get, at an error, or after `max_wait_ms`."""
+    """A fetch that is answered when it gets `min_bytes`, or the most that it may get if that is less, at an error, or
+    after `max_wait_ms`.
+    """
 
     def __init__(
         self, services: Services, request: FetchRequest, context: RequestContext, session: FetchSession | None
