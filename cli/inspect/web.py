@@ -253,7 +253,7 @@ class AppSession:
         self._drawing = asyncio.create_task(self._draw())
 
     async def follow_page(self) -> None:
-        """Gives the app what the page says, until the page is gone, or says what ours does not."""
+        """Passes the page's messages on to the app, until the page is gone or sends one that our page never sends."""
         with contextlib.suppress(AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError):
             async for message in self._websocket:
                 if message.type is WSMsgType.TEXT:

@@ -1,8 +1,7 @@
 """Work that gives way to other work: a generator that yields between bounded steps, and returns its result.
 
-What it yields tells its driver why it stops there: a `Yield`, after which the driver may do something else, or a
-`Pending`, whose value the driver sends, or whose error it throws, when that arrives (`wait_for`). A driver may also
-drop the task.
+A task yields a `Yield` where its driver may do something else meanwhile, or a `Pending` that it waits for
+(`wait_for`): the driver sends the value when it arrives, or throws its error. A driver may also drop the task.
 """
 
 from __future__ import annotations

@@ -330,9 +330,7 @@ class ReplicaManager:
         return self._image.find_name(topic_id)
 
     def find(self, topic: str, number: int) -> Partition:
-        """Finds a partition that this broker leads. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER if
-        this broker does not lead it.
-        """
+        """Finds a partition that this broker leads. Raises what `find_replica` raises, and NOT_LEADER_OR_FOLLOWER."""
         partition = self.partitions.get(TopicPartition(topic, number)) or self.find_replica(topic, number)
         if not partition.is_leading:
             partition.ensure_leading()

@@ -126,7 +126,7 @@ class Retry:
                     raise
 
     def until(self, find: Callable[[], Result | None]) -> Result | None:
-        """Returns the first result that is not None, or None if there is none until the limit is reached."""
+        """Calls `find` until it returns something else than None; returns that, or None once the limit is reached."""
         while (found := find()) is None and self.wait():
             pass
         return found
