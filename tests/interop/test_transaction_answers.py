@@ -30,6 +30,7 @@ from core.protocol.schema.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from core.protocol.schema.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT, ConsumerGroupHeartbeatRequest
+from core.protocol.schema.describe_transactions import DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest
 from core.protocol.schema.end_txn import END_TXN, EndTxnRequest
 from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from core.protocol.schema.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
@@ -101,11 +102,23 @@ class Asked:
         self.said.append(("init", answer.error_code, answer.producer_epoch))
 
     def end(self, version: int = 5, *, is_commit: bool = True) -> None:
+        """Ends the transaction, and waits until its markers are written: Kafka writes them after its answer, and
+        answers what comes before them by whether the log knows the transaction still.
+        """
         request = EndTxnRequest(self.name, self.producer_id, self.epoch, is_commit)
         answer = self.call(END_TXN, request, version, lambda a: a.error_code)
         if not answer.error_code and answer.producer_id >= 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.said.append(("end", answer.error_code, answer.producer_id == self.producer_id, answer.producer_epoch))
+        deadline = machine_seconds() + _PATIENCE_S
+        while self._state().startswith("Prepare") and machine_seconds() < deadline:
+            time.sleep(0.02)
+
+    def _state(self) -> str:
+        """Where the coordinator has the transaction."""
+        request = DescribeTransactionsRequest([self.name])
+        (found,) = self.connection.call(DESCRIBE_TRANSACTIONS, request).transaction_states
+        return found.transaction_state
 
     def add_partition(self) -> None:
         topics = [AddPartitionsToTxnTopic(self.name, [0])]
@@ -186,15 +199,10 @@ class Asked:
         answer = self.call(CONSUMER_GROUP_HEARTBEAT, request, 1, lambda a: a.error_code)
         self.said.append(("heartbeat", answer.error_code, answer.member_epoch))
 
-    def fetch_offset(self, *, is_stable: bool, until_stable: bool = False) -> None:
+    def fetch_offset(self, *, is_stable: bool) -> None:
         request = committed_of(self.name, self.name, is_stable=is_stable)
-        passing = {ErrorCode.UNSTABLE_OFFSET_COMMIT} if until_stable else set()
-        deadline = machine_seconds() + _PATIENCE_S
-        while True:
-            answer = self.call(OFFSET_FETCH, request, 9, lambda a: a.groups[0].error_code)
-            found = answer.groups[0].topics[0].partitions[0]
-            if found.error_code not in passing or machine_seconds() > deadline:
-                break
+        answer = self.call(OFFSET_FETCH, request, 9, lambda a: a.groups[0].error_code)
+        found = answer.groups[0].topics[0].partitions[0]
         self.said.append(("fetch offset", found.error_code, found.committed_offset))
 
 
@@ -217,14 +225,14 @@ def offsets_with_it(asked: Asked) -> None:
     asked.fetch_offset(is_stable=True)
     asked.fetch_offset(is_stable=False)
     asked.end(4, is_commit=False)
-    asked.fetch_offset(is_stable=True, until_stable=True)
+    asked.fetch_offset(is_stable=True)
     asked.commit_offset(7, 5)
     asked.end()
-    asked.fetch_offset(is_stable=True, until_stable=True)
+    asked.fetch_offset(is_stable=True)
     asked.commit_offset(9, 5)
     asked.commit_offset(8, 5)
     asked.end(is_commit=False)
-    asked.fetch_offset(is_stable=True, until_stable=True)
+    asked.fetch_offset(is_stable=True)
     asked.commit_offset(9, 5, epoch=asked.epoch - 1)
 
 
@@ -243,7 +251,7 @@ def offsets_of_members(asked: Asked) -> None:
     asked.commit_offset(2, 5, generation=generation, member=member)
     asked.commit_offset(2, 5, generation=newer, member=again)
     asked.end()
-    asked.fetch_offset(is_stable=True, until_stable=True)
+    asked.fetch_offset(is_stable=True)
 
 
 def offsets_of_members_of_a_consumer_group(asked: Asked) -> None:
@@ -257,7 +265,7 @@ def offsets_of_members_of_a_consumer_group(asked: Asked) -> None:
     asked.commit_offset(1, 5, member="me")
     asked.commit_offset(1, 5)
     asked.end()
-    asked.fetch_offset(is_stable=True, until_stable=True)
+    asked.fetch_offset(is_stable=True)
 
 
 def sequences_again(asked: Asked) -> None:
