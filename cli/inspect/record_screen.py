@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.line_view import DIM
-from cli.inspect.records_view import RecordsView
 from cli.inspect.screen import InspectScreen
 from cli.inspect.text_view import TextLine, TextView
 from core.common.errors import AccessError, PlogError
@@ -21,12 +20,9 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
 from core.pipeline.trace_account import trace_places
-from core.view.records.log_rows import LogRow, RowKind
+from core.view.records.log_rows import LogRow, LogRows, RowKind
 from core.view.records.record_text import Form, RowWriter, cell_text
 from core.view.target.inspect_target import InspectTarget
-
-if TYPE_CHECKING:
-    from core.view.target.inspect_target import InspectTarget
 
 
 def trace_of(inspected: InspectTarget, topic: str, partition: int, offset: int, now_ms: int) -> Trace:
@@ -53,7 +49,7 @@ _SHOWN_ABOVE = ("record", "timestamp", "key", "value", "headers")
 
 
 class RecordScreen(InspectScreen):
-    """Shows the row under the cursor of a screen of records, and its neighbours."""
+    """Shows a row of a screen of records, and its neighbours."""
 
     HELP = """
 The record's key, headers and value, the batch that it came in, the transaction that it is of and how that ended, the
@@ -68,12 +64,17 @@ is none.
     ]
 
     def __init__(
-        self, partition: TopicPartition, records: RecordsView, form: Form, show_bytes: Callable[[], None]
+        self,
+        partition: TopicPartition,
+        rows: LogRows,
+        row: LogRow,
+        form: Form,
+        find_neighbour: Callable[[int], LogRow | None],
     ) -> None:
-        """`records` has the row under its cursor; `show_bytes` shows its bytes."""
+        """`find_neighbour` moves on by that many rows, and returns the row there, or None at an end."""
         super().__init__()
-        self._records = records
-        self._show_bytes = show_bytes
+        self._rows, self._row = rows, row
+        self._find_neighbour = find_neighbour
         self._partition = self.partition = partition
         self._form: Form = Form.JSON if form is Form.TEXT else form
         self._life = InspectWorker("life")
@@ -81,21 +82,15 @@ is none.
         self._above: list[TextLine] = []
         self._below: list[TextLine] = []
 
-    @property
-    def row(self) -> LogRow:
-        item = self._records.item
-        assert item is not None, "the screen is opened for a row"
-        return item.row
-
     def body(self) -> Iterable[Widget]:
         self.view = TextView(id="record", glyphs=self.inspect_app.glyphs)
         yield self.view
 
     def title_text(self) -> str:
-        return f"{self._partition} offset {self.row.offset}  {self.inspected.name}"
+        return f"{self._partition} offset {self._row.offset}  {self.inspected.name}"
 
     def command_line(self) -> str:
-        place = f"{shlex.quote(self._partition.topic)}:{self._partition.partition}@{self.row.offset}"
+        place = f"{shlex.quote(self._partition.topic)}:{self._partition.partition}@{self._row.offset}"
         return f"plog trace {place}{self.inspected.option}"
 
     def on_mount(self) -> None:
@@ -106,7 +101,7 @@ is none.
         self._life.close()
 
     def _show_row(self) -> None:
-        row = self.row
+        row = self._row
         self.show_title()
         self._show_form()
         if self._job is not None:
@@ -122,7 +117,7 @@ is none.
         )
 
     def _show_form(self) -> None:
-        row, form = self.row, self._form
+        row, form = self._row, self._form
         self.in_background(lambda: list(_record_lines(row, self._writer(form))), self._show_above)
 
     def _writer(self, form: Form) -> RowWriter:
@@ -144,10 +139,9 @@ is none.
 
     def action_neighbour(self, step: int) -> None:
         """Goes on to the next row, or back to the one before."""
-        view = self._records
-        before = view.item
-        view.move_to(view.cursor + step)
-        if view.item is not before:
+        row = self._find_neighbour(step)
+        if row is not None:
+            self._row = row
             self.view.top = self.view.cursor = 0
             self.tell_problem(None)
             self._show_row()
@@ -159,7 +153,7 @@ is none.
         self._show_form()
 
     def action_bytes(self) -> None:
-        self._show_bytes()
+        self.open_bytes_of(self._rows, self._row)
 
 
 def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:

@@ -21,7 +21,7 @@ from cli.inspect.screen import InspectScreen
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import TopicPartition
 from core.forensics.missing_offsets import offsets_text
-from core.view.records.log_rows import LogRows, RowKind
+from core.view.records.log_rows import LogRow, LogRows, RowKind
 from core.view.records.record_text import Form, RowWriter
 
 if TYPE_CHECKING:
@@ -220,9 +220,6 @@ def _chunk_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer:
             items, reported = [], time.monotonic()
     yield _Found(items, True, rows.end_offset)
 
-
-if TYPE_CHECKING:
-    pass
 
 _FOLLOW_SECONDS = 0.5
 
@@ -459,8 +456,16 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def chosen(self) -> None:
         from cli.inspect.record_screen import RecordScreen
 
-        if self.view.item is not None:
-            self.app.push_screen(RecordScreen(self._partition, self.view, self.loader.form, self.action_bytes))
+        item, rows = self.view.item, self.loader.rows
+        if item is not None and rows is not None:
+            self.app.push_screen(RecordScreen(self._partition, rows, item.row, self.loader.form, self._move_on))
+
+    def _move_on(self, step: int) -> LogRow | None:
+        """Moves the cursor by that many rows, and returns the row under it, or None if it stays."""
+        before = self.view.item
+        self.view.move_to(self.view.cursor + step)
+        item = self.view.item
+        return None if item is None or item is before else item.row
 
     def action_filter(self) -> None:
         self.ask('Filter, such as value.carrier == "UA"; none shows all', self._set_filter, self._filter_text)
@@ -515,14 +520,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def action_bytes(self) -> None:
         """Shows the bytes of the cursor's batch in its file."""
         item, rows = self.view.item, self.loader.rows
-        if item is None or rows is None:
-            return
-        self.with_files(
-            lambda: self.in_background(
-                lambda: rows.file_of(item.row),
-                lambda found: self.inspect_app.open_bytes(*found) if self.is_on_top else None,
-            )
-        )
+        if item is not None and rows is not None:
+            self.open_bytes_of(rows, item.row)
 
     def action_groups(self) -> None:
         self.inspect_app.open_groups()

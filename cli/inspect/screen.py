@@ -27,6 +27,7 @@ from core.common.topic_partition import TopicPartition
 from core.view.target.inspect_target import Place
 
 if TYPE_CHECKING:
+    from core.view.records.log_rows import LogRow, LogRows
     from core.view.target.inspect_target import InspectTarget
 
 
@@ -258,6 +259,15 @@ class InspectScreen(Screen[None]):
             act()
         else:
             self.tell_problem("a server does not show its files: run plog inspect DIRECTORY where they are")
+
+    def open_bytes_of(self, rows: LogRows, row: LogRow) -> None:
+        """Shows the bytes of a row's batch in its file, unless the user has gone on."""
+        self.with_files(
+            lambda: self.in_background(
+                lambda: rows.file_of(row),
+                lambda found: self.inspect_app.open_bytes(*found) if self.is_on_top else None,
+            )
+        )
 
     # --- keys
 

@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from textual.pilot import Pilot
 
+from cli.inspect.bytes_screen import BytesScreen
 from cli.inspect.record_screen import RecordScreen
 from cli.inspect.records_screen import RecordsScreen
 from core.common.time_text import time_text
@@ -321,6 +322,16 @@ async def test_a_records_screen_says_what_trace_says() -> None:
         assert " ".join(screen_text(pilot.app).replace("█", " ").split()) == before
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, RecordsScreen)
+
+
+@with_loop
+async def test_the_screen_of_a_record_shows_the_bytes_of_its_batch() -> None:
+    async with inspecting(f"{PARTITION}@3") as pilot:
+        await press(pilot, "b")
+        of_batch = screen_text(pilot.app)
+        await press(pilot, "escape", "enter", "b")
+        assert isinstance(pilot.app.screen, BytesScreen)
+        assert screen_text(pilot.app) == of_batch
 
 
 @with_loop
