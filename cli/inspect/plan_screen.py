@@ -28,7 +28,7 @@ def _loss(row: Row) -> Style | None:
     return BAD if row["lost"] else None
 
 
-_COLUMNS = (
+_STEP_COLUMNS = (
     Column("action"),
     Column("file", importance=1, max_width=44),
     Column("position", is_number=True, importance=4, text=number_text),
@@ -68,7 +68,7 @@ back.
         self._steps: list[Step] = []
 
     def views(self) -> Iterable[Widget]:
-        self.view = TableView(_COLUMNS, id="steps", empty_text="no plan is made yet", is_sortable=True)
+        self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet", is_sortable=True)
         self.view.glyphs = self.inspect_app.glyphs
         yield self.view
         yield Detail(id="step-detail")
