@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli.inspect.host import InspectHost
 from cli.inspect.records_screen import RecordsScreen
-from cli.inspect.screen import InspectScreen
+from cli.inspect.screen import InspectHost, InspectScreen
 from cli.inspect.topics_screen import TopicsScreen
 from core.common.topic_partition import TopicPartition
 

@@ -1,9 +1,13 @@
-"""The files of a partition's folder and of its data directory, and each as a table beside the log."""
+"""The files of a partition's folder and of its data directory, and each as a table beside the log.
+
+A table has the file's entries, compared with the log. Rows are read and compared when they are seen; until then a row
+has only its number.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,17 +15,287 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.file_table_screen import FileTableScreen
-from cli.inspect.inspect_worker import InspectWorker
-from cli.inspect.line_view import BAD
-from cli.inspect.screen import InspectScreen
-from cli.inspect.table_view import Column, Row, TableView, number_text
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
+from cli.inspect.screen import InspectScreen, InspectWorker, Job
+from cli.inspect.text_view import Detail
 from cli.progress import size_text
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from core.view.files.file_table import FileRow, FileTable
     from core.view.files.partition_files import EntryCount, FileEntry
+
+
+_MOST_KNOWN = 4096
+
+
+class VirtualRows(Sequence[Row]):
+    """Owned by the screen's thread. Rows are numbered from 0; each has its `number`."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._known: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:  # of Sequence: a number or a slice, which nobody asks for
+        if number < 0:
+            number += self._count
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._known.get(number) or {"number": number}
+
+    def find_unknown(self, start: int, end: int) -> range | None:
+        """Returns the smallest range that holds all unknown rows of [start, end), or None."""
+        numbers = range(max(start, 0), min(end, self._count))
+        unknown = [number for number in numbers if number not in self._known]
+        return range(unknown[0], unknown[-1] + 1) if unknown else None
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Adds known rows; of very many, the first ones are forgotten."""
+        for row in rows:
+            self._known[row["number"]] = row
+        while len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+_FIRST_ROWS = 64
+_LEAST_TEXT = 14
+"""The least width of the last column, which takes the rest. The panel below has all of its text."""
+
+_IMPORTANCE = {
+    "last_stable_offset": 3,
+    "producer_epoch": 4,
+    "last_sequence": 5,
+    "current_txn_first_offset": 6,
+    "coordinator_epoch": 11,
+    "last_timestamp": 12,
+    "first_sequence": 13,
+    "offset_delta": 14,
+    "version": 15,
+}
+"""The columns that a narrow terminal leaves out: the highest first. Columns that are not named stay."""
+_WAITING = "..."
+_UNKNOWN = Style(color="yellow")
+
+
+class FileTableScreen(InspectScreen):
+    """Shows a file's entries; Enter goes to the batch of one."""
+
+    HELP = """
+The file's entries, and beside each one what the log says. An entry that does not fit is a finding of plog verify, or a
+finding explains it. An entry is not compared if that would take long, if the log does not show the answer, or if a
+crash may have left it so.
+"""
+    KEYS = (("Enter", "the batch that the entry is about, byte by byte"),)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "bytes", "Bytes"),
+        Binding("o", "records", "Records"),
+        Binding("slash", "find", "Find"),
+        Binding("r", "look", "Look again"),
+    ]
+
+    def __init__(self, path: Path, partition: TopicPartition) -> None:
+        super().__init__()
+        self.path = path
+        self.partition = self._partition = partition
+        self._background = InspectWorker("table")
+        self._table: FileTable | None = None  # of the background's thread, but for what never changes
+        self._rows = VirtualRows(0)
+        self._is_fetching = False
+
+    def body(self) -> Iterable[Widget]:
+        self.view = TableView((Column("number"),), id="entries", empty_text="reading")
+        self.view.glyphs = self.inspect_app.glyphs
+        yield self.view
+        yield Detail(id="entry-detail")
+
+    def title_text(self) -> str:
+        if self._table is None:
+            return f"{self.path.name}  {self.path.parent}"
+        entries = "1 entry" if len(self._rows) == 1 else f"{len(self._rows):,} entries"
+        return f"{self.path.name}  {self._table.kind.value}  {entries}  {self.path.parent}"
+
+    def command_line(self) -> str:
+        return f"plog dump-segment {shlex.quote(str(self.path))}"
+
+    def on_mount(self) -> None:
+        self.view.focus()
+        self._show_detail()
+        self.action_look()
+
+    def on_unmount(self) -> None:
+        self._background.submit(Job(lambda _job: self._close()))
+        self._background.close()
+
+    def _close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+
+    # --- rows
+
+    def action_look(self) -> None:
+        """Reads the file again, as it is now."""
+        self._is_fetching = True
+        self.in_background(self._open, self._take_table, failed=self._fail, background=self._background)
+
+    def _open(self) -> tuple[FileTable, list[FileRow], list[FileRow]]:
+        from core.view.files.partition_files import open_table
+
+        table = open_table(self.path)
+        assert table is not None, "who opens the screen has asked whether there is a table"
+        self._close()
+        self._table = table
+        return table, table.rows(0, _FIRST_ROWS), table.rows(table.count - 1, table.count)
+
+    def _take_table(self, found: tuple[FileTable, list[FileRow], list[FileRow]]) -> None:
+        table, first, last = found
+        self._rows = VirtualRows(table.count)
+        rows = [_row_of(row) for row in (*last, *first)]
+        self._rows.take(rows)
+        self.tell_problem("; ".join(table.problems) or None)
+        self.view.columns = list(_columns(table, rows))
+        self.view.say_when_empty("no entries")
+        self.view.show(self._rows)
+        self.show_title()
+        self._end_fetch()
+
+    def _fail(self, error: PlogError) -> None:
+        self._is_fetching = False
+        self.tell_problem(error)
+        self.view.say_when_empty("nothing can be shown")
+
+    def _fetch(self) -> None:
+        """Reads the unknown rows round the screen, after a read that is under way."""
+        page = self.view.page_size
+        wanted = self._rows.find_unknown(self.view.top, self.view.top + page)
+        if wanted is None:
+            wanted = self._rows.find_unknown(self.view.top - page, self.view.top + 2 * page)
+        if wanted is None or self._is_fetching:
+            return
+        self._is_fetching = True
+        table = self._table
+        assert table is not None
+        self.in_background(
+            lambda: table.rows(wanted.start, wanted.stop),
+            self._take_rows,
+            failed=self._fail,
+            background=self._background,
+        )
+
+    def _take_rows(self, rows: Sequence[FileRow]) -> None:
+        self._rows.take(map(_row_of, rows))
+        top, page = self.view.top, self.view.page_size
+        if any(top <= row.number < top + page for row in rows):
+            self.view.refresh()
+        self._end_fetch()
+
+    def _end_fetch(self) -> None:
+        self._is_fetching = False
+        self._show_detail()
+        self._fetch()
+
+    def on_line_view_moved(self) -> None:
+        self._show_detail()
+        self._fetch()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fetch)
+
+    # --- one row
+
+    @property
+    def _row(self) -> FileRow | None:
+        row = self.view.row
+        return None if row is None else row.get("row")
+
+    def _show_detail(self) -> None:
+        detail = self.query_one(Detail)
+        row = self._row
+        if row is None:
+            detail.show("")
+            return
+        cells = ", ".join(f"{name} {value}" for name, value in row.cells.items() if value is not None)
+        lines = [f"entry {row.number:,}: {cells}"]
+        if row.comparison.log:
+            lines.append(f"{row.comparison.fit.value}: {row.comparison.log}")
+        detail.show("\n".join(lines))
+
+    def chosen(self) -> None:
+        row = self._row
+        if row is None:
+            return
+        if row.comparison.place is None:
+            self.tell("no batch of the log is known that this entry is about; b shows its own bytes")
+        else:
+            self.inspect_app.open_bytes(*row.comparison.place)
+
+    def action_bytes(self) -> None:
+        """Shows the entry's own bytes."""
+        row = self._row
+        self.inspect_app.open_bytes(self.path, 0 if row is None else row.position or 0)
+
+    def action_records(self) -> None:
+        """Shows the records of the entry."""
+        row = self._row
+        if row is None:
+            return
+        partition, offset = self._partition, row.comparison.offset
+        if "topic" in row.cells:
+            partition = TopicPartition(row.cells["topic"], row.cells["partition"])
+        if self.inspected.folder(partition) is None:
+            self.tell(f"{partition} is not here")
+        else:
+            self.inspect_app.open_records(partition, offset)
+
+    def action_find(self) -> None:
+        """Asks for an offset, a topic or a number, and goes to that entry."""
+        self.ask("Find an offset, a name or the number of an entry", self._find)
+
+    def _find(self, text: str) -> None:
+        table, after = self._table, self.view.cursor
+        if table is not None:
+            self.in_background(lambda: table.find(text, after), self._take_found, background=self._background)
+
+    def _take_found(self, number: int | None) -> None:
+        if number is None:
+            self.tell("there is no such entry")
+        else:
+            self.tell("")
+            self.view.move_to(number)
+
+
+def _row_of(row: FileRow) -> Row:
+    return {**row.cells, "number": row.number, "fit": row.comparison.fit.value, "log": row.comparison.log, "row": row}
+
+
+def _fit_style(row: Row) -> Style | None:
+    styles = {"does not fit": BAD, "not compared": _UNKNOWN}
+    return styles.get(row.get("fit", ""))
+
+
+def _columns(table: FileTable, rows: Sequence[Row]) -> Iterable[Column]:
+    """Yields the columns of a table; numbers are as wide as that of the last entry, as those in between are smaller."""
+    yield Column("number", "#", is_number=True, importance=9, text=_padded(number_text, "number", rows))
+    for name in table.columns:
+        is_number = all(isinstance(row.get(name), int | None) for row in rows)
+        text = _padded(_plain, name, rows) if is_number else _plain
+        yield Column(name, is_number=is_number, importance=_IMPORTANCE.get(name, 0), text=text)
+    if table.is_compared:
+        yield Column("fit", "fits?", importance=1, style=_fit_style, text=lambda fit: _WAITING if fit is None else fit)
+        yield Column("log", "the log", importance=8, max_width=_LEAST_TEXT)
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _padded(text: Callable[[Any], str], name: str, rows: Sequence[Row]) -> Callable[[Any], str]:
+    width = max((len(text(row.get(name))) for row in rows), default=0)
+    return lambda value: text(value).rjust(width)
+
 
 _COUNTED_AT_ONCE = 64
 

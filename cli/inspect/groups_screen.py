@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,10 +15,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.line_view import BAD
+from cli.inspect.line_view import BAD, Column, Glyphs, Row, TableView, number_text
 from cli.inspect.screen import LookingScreen
-from cli.inspect.sparkline import sparkline
-from cli.inspect.table_view import Column, Row, TableView, number_text
 from core.common.printable import printable
 from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
@@ -28,6 +26,24 @@ if TYPE_CHECKING:
     from core.client.read.group_offset_reset import GroupPartition
     from core.view.groups.commit_history import Commit
     from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView, History, KnownGroups
+
+
+def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str:
+    """Draws the last `width` values, each as high as its share of the largest; an unknown value is a space, and 0 the
+    lowest bar.
+    """
+    shown = list(values)[-width:]
+    largest = max((value for value in shown if value is not None), default=0)
+    steps = len(glyphs.blocks) - 1
+    bars = []
+    for value in shown:
+        if value is None:
+            bars.append(" ")
+        else:
+            part = value / largest if largest > 0 else 0
+            bars.append(glyphs.blocks[min(max(round(part * steps), 1 if value > 0 else 0), steps)])
+    return "".join(bars)
+
 
 _MOST_SAMPLES = 240
 _TREND_WIDTH = 12

@@ -17,9 +17,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cli.findings_out import finding_text
-from cli.inspect.inspect_worker import Job
 from cli.inspect.line_view import BAD, BOLD, DIM, REVERSE, Glyphs
-from cli.inspect.screen import LookingScreen
+from cli.inspect.screen import Job, LookingScreen
 from cli.inspect.text_view import TextLine, TextView
 from cli.progress import size_text
 from core.common.errors import PlogError

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.inspect_worker import InspectWorker, Job
 from cli.inspect.line_view import DIM
-from cli.inspect.screen import InspectScreen
+from cli.inspect.screen import InspectScreen, InspectWorker, Job
 from cli.inspect.text_view import TextLine, TextView
 from core.common.errors import AccessError, PlogError
 from core.common.time_text import time_text
@@ -20,8 +19,7 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
 from core.pipeline.trace_account import trace_places
-from core.view.records.log_rows import LogRow, LogRows, RowKind
-from core.view.records.record_text import Form, RowWriter, cell_text
+from core.view.records.log_rows import Form, LogRow, LogRows, RowKind, RowWriter, cell_text
 from core.view.target.inspect_target import InspectTarget
 
 

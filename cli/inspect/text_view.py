@@ -1,14 +1,21 @@
-"""A text of lines that are longer than the terminal is wide, under headings."""
+"""Texts: `TextView` breaks lines that are longer than the terminal is wide, under headings; panels over a screen show
+its help and its command line so, and `Detail` describes the cursor's line below a list.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widgets import Static
 
 from cli.inspect.line_view import BOLD, Glyphs, LineView
 from core.common.printable import printable
@@ -88,3 +95,113 @@ def _parts(text: str, width: int) -> list[str]:
         else:
             parts.extend(chop_cells(piece, width))
     return parts or [text]
+
+
+class Detail(Static):
+    """Shows lines of text, or nothing. The screen is laid out again only if the panel's height changes, because a key
+    that moves the cursor should cost little.
+    """
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, classes="detail")
+        self._text = ""
+        self.display = False
+
+    def show(self, text: str) -> None:
+        """Shows that text; an empty panel takes no room."""
+        text = printable(text)
+        if text == self._text:
+            return
+        is_as_high = bool(text) and self._height_of(text) == self._height_of(self._text)
+        self._text = text
+        self.display = bool(text)
+        self.update(Text(text), layout=not is_as_high)
+
+    def _height_of(self, text: str) -> int:
+        """Returns how many lines the text takes; if lines must be broken, a number that only the same text has."""
+        width = max(self.size.width, 1)
+        if any(cell_len(line) > width for line in text.split("\n")):
+            return -hash(text)  # where words are broken is not known here, so the panel is laid out again
+        return text.count("\n") + 1
+
+
+_ALWAYS = (
+    ("Esc", "back to the screen before"),
+    ("?", "this help"),
+    (":", "go to a place, such as flights:2@2013-01-15"),
+    ("y", "show, and copy, the command line that shows the same"),
+    ("q", "quit"),
+)
+_NAMES = {
+    "question_mark": "?",
+    "colon": ":",
+    "slash": "/",
+    "escape": "Esc",
+    "enter": "Enter",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "plus": "+",
+    "minus": "-",
+    "full_stop": ".",
+    "tab": "Tab",
+}
+_FRAME_LINES = 4
+
+
+class _Panel(ModalScreen[None]):
+    """Shows lines over the screen, until a key closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q,question_mark,y", "close", "Close", show=False, priority=True)
+    ]
+
+    def __init__(self, lines: Sequence[TextLine]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        self._view = TextView()
+        self._view.add_class("panel")
+        self._view.shows_cursor = False
+        yield self._view
+
+    def on_mount(self) -> None:
+        self._view.glyphs = getattr(self.app, "glyphs", self._view.glyphs)
+        self._view.show(self._lines)
+        self._view.focus()
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        self._view.styles.height = self._view.count + _FRAME_LINES
+
+    def action_close(self) -> None:
+        self.app.pop_screen()
+
+
+class HelpPanel(_Panel):
+    """Explains a screen, and its keys."""
+
+    def __init__(self, text: str, keys: Sequence[tuple[str, str]], bindings: Sequence[tuple[str, str]]) -> None:
+        """`bindings` are keys by Textual's names, and their actions."""
+        always = {key for key, _ in _ALWAYS}
+        named = [(_NAMES.get(key, key), meaning) for key, meaning in bindings]
+        all_keys = [*keys, *(pair for pair in named if pair[0] not in always), *_ALWAYS]
+        paragraphs = [" ".join(part.split()) for part in text.strip().split("\n\n")]
+        lines = [line for part in paragraphs for line in (TextLine(part), TextLine(""))]
+        super().__init__([*lines, *(TextLine(meaning, key) for key, meaning in all_keys)])
+
+
+class CommandPanel(_Panel):
+    """Shows a command line, and puts it into the clipboard of terminals that have one (OSC 52)."""
+
+    def __init__(self, command: str | None) -> None:
+        self._command = None if command is None else printable(command, keeps="")
+        if self._command is None:
+            super().__init__([TextLine("No command shows what this screen shows.")])
+        else:
+            said = TextLine("This command shows the same; it was copied, if the terminal lets programs do that:")
+            super().__init__([said, TextLine(""), TextLine(self._command, style=BOLD)])
+
+    def on_mount(self) -> None:
+        if self._command is not None:
+            self.app.copy_to_clipboard(self._command)

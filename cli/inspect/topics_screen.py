@@ -12,9 +12,8 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.line_view import BAD
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
 from cli.inspect.screen import InspectScreen, LookingScreen
-from cli.inspect.table_view import Column, Row, TableView, number_text
 from cli.progress import size_text
 from core.common.topic_partition import TopicPartition
 

@@ -14,9 +14,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.line_view import BAD
+from cli.inspect.line_view import BAD, Column, Row, TableView
 from cli.inspect.screen import LookingScreen
-from cli.inspect.table_view import Column, Row, TableView
 from core.common.clock import SystemClock
 from core.common.printable import printable
 from core.common.time_text import duration_text, time_text

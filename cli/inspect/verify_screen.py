@@ -1,4 +1,6 @@
-"""`plog verify` in the background: its findings as a list, each of which leads to the byte."""
+"""`plog verify` in the background: its findings as a list, each of which leads to the byte; and the steps of
+`plog recover`, without applying them.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,154 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
+from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
+from textual.widgets import Static
 
 from cli.findings_out import checked_text, finding_row, finding_text, unchecked_text
-from cli.inspect.checking_screen import CheckingScreen, name_below
-from cli.inspect.detail import Detail
-from cli.inspect.line_view import BAD
-from cli.inspect.screen import InspectScreen
-from cli.inspect.table_view import Column, Row, TableView, number_text
-from cli.inspect.text_view import TextLine, TextView
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
+from cli.inspect.screen import InspectScreen, InspectWorker
+from cli.inspect.text_view import Detail, TextLine, TextView
+from cli.progress import size_text
+from core.common.printable import printable
+from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
     from core.common.topic_partition import TopicPartition
     from core.inspector.check.findings import Finding
+    from core.inspector.recover.recovery_plan import Step
+    from core.view.files.checking import Checking, CheckProgress
+
+
+_SHOW_SECONDS = 0.25
+
+
+class CheckingScreen(InspectScreen):
+    """Subclasses supply the work (`checking`), and show its results (`show_found`). Leaving the screen stops the work;
+    going on from it to another does not.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop"), Binding("r", "again", "Again")]
+    DEFAULT_CSS = "CheckingScreen #progress { height: auto; max-height: 6; padding: 0 1; }"
+
+    def __init__(self, path: Path, checking: Checking) -> None:
+        super().__init__()
+        self.path = path
+        self.checking = checking
+        self._background = InspectWorker("check")
+
+    # --- for subclasses
+
+    def views(self) -> Iterable[Widget]:
+        """Returns the widgets below the line of the progress."""
+        raise NotImplementedError
+
+    def show_found(self) -> None:
+        """Shows the results so far."""
+        raise NotImplementedError
+
+    def finished_text(self) -> str:
+        """Describes how the work ended."""
+        raise NotImplementedError
+
+    # --- the work
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(id="progress")
+        yield from self.views()
+
+    def on_mount(self) -> None:
+        self.start()
+        self.set_interval(_SHOW_SECONDS, self._show_if_seen)
+
+    def on_unmount(self) -> None:
+        self.checking.stop()
+        self._background.close()
+
+    def on_screen_resume(self) -> None:
+        self.show_now()
+
+    def _show_if_seen(self) -> None:
+        from core.view.files.checking import CheckState
+
+        if self.is_on_top and self.checking.state is CheckState.RUNNING:
+            self.show_now()
+
+    def start(self) -> None:
+        """Begins the work, after stopping the run before."""
+        self.checking.stop()
+        self.tell_problem(None)
+        self.in_background(self.checking.start(), lambda _: self.show_now(), background=self._background)
+        self.show_now()
+
+    def action_again(self) -> None:
+        self.start()
+
+    def action_stop(self) -> None:
+        self.checking.stop()
+        self.show_now()
+
+    def show_now(self) -> None:
+        """Draws the progress, and the results."""
+        from core.view.files.checking import CheckState
+
+        state = self.checking.state
+        if state is CheckState.FINISHED:
+            text = self.finished_text()
+        else:
+            text = f"{state.value}: {progress_text(self.checking.progress)}"
+        if state is CheckState.STOPPED:
+            text += "; r begins again"
+        self.query_one("#progress", Static).update(Text(printable(text)))
+        self.tell_problem(self.checking.error)
+        self.show_found()
+
+    # --- places
+
+    def partition_of(self, path: Path) -> TopicPartition | None:
+        """Returns the target's partition that a file, or a folder, belongs to, or None."""
+        reader = self.inspected.reader
+        partitions = {} if reader is None else reader.partitions
+        folders = {path.absolute(), path.parent.absolute()}
+        return next((partition for partition, folder in partitions.items() if folder.absolute() in folders), None)
+
+    def open_place(self, path: Path, position: int) -> None:
+        """Goes to a byte of a file, or says that it can't be shown."""
+        if path.is_file():
+            self.inspect_app.open_bytes(path, max(position, 0))
+        else:
+            self.tell(f"{path.name} is no file that could be shown")
+
+    def open_records_of(self, path: Path, offset: int) -> None:
+        """Goes to the records of a file's partition."""
+        partition = self.partition_of(path)
+        if partition is None:
+            self.tell(f"{path.name} is of no partition that is looked at")
+        else:
+            self.inspect_app.open_records(partition, None if offset < 0 else offset)
+
+
+def progress_text(progress: CheckProgress) -> str:
+    """Describes the progress: checked bytes, rate, and the rest."""
+    checked, total, _ = progress
+    parts = [f"{size_text(checked)} checked" if not total else f"{size_text(checked)} of {size_text(total)} checked"]
+    if progress.bytes_per_second:
+        parts.append(f"{size_text(progress.bytes_per_second)}/s")
+    if total:
+        seconds = progress.left_seconds
+        left = f"{size_text(progress.left_bytes)} left"
+        parts.append(left if seconds is None else f"{left}, about {duration_text(round(seconds * 1000))}")
+    return ", ".join(parts)
+
+
+def name_below(path: str | Path, root: Path) -> str:
+    """Names a file relative to the checked path."""
+    path = Path(path)
+    if path != root and path.is_relative_to(root):
+        return str(path.relative_to(root))
+    return path.name
+
 
 _WARNING = Style(color="yellow")
 _LEAST_TEXT = 16
@@ -172,8 +308,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     def action_plan(self) -> None:
         """Shows the plan of `plog recover`."""
-        from cli.inspect.plan_screen import PlanScreen
-
         self.app.push_screen(PlanScreen(self.path, fixes_bits=any(one.fix is not None for one in self._found)))
 
     def action_deep(self) -> None:
@@ -228,3 +362,125 @@ def explained(finding: Finding) -> list[tuple[str, str]]:
     return [
         (label, _LINK.sub(r"\1", text).replace("`", "")) for label, text in _ITEM.findall(page) if label != "severity"
     ]
+
+
+def _loss(row: Row) -> Style | None:
+    return BAD if row["lost"] else None
+
+
+_STEP_COLUMNS = (
+    Column("action"),
+    Column("file", importance=1, max_width=44),
+    Column("position", is_number=True, importance=4, text=number_text),
+    Column("offset", is_number=True, importance=3, text=number_text),
+    Column("lost", "records lost", is_number=True, importance=2, style=_loss),
+    Column("why", max_width=_LEAST_TEXT),
+)
+
+
+class PlanScreen(CheckingScreen):
+    """Lists the steps of the plan; Enter shows the bytes of one."""
+
+    HELP = """
+What plog recover would do about the findings, as it prints it: a step for each file that would be changed or set aside,
+or that can't be mended, with the records that this costs, and why. It reads everything once more, and changes nothing.
+
+If a single flipped bit explains damage, the plan corrects it (--fix-bits), which costs no records; f shows what would
+be lost without that.
+
+The command that carries the plan out stands above the steps. What it replaces stays beside it, and --undo takes it
+back.
+"""
+    KEYS = (
+        ("Enter", "the bytes that the step is about"),
+        ("s, S", "sort by the next column, or the other way round"),
+        ("r", "plan again"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "records", "Records"), Binding("f", "fix_bits", "Fix bits")]
+
+    def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
+        """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
+        from core.view.files.verification import RecoveryPlan
+
+        self.plan = RecoveryPlan(path)
+        self._set_fixes_bits(fixes_bits=fixes_bits)
+        super().__init__(path, self.plan)
+        self._steps: list[Step] = []
+
+    def views(self) -> Iterable[Widget]:
+        self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet", is_sortable=True)
+        self.view.glyphs = self.inspect_app.glyphs
+        yield self.view
+        yield Detail(id="step-detail")
+
+    def title_text(self) -> str:
+        return f"recover{' --fix-bits' * self.plan.options.fixes_bits}, a plan  {self.path}"
+
+    def command_line(self) -> str:
+        return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self.plan.options.fixes_bits}"
+
+    def _set_fixes_bits(self, *, fixes_bits: bool) -> None:
+        from core.inspector.recover.recovery_plan import RecoveryOptions
+
+        self.plan.options = RecoveryOptions(fixes_bits=fixes_bits)
+
+    def action_fix_bits(self) -> None:
+        """Plans again, with flipped bits corrected, or without."""
+        self._set_fixes_bits(fixes_bits=not self.plan.options.fixes_bits)
+        self.start()
+        self.show_title()
+
+    def on_mount(self) -> None:
+        self.view.focus()
+        self._show_detail()
+
+    def finished_text(self) -> str:
+        *of_folders, of_all = self.plan.summary
+        lines = [of_all, *self.plan.notes]
+        if any(step.action.changes for step in self.plan.steps):
+            lines.append(f"to carry it out: {self.command_line()} --apply")
+        return "\n".join([*lines, *of_folders])
+
+    def show_found(self) -> None:
+        from core.view.files.checking import CheckState
+
+        if self._steps is not self.plan.steps:
+            self._steps = self.plan.steps
+            self.view.show([self._row(number, step) for number, step in enumerate(self._steps)])
+        is_finished = self.plan.state is CheckState.FINISHED
+        self.view.say_when_empty("nothing to recover" if is_finished else "no plan is made yet")
+        self._show_detail()
+
+    def _row(self, number: int, step: Step) -> Row:
+        return {
+            "number": number,
+            "action": step.action.value,
+            "file": name_below(step.path, self.path),
+            "position": step.position if 0 <= step.position < step.end_position else None,
+            "offset": step.offset if step.offset >= 0 else None,
+            "lost": "unknown" if step.records is None else step.records + step.given_up,
+            "why": step.why,
+        }
+
+    @property
+    def step(self) -> Step | None:
+        """The step under the cursor, or None."""
+        row = self.view.row
+        return None if row is None else self._steps[row["number"]]
+
+    def on_line_view_moved(self) -> None:
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        from core.inspector.recover.recovery import step_text
+
+        self.query_one(Detail).show("" if self.step is None else step_text(self.step))
+
+    def chosen(self) -> None:
+        if self.step is not None:
+            self.open_place(self.step.path, self.step.position)
+
+    def action_records(self) -> None:
+        """Goes to the records of the step."""
+        if self.step is not None:
+            self.open_records_of(self.step.path, self.step.offset)

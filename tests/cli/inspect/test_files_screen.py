@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from cli.inspect.file_table_screen import FileTableScreen, VirtualRows
-from cli.inspect.files_screen import FilesScreen
+from cli.inspect.files_screen import FilesScreen, FileTableScreen, VirtualRows
 from core.common.topic_partition import TopicPartition
 from core.view.files.index_tables import OffsetIndexTable
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, type_text, with_loop

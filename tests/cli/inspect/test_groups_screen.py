@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.inspect.groups_screen import CommitsScreen, GroupScreen, GroupsScreen
+from cli.inspect.groups_screen import CommitsScreen, GroupScreen, GroupsScreen, sparkline
 from cli.inspect.line_view import ASCII, UNICODE
 from cli.inspect.records_screen import RecordsScreen
-from cli.inspect.sparkline import sparkline
 from core.common.topic_partition import TopicPartition
 from core.pipeline.session import Session
 from tests.cli.inspect.support import inspecting, press, screen_text, status, until, with_loop

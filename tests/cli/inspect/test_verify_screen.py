@@ -12,8 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from cli.findings_out import finding_text
-from cli.inspect.plan_screen import PlanScreen
-from cli.inspect.verify_screen import FindingScreen, VerifyScreen
+from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen
 from core.inspector.recover.recovery import step_text
 from core.view.files.checking import CheckRun, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
