@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK_SECONDS = 0.5
+_WATCH_SECONDS = 0.5
 
 
 class _Launcher(subprocess.Popen[bytes]):
@@ -48,7 +48,7 @@ def killed_if_broken_off(is_hopeless: Callable[[], bool] = lambda: False) -> Ite
         return process
 
     def watch() -> None:
-        while not is_over.wait(_LOOK_SECONDS):
+        while not is_over.wait(_WATCH_SECONDS):
             if is_hopeless():
                 for process in started:
                     kill(process)
