@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.spark.pyspark_version import ensure_pyspark
+from core.spark.spark_session import ensure_pyspark
 
 ensure_pyspark()
 
 from core.spark.data_source import PlogDataSource  # noqa: E402 - an older PySpark lacks what it imports
-from core.spark.shipping import is_local, send  # noqa: E402 - as above
+from core.spark.spark_session import is_local, send  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -80,7 +80,7 @@ def spark_replay(
     if not request.topics:
         raise UsageError("which topics?", hint="plog spark-replay TOPIC... --to parquet:DIR")
     from core.pipeline.spark_replay_plan import find_target, make_plan
-    from core.spark.pyspark_version import ensure_pyspark
+    from core.spark.spark_session import ensure_pyspark
     from core.spark.topic_replay import TopicReplay
 
     session = place.session()

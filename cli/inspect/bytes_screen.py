@@ -33,9 +33,8 @@ from core.common.printable import printable
 from core.files.file_names import locate_partition
 
 if TYPE_CHECKING:
-    from core.view.bytes.byte_field import Field
-    from core.view.bytes.field_bytes import FieldBytes
-    from core.view.bytes.field_source import FieldSource, Step
+    from core.view.bytes.field_bytes import FieldBytes, FieldSource, Step
+    from core.view.bytes.field_groups import Field
 
 
 _DIGITS = 8
@@ -642,7 +641,7 @@ as they are in the file, compressed ones too.
         self.ask('Find text, "text" or hex: 6b 31, 0x6b31', self._search, self._searched)
 
     def _search(self, text: str) -> None:
-        from core.view.bytes.field_source import parse_needles
+        from core.view.bytes.field_bytes import parse_needles
 
         try:
             needles = parse_needles(text)

@@ -24,8 +24,7 @@ from core.common.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from core.client.admin.group_admin import GroupMember
     from core.client.read.group_offset_reset import GroupPartition
-    from core.view.groups.commit_history import Commit
-    from core.view.groups.known_groups import GroupListing, GroupSummary, GroupView, History, KnownGroups
+    from core.view.groups.known_groups import Commit, GroupListing, GroupSummary, GroupView, History, KnownGroups
 
 
 def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str:

@@ -4,10 +4,13 @@
     DIR/_plog/receipts/<unit>.json          {"files": [{"name", "rows", "bytes", "sha256"}], "records": 9, "gaps": [..],
                                             "left_out": [..]}
 
-Files are written in the folder of the lock's owner (claim.py), brought to the disk and renamed; then the receipt is,
-and with it the unit is done. If several attempts write a unit, all files come from one of them: `<unit>.chosen` names
-it, and a later attempt renames that attempt's files to their places, too. If a whole job is one unit, each task leaves
-a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
+Files are written in the folder of the lock's owner (replay_lock.py), brought to the disk and renamed; then the receipt
+is, and with it the unit is done. If several attempts write a unit, all files come from one of them: `<unit>.chosen`
+names it, and a later attempt renames that attempt's files to their places, too. If a whole job is one unit, each task
+leaves a part of the receipt there (`<task>.part`). Written again from the same records, a file has the same bytes.
+
+The JSON files of `_plog` may be damaged, or written by another program. Rows of more folders than one unit may write to
+at the same time wait in an Arrow file (`SpilledRows`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,22 +27,82 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.filesystem import FileSystem, access_error
 from core.common.out_file import open_sink
-from core.spark.claim import STATE, Claim
 from core.spark.partition_folder import ensure_names_folders, folder_name, partition_texts
-from core.spark.spilled_rows import SpilledRows
-from core.spark.state_file import read_state
+from core.spark.replay_lock import STATE, Claim
 from core.spark.time_texts import are_four_digit_years, few_time_texts, time_texts
+
+T = TypeVar("T")
+
+
+def read_state(path: Path, parse: Callable[[Any], T], hint: str | None = None) -> T | None:
+    """Returns what `parse` makes of the file's JSON, or None if there is no file. Raises AccessError, with `hint`, if
+    the file can't be read or `parse` refuses it.
+    """
+    try:
+        return parse(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise access_error(error, path, "read") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise AccessError(f"{path} is damaged: {type(error).__name__}: {error}", where=str(path), hint=hint) from error
+
+
+class SpilledRows:
+    """Owned by one task. Makes its file when the first rows are added."""
+
+    def __init__(self, path: Path, schema: Any, filesystem: FileSystem) -> None:  # pyarrow.Schema
+        self._path = path
+        self._filesystem = filesystem
+        self._sink: io.BufferedWriter | None = None
+        self._schema = schema
+        self._writer: Any = None  # pyarrow.ipc.RecordBatchFileWriter
+        self._numbers: dict[str, list[int]] = {}
+        self._batches = 0
+
+    def add(self, folder: str, rows: Any) -> None:  # pyarrow.RecordBatch
+        """Adds rows; raises the disk's OSError."""
+        if self._writer is None:
+            self._sink = open_sink(self._filesystem, self._path)
+            self._writer = pyarrow.ipc.new_file(self._sink, self._schema)
+        self._writer.write_batch(rows)
+        self._numbers.setdefault(folder, []).append(self._batches)
+        self._batches += 1
+
+    def read(self) -> Iterator[tuple[str, Iterator[Any]]]:
+        """Yields each folder with its batches. No rows may be added after that."""
+        if self._writer is None:
+            return
+        self._close()
+        with pa.memory_map(str(self._path)) as source:
+            reader = pyarrow.ipc.open_file(source)
+            for folder, numbers in sorted(self._numbers.items()):
+                yield folder, (reader.get_batch(number) for number in numbers)
+
+    def discard(self) -> None:
+        """Removes the file."""
+        if self._sink is not None:
+            with contextlib.suppress(OSError):  # on a full disk the file can't be ended
+                self._close()
+            self._filesystem.unlink(self._path)
+
+    def _close(self) -> None:
+        if self._sink is not None and not self._sink.closed:
+            with self._sink:
+                self._writer.close()
+
 
 _RECEIPTS = "receipts"
 _TIME_UNITS = {"day": "D", "hour": "h"}

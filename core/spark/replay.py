@@ -1,6 +1,6 @@
 """Replays ranges of offsets into a folder of files, exactly once, whatever crashes on the way.
 
-    DIR/_plog/lock-<number>  who replays into DIR now, and what is being written (claim.py, replay_lock.py)
+    DIR/_plog/lock-<number>  who replays into DIR now, and what is being written (replay_lock.py)
     DIR/_plog/plan.json      which ranges, and what becomes of them; written first, and frozen: a rerun uses it
     DIR/_plog/receipts/..    of every unit that is done; DIR has its files then (range_output.py)
     DIR/_plog/groups.json    to which consumer groups its end offsets were committed (group_commit.py)
@@ -30,7 +30,6 @@ from core.common.topic_partition import TopicPartition
 from core.forensics.gap_ledger import LOSING_REASONS, GapLedger
 from core.forensics.missing_offsets import offsets_are
 from core.forensics.partition_reader import PartitionReader
-from core.spark.claim import STATE, Claim, LockOwner
 from core.spark.group_commit import CommitNote, Notes
 from core.spark.offset_range import OffsetRange, ensure_allowed, read_columns
 from core.spark.range_output import (
@@ -40,14 +39,14 @@ from core.spark.range_output import (
     claim_unshared,
     make_state,
     read_receipt,
+    read_state,
     receipt_path,
     write_files,
     write_receipt,
 )
 from core.spark.record_schema import schema_of, to_arrow
-from core.spark.replay_lock import ReplayLock
+from core.spark.replay_lock import STATE, Claim, LockOwner, ReplayLock
 from core.spark.replay_plan import ReplayPlan
-from core.spark.state_file import read_state
 
 WHOLE = "all"
 """The unit of a job that shuffles."""

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
-from core.spark.claim import Claim
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import Receipt, write_files, write_part, write_receipt
 from core.spark.replay import Replay, account
+from core.spark.replay_lock import Claim
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

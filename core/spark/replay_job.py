@@ -22,7 +22,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from core.common.errors import PlogError, UsageError
 from core.common.user_function import load_function
-from core.spark.claim import Claim
 from core.spark.data_source import PlogDataSource
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
@@ -36,6 +35,7 @@ from core.spark.range_output import (
 )
 from core.spark.replay import WHOLE, Replay, account, write_range
 from core.spark.replay_files import ReplayFiles, save
+from core.spark.replay_lock import Claim
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import run_interruptibly
 

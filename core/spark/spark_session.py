@@ -1,30 +1,201 @@
-"""Starts Spark quietly: its own log and the JVM's go to a file, nothing is served, times are UTC."""
+"""Starts Spark quietly: its own log and the JVM's go to a file, nothing is served, times are UTC.
+
+The installed PySpark must be able to run plog's jobs and its data source. PySpark does not show the JVM's process until
+the JVM has reported its port. If that wait is interrupted, a shell or a JVM stays behind and waits for its caller; so
+the start is watched, and no process is left.
+
+plog's packages go along to the nodes of a cluster as one zip; what plog needs besides must be there. NumPy, pyarrow and
+the codecs have parts in C, which no zip can carry. Whether they are there is checked first.
+"""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.common.decompression_limit import PLOG_MAX_EXPANSION
 from core.common.errors import AccessError, PlogError
 from core.spark.java_home import java_environment
-from core.spark.jvm_start import kill, killed_if_broken_off
-from core.spark.pyspark_version import ensure_pyspark
-from core.spark.shipping import is_local, ship, with_retries
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+
+MINIMUM_VERSION = (4, 2)  # the first that hands Arrow batches to a data source's writers, and admission control
+
+
+def ensure_pyspark() -> None:
+    """Raises AccessError if PySpark is missing or too old, or if it lacks a package that it needs."""
+    try:
+        from pyspark.version import __version__ as version
+    except ImportError as error:
+        if getattr(error, "name", None) in ("pyspark", "pyspark.version"):
+            raise AccessError("spark-replay needs PySpark", hint="pip install 'plog-kafka[spark]'") from None
+        raise AccessError(
+            f"PySpark is there and can't be used: {error}",
+            hint="pip install --upgrade --force-reinstall 'plog-kafka[spark]'",
+        ) from error
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < MINIMUM_VERSION:
+        expected = ".".join(map(str, MINIMUM_VERSION))
+        raise AccessError(
+            f"PySpark {version} is too old, expected {expected} or newer",
+            hint="pip install --upgrade 'plog-kafka[spark]'",
+        )
+
+
+_ROOT = Path(__file__).parents[__name__.count(".")]
+_PACKAGES = dict.fromkeys((__name__.partition(".")[0], "plog"))
+"""In the repository this module is of `core`, installed it is of `plog` (scripts/wheel_layout.py)."""
+_ARCHIVE = "plog.zip"
+_NEEDED = ("numpy", "pyarrow", "crcmod", "lz4.frame", "snappy", f"{__package__}.replay")
+
+
+def is_local(master: str) -> bool:
+    """Returns whether tasks run in children of this process."""
+    return master.split("[")[0] == "local"
+
+
+def with_retries(master: str) -> str:
+    """Makes a local master that tries a task again as a cluster does: Spark's own gives up at the first failure."""
+    threads = master.removeprefix("local").strip("[]") or "1"
+    return f"local[{threads}{'' if ',' in threads else ',4'}]" if is_local(master) else master
+
+
+def write_zip(path: Path) -> None:
+    """Writes the packages, as they are installed here."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for source in sorted((_ROOT / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_ROOT))
+
+
+def send(context: SparkContext) -> None:
+    """Sends the packages to the nodes of a cluster, once for each application."""
+    from pyspark import SparkFiles
+
+    if any(file.endswith(f"/{_ARCHIVE}") for file in context.listFiles):
+        return
+    archive = Path(SparkFiles.getRootDirectory()).parent / _ARCHIVE  # nodes fetch it from there, until it ends
+    write_zip(archive)
+    context.addPyFile(str(archive))
+
+
+def ship(session: SparkSession) -> None:
+    """Raises AccessError if a node lacks what plog needs, or has another Python."""
+    context = session.sparkContext
+    send(context)
+    nodes = max(context.defaultParallelism, 2) * 2
+    for host, python, problems in sorted(set(context.parallelize(range(nodes), nodes).mapPartitions(_look).collect())):
+        if problems:
+            raise AccessError(
+                f"node {host} (Python {python}) can't run plog's tasks: {problems}",
+                where=host,
+                hint="install numpy, pyarrow, crcmod, lz4 and python-snappy there, for the Python of PYSPARK_PYTHON",
+            )
+
+
+def _look(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
+    problems = []
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from running is reported
+            problems.append(f"{name}: {error}")
+    yield socket.gethostname(), ".".join(map(str, sys.version_info[:3])), "; ".join(problems)
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_WATCH_SECONDS = 0.5
+
+
+class _Launcher(subprocess.Popen[bytes]):
+    def poll(self) -> int | None:
+        """Never returns 0: PySpark waits for ever after an exit with 0, such as of `spark-submit --version`."""
+        code = super().poll()
+        return 1 if code == 0 else code
+
+
+@contextmanager
+def killed_if_broken_off(is_hopeless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Kills the process that PySpark starts in the block, with its children, if an exception ends the block or
+    `is_hopeless` returns True. Another thread calls `is_hopeless`, and its kill ends the block. Used by the main
+    thread.
+    """
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(command: list[str], *, preexec_fn: Callable[[], None], **how: Any) -> subprocess.Popen[bytes]:
+        def prepare() -> None:
+            preexec_fn()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # until it is known what was started
+        try:
+            process = _Launcher(command, preexec_fn=prepare, **how)
+            started.append(process)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return process
+
+    def watch() -> None:
+        while not is_over.wait(_WATCH_SECONDS):
+            if is_hopeless():
+                for process in started:
+                    kill(process)
+                return
+
+    is_over = threading.Event()
+    watcher = threading.Thread(target=watch, name="spark-start", daemon=True)
+    watcher.start()
+    module: Any = java_gateway  # its `Popen` is not for others, and there is no other way to the process
+    popen, module.Popen = module.Popen, start
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            kill(process)
+        raise
+    finally:
+        module.Popen = popen
+        is_over.set()
+        watcher.join()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills the process, with the shells and the other JVM that start it. They stay in our process group, so killing
+    the group kills all of them.
+    """
+    for pid in (*_descendants(process.pid), process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Finds the descendants; none if the system does not list them: they end by themselves a second later."""
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [found for child in children for found in (*_descendants(child), child)]
+
 
 _LOOK_SECONDS = 0.2
 _CANCEL_SECONDS = 10.0

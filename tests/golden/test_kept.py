@@ -26,7 +26,7 @@ from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
 from core.common.config_def import ConfigDef
 from core.files.log_config import TOPIC_CONFIG
-from core.spark.shipping import write_zip
+from core.spark.spark_session import write_zip
 from plog.testing import running_cluster
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands

@@ -18,20 +18,20 @@ import pytest
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.common.user_function import load_function
-from core.spark.claim import lock_numbers
 from core.spark.delta_table import commit_delta_table, ensure_delta
-from core.spark.jvm_start import _Launcher
 from core.spark.offset_proof import compare_offsets, what_is_not_checked
 from core.spark.offset_range import OffsetRange, read_range
-from core.spark.pyspark_version import ensure_pyspark
 from core.spark.range_output import OutputFormat, Receipt, WrittenFile, claim_unshared, write_files, write_receipt
 from core.spark.replay import WHOLE, Replay, write_range
+from core.spark.replay_lock import lock_numbers
 from core.spark.replay_plan import ReplayPlan
 from core.spark.spark_session import (
     _failure,
     _jvm_failure,
+    _Launcher,
     _StartWatch,
     _tell_of_waiting,
+    ensure_pyspark,
     run_interruptibly,
     why_not_started,
 )

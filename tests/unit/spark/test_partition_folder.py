@@ -15,10 +15,10 @@ import pytest
 
 from core.common.errors import AccessError, PlogError, UsageError
 from core.spark import range_output
-from core.spark.claim import Claim
 from core.spark.offset_range import OffsetRange
 from core.spark.partition_folder import folder_name, partition_texts, value_of_folder
 from core.spark.range_output import OutputFormat, claim_unshared, write_files, written_schema
+from core.spark.replay_lock import Claim
 from tests.support.for_each import for_each
 from tests.support.spark.readers import read_by_all
 

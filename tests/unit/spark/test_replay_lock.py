@@ -25,7 +25,6 @@ from cli.commands import spark_replay
 from core.common.errors import AccessError, DirectoryLockedError, PlogError
 from core.common.filesystem import FileSystem
 from core.spark import range_output, replay_lock
-from core.spark.claim import OWNER, Claim, LockOwner, find_lock, lock_folder
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import (
     OutputFormat,
@@ -37,7 +36,16 @@ from core.spark.range_output import (
     write_receipt,
 )
 from core.spark.replay import WHOLE, Replay, write_range
-from core.spark.replay_lock import ReplayLock, is_running, process_start
+from core.spark.replay_lock import (
+    OWNER,
+    Claim,
+    LockOwner,
+    ReplayLock,
+    find_lock,
+    is_running,
+    lock_folder,
+    process_start,
+)
 from core.spark.replay_plan import ReplayPlan
 from tests.support.for_each import for_each
 from tests.support.logs import append, make_batch, open_log

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.spark.shipping import is_local, with_retries, write_zip
+from core.spark.spark_session import is_local, with_retries, write_zip
 from tests.support.for_each import for_each
 
-_LOOK = "from core.spark.shipping import _look; print(next(iter(_look([]))))"
+_LOOK = "from core.spark.spark_session import _look; print(next(iter(_look([]))))"
 
 
 def look(path: Path) -> str:
@@ -28,7 +28,7 @@ def test_the_zip_has_all_of_plog(tmp_path: Path) -> None:
 
 
 def test_nothing_is_lacking_here() -> None:
-    from core.spark.shipping import _look
+    from core.spark.spark_session import _look
 
     ((_, python, problems),) = _look([])
     assert python == ".".join(map(str, sys.version_info[:3]))

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import core.view.bytes.field_bytes
-import core.view.bytes.field_source
 from core.cluster.image.metadata_log import read_metadata_image
 from core.common.errors import AccessError, CorruptRecordError, UsageError
 from core.forensics.batch_scanner import FIELDS
@@ -26,10 +25,9 @@ from core.inspector.dump.file_dump import find_dumps
 from core.records.compression import CompressionType
 from core.records.legacy_message_set import build_message, build_wrapper
 from core.records.record import Record
-from core.view.bytes.byte_field import Field
-from core.view.bytes.field_bytes import FieldBytes
+from core.view.bytes.field_bytes import FieldBytes, FieldSource, ReadBytes, parse_needles
 from core.view.bytes.field_explanations import EXPLANATIONS, PAGES, Part, explain, explain_damage
-from core.view.bytes.field_source import FieldSource, ReadBytes, parse_needles
+from core.view.bytes.field_groups import Field
 from tests.support.bad_disk import break_disk
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, GoldenCase, golden_cases
@@ -500,7 +498,7 @@ def found_at(source: FieldSource, text: str, position: int = 0) -> int | None:
 
 
 def test_text_and_hex_are_found_from_a_position_on_and_round_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.view.bytes.field_source, "_SEARCH_BYTES", 100)
+    monkeypatch.setattr(core.view.bytes.field_bytes, "_SEARCH_BYTES", 100)
     data = LOG.read_bytes()
     with FieldBytes(LOG) as shown:
         for text, needle in (
