@@ -26,7 +26,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.line_view import BAD, BOLD, DIM, Glyphs, LineView
+from cli.inspect.line_view import BAD, BOLD, DIM, LineView
 from cli.inspect.screen import InspectScreen, InspectWorker, Job
 from core.common.errors import PlogError, UsageError
 from core.common.printable import printable
@@ -78,12 +78,11 @@ class BytesView(LineView):
     class NeedsBytes(Message):
         """The window ends within a page of the screen, or on it."""
 
-    def __init__(self, *, id: str | None = None, glyphs: Glyphs | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, glyphs=glyphs)
+    def __init__(self) -> None:
+        super().__init__(id="bytes", empty_text="reading")
         self.shows_cursor = False  # of a line: the cursor is a byte
         self.size_bytes = 0
         self.position = 0
-        self.text_when_empty = ""
         self.window = BytesWindow()
         self._owners: array[int] = array("i")
         """The number in `window.fields` of each byte's field; -1 if it is not known."""
@@ -97,10 +96,6 @@ class BytesView(LineView):
     @property
     def count(self) -> int:
         return -(-self.size_bytes // self.bytes_a_line)
-
-    @property
-    def empty_text(self) -> str:
-        return self.text_when_empty
 
     def show(self, window: BytesWindow) -> None:
         """Shows other bytes; the cursor stays where it is."""
@@ -438,8 +433,7 @@ as they are in the file, compressed ones too.
     # --- the frame
 
     def body(self) -> Iterable[Widget]:
-        self.view = BytesView(id="bytes", glyphs=self.inspect_app.glyphs)
-        self.view.text_when_empty = "reading"
+        self.view = BytesView()
         self._panel = FieldPanel(id="field")
         self._both = Container(self.view, self._panel, id="bytes-and-field")
         yield self._both
@@ -496,7 +490,7 @@ as they are in the file, compressed ones too.
 
     def _take_source(self, found: tuple[FieldSource, int | None]) -> None:
         source, position = found
-        self.view.text_when_empty = "the file is empty"
+        self.view.empty_text = "the file is empty"
         if position is None:
             self.tell(f"offset {self._offset} is not in this file")
         self._note = source.note
@@ -508,8 +502,7 @@ as they are in the file, compressed ones too.
 
     def _fail(self, error: PlogError) -> None:
         self._is_loading = False
-        self.view.text_when_empty = "nothing can be shown"
-        self.view.refresh()
+        self.view.say_when_empty("nothing can be shown")
         self.tell_problem(error)
 
     def _look_again(self) -> None:

@@ -107,8 +107,7 @@ crash may have left it so.
         self._is_fetching = False
 
     def body(self) -> Iterable[Widget]:
-        self.view = TableView((Column("number"),), id="entries", empty_text="reading")
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView((Column("number"),), id="entries", is_sortable=False)
         yield self.view
         yield Detail(id="entry-detail")
 
@@ -339,8 +338,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         self._rows: list[dict[str, Any]] = []
 
     def body(self) -> Iterable[Widget]:
-        self.view = TableView(_COLUMNS, id="files", empty_text="reading", is_sortable=True, key=lambda row: row["file"])
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView(_COLUMNS, id="files", key=lambda row: row["file"])
         yield self.view
 
     def title_text(self) -> str:

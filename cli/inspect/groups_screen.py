@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -67,11 +67,6 @@ class GroupLooker(LookingScreen):
 
         return self.models.enter_context(closing(KnownGroups(self.inspected)))
 
-    def table(self, columns: tuple[Column, ...], key: Callable[[Row], Any], id: str) -> TableView:  # noqa: A002 - Textual's name
-        view = TableView(columns, id=id, empty_text="reading", is_sortable=True, key=key)
-        view.glyphs = self.inspect_app.glyphs
-        return view
-
     def trend(self, key: Any) -> str:
         """Draws the last lags of that key."""
         return sparkline(list(self._trend_of.get(key, ())), self.inspect_app.glyphs, _TREND_WIDTH)
@@ -106,7 +101,7 @@ group was to read next.
             Column("lag", "lag then", is_number=True, importance=2, text=number_text, style=behind),
             Column("metadata", importance=3),
         )
-        self.view = self.table(columns, lambda row: row["number"], "commits")
+        self.view = TableView(columns, id="commits", key=lambda row: row["number"])
         yield self.view
         yield Static(id="history-detail", classes="detail")
 
@@ -192,7 +187,7 @@ which have the last state that was written. Then it is not known whether a group
             Column("trend", importance=5),
             Column("problem", importance=1, max_width=24, style=_bad),
         )
-        self.view = self.table(columns, lambda row: row["group"], "groups")
+        self.view = TableView(columns, id="groups", key=lambda row: row["group"])
         yield self.view
 
     def title_text(self) -> str:
@@ -268,8 +263,8 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
             Column("client_host", "host", importance=1),
             Column("partitions"),
         )
-        self.view = self.table(columns, lambda row: (row["topic"], row["partition"]), "partitions")
-        self.members = self.table(members, lambda row: row["member_id"], "members")
+        self.view = TableView(columns, id="partitions", key=lambda row: (row["topic"], row["partition"]))
+        self.members = TableView(members, id="members", key=lambda row: row["member_id"])
         self.members.display = False
         yield self.view
         yield self.members

@@ -124,13 +124,23 @@ class LineView(Widget, can_focus=True):
     class Chosen(Moved):
         """Enter was pressed on the cursor's line, or it was clicked a second time."""
 
-    def __init__(self, *, id: str | None = None, glyphs: Glyphs | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str | None = None, empty_text: str = "") -> None:  # noqa: A002 - Textual's name
+        """`empty_text` is shown without lines."""
         super().__init__(id=id)
-        self.glyphs = glyphs or glyphs_of_terminal()
+        self.glyphs = UNICODE
+        self.empty_text = empty_text
         self.shows_cursor = True
         self.top = 0
         self.cursor = 0
         self._base, self._width = Style.null(), 0
+
+    def on_mount(self) -> None:
+        self.glyphs = getattr(self.app, "glyphs", UNICODE)
+
+    def say_when_empty(self, text: str) -> None:
+        """Sets the text that is shown without lines."""
+        self.empty_text = text
+        self.refresh()
 
     # --- for subclasses
 
@@ -149,11 +159,6 @@ class LineView(Widget, can_focus=True):
     def header(self) -> Sequence[Segment]:
         """The line above all others that never moves, if `has_header`."""
         return ()
-
-    @property
-    def empty_text(self) -> str:
-        """The text shown without lines."""
-        return ""
 
     # --- drawing
 
@@ -327,19 +332,17 @@ class TableView(LineView):
     def __init__(
         self,
         columns: Sequence[Column],
-        rows: Sequence[Row] = (),
         *,
-        id: str | None = None,  # noqa: A002 - Textual's name
-        empty_text: str = "",
-        is_sortable: bool = False,
+        id: str,  # noqa: A002 - Textual's name
+        empty_text: str = "reading",
+        is_sortable: bool = True,
         key: Callable[[Row], Any] | None = None,
     ) -> None:
         """`key` returns a row's name; the cursor finds the row by it again when the rows change."""
-        super().__init__(id=id)
+        super().__init__(id=id, empty_text=empty_text)
         self.columns = list(columns)
-        self._rows: Sequence[Row] = rows
-        self._given: Sequence[Row] = rows
-        self._empty_text = empty_text
+        self._rows: Sequence[Row] = ()
+        self._given: Sequence[Row] = ()
         self._is_sortable = is_sortable
         self._key = key
         self._sorted_by: int | None = None
@@ -407,20 +410,11 @@ class TableView(LineView):
                     self.sort_by(number)
                 return
 
-    def say_when_empty(self, text: str) -> None:
-        """Sets the text that is shown without rows."""
-        self._empty_text = text
-        self.refresh()
-
     # --- drawing
 
     @property
     def count(self) -> int:
         return len(self._rows)
-
-    @property
-    def empty_text(self) -> str:
-        return self._empty_text
 
     has_header = True
 

@@ -208,7 +208,7 @@ nothing from there on.
 
     def body(self) -> Iterable[Widget]:
         self.view = MapView(self.inspect_app.glyphs)
-        self.detail = TextView(id="facts", glyphs=self.inspect_app.glyphs)
+        self.detail = TextView(id="facts")
         self.detail.shows_cursor = False
         yield self.view
         yield self.detail

@@ -81,7 +81,7 @@ is none.
         self._below: list[TextLine] = []
 
     def body(self) -> Iterable[Widget]:
-        self.view = TextView(id="record", glyphs=self.inspect_app.glyphs)
+        self.view = TextView(id="record")
         yield self.view
 
     def title_text(self) -> str:

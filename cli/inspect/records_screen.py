@@ -98,14 +98,13 @@ class RecordsView(LineView):
             self.is_end = is_end
 
     def __init__(self) -> None:
-        super().__init__(id="records")
+        super().__init__(id="records", empty_text="reading")
         self.columns: Sequence[str] = USUAL
         self.items: list[ShownRow] = []
         self.bounds = (0, 0)
         """The offsets where the log begins and ends, for the scroll bar."""
         self.is_first = self.is_last = False
         """Whether nothing comes before the first line, or after the last."""
-        self.text_when_empty = "no records"
         self._owed = 0
         self._key_width = 0
         self._offset_width = 6
@@ -194,10 +193,6 @@ class RecordsView(LineView):
     @property
     def count(self) -> int:
         return len(self.items)
-
-    @property
-    def empty_text(self) -> str:
-        return self.text_when_empty
 
     has_header = True
 
@@ -323,7 +318,7 @@ class RowLoader:
         self.stop()
         offset = min(max(offset, rows.start_offset), max(rows.end_offset - 1, rows.start_offset))
         self._view.clear()
-        self._view.text_when_empty = "reading"
+        self._view.empty_text = "reading"
         if self.filter is not None:  # rows before are searched on request, or if nothing follows
             self._view.bounds = rows.start_offset, rows.end_offset
             self._searched_to = offset
@@ -398,7 +393,7 @@ class RowLoader:
         def done() -> None:
             self._jobs.pop(False, None)
             self._screen.tell("")
-            self._view.text_when_empty = "nothing matches the filter" if wanted is not None else "no records"
+            self._view.empty_text = "nothing matches the filter" if wanted is not None else "no records"
             self._done()
             self._view.lines_changed()
             if wanted is not None and not self._view.items and start > rows.start_offset:
@@ -504,8 +499,6 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def body(self) -> Iterable[Widget]:
         self.view = RecordsView()
-        self.view.glyphs = self.inspect_app.glyphs
-        self.view.text_when_empty = "reading"
         self.loader = RowLoader(self, self.view, self._writer, done=self._show_notes, failed=self._fail)
         yield self.view
 
@@ -551,8 +544,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)
 
     def _fail(self, error: PlogError) -> None:
-        self.view.text_when_empty = "nothing can be shown"
-        self.view.refresh()
+        self.view.say_when_empty("nothing can be shown")
         self.tell_problem(error)
 
     def _take_rows(self, rows: LogRows) -> None:

@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from cli.inspect.line_view import BOLD, Glyphs, LineView
+from cli.inspect.line_view import BOLD, LineView
 from core.common.printable import printable
 
 _NULL = Style.null()
@@ -36,8 +36,8 @@ class TextLine(NamedTuple):
 class TextView(LineView):
     """Shows lines, broken where the terminal ends."""
 
-    def __init__(self, *, id: str | None = None, glyphs: Glyphs | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, glyphs=glyphs)
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
         self._lines: Sequence[TextLine] = ()
         self._broken: list[TextLine] = []
         self._label_width = 0
@@ -166,7 +166,6 @@ class _Panel(ModalScreen[None]):
         yield self._view
 
     def on_mount(self) -> None:
-        self._view.glyphs = getattr(self.app, "glyphs", self._view.glyphs)
         self._view.show(self._lines)
         self._view.focus()
         self.call_after_refresh(self._fit)

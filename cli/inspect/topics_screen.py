@@ -75,10 +75,7 @@ Topics whose names begin with two underscores are Kafka's own.
         super().__init__("topics", is_covered=is_covered)
 
     def body(self) -> Iterable[Widget]:
-        self.view = TableView(
-            _COLUMNS, id="topics", empty_text="reading", is_sortable=True, key=lambda row: row["topic"]
-        )
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView(_COLUMNS, id="topics", key=lambda row: row["topic"])
         yield self.view
 
     def title_text(self) -> str:
@@ -178,14 +175,7 @@ that is known.
         self.partition = TopicPartition(topic, 0)
 
     def body(self) -> Iterable[Widget]:
-        self.view = TableView(
-            _PARTITION_COLUMNS,
-            id="partitions",
-            empty_text="reading",
-            is_sortable=True,
-            key=lambda row: row["partition"],
-        )
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView(_PARTITION_COLUMNS, id="partitions", key=lambda row: row["partition"])
         yield self.view
 
     def title_text(self) -> str:

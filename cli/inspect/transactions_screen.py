@@ -88,17 +88,8 @@ plog asks the server, also the one that owns the directory; without a server it 
             Column("partitions", importance=2),
             Column("problem", importance=5),
         )
-        self.open = TableView(
-            open_columns,
-            id="open",
-            empty_text="reading",
-            is_sortable=True,
-            key=lambda row: (row["where"], row["producer_id"]),
-        )
-        self.ids = TableView(
-            id_columns, id="ids", empty_text="reading", is_sortable=True, key=lambda row: row["transactional_id"]
-        )
-        self.open.glyphs = self.ids.glyphs = self.inspect_app.glyphs
+        self.open = TableView(open_columns, id="open", key=lambda row: (row["where"], row["producer_id"]))
+        self.ids = TableView(id_columns, id="ids", key=lambda row: row["transactional_id"])
         self.ids.shows_cursor = False
         yield Static("Open on partitions", classes="heading", id="open-heading")
         yield self.open

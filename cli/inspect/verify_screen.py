@@ -213,8 +213,7 @@ Leaving the screen stops the check; going on from it to the bytes or the records
         self._rows: list[Row] = []
 
     def views(self) -> Iterable[Widget]:
-        self.view = TableView(_COLUMNS, id="findings", empty_text="nothing was found so far", is_sortable=True)
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView(_COLUMNS, id="findings", empty_text="nothing was found so far")
         yield self.view
         yield Detail(id="finding-detail")
 
@@ -333,7 +332,7 @@ The finding as plog verify prints it, its fields, and what plog help has to say 
         self._finding = finding
 
     def body(self) -> Iterable[Widget]:
-        self.view = TextView(id="finding", glyphs=self.inspect_app.glyphs)
+        self.view = TextView(id="finding")
         yield self.view
 
     def title_text(self) -> str:
@@ -408,8 +407,7 @@ back.
         self._steps: list[Step] = []
 
     def views(self) -> Iterable[Widget]:
-        self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet", is_sortable=True)
-        self.view.glyphs = self.inspect_app.glyphs
+        self.view = TableView(_STEP_COLUMNS, id="steps", empty_text="no plan is made yet")
         yield self.view
         yield Detail(id="step-detail")
 
