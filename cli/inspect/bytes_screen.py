@@ -440,7 +440,6 @@ as they are in the file, compressed ones too.
 
     def on_mount(self) -> None:
         self._lay_out(self.size.width)
-        self.view.focus()
         self.set_interval(_LOOK_SECONDS, self._look_again)
         self.in_background(self._open, self._take_source, failed=self._fail, background=self._background)
 

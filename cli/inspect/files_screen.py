@@ -121,8 +121,6 @@ crash may have left it so.
         return f"plog dump-segment {shlex.quote(str(self.path))}"
 
     def on_mount(self) -> None:
-        self.view.focus()
-        self._show_detail()
         self.action_look()
 
     def on_unmount(self) -> None:
@@ -358,7 +356,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         return None if row is None else row["path"]
 
     def on_mount(self) -> None:
-        self.view.focus()
         self.action_look()
 
     def on_unmount(self) -> None:

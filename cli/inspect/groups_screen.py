@@ -111,9 +111,6 @@ group was to read next.
     def command_line(self) -> str:
         return f"plog group describe {shlex.quote(self._group_id)}{self.inspected.root_option}"
 
-    def on_mount(self) -> None:
-        self.view.focus()
-
     def steps(self) -> Iterator[History]:
         yield from self.groups.history(self._group_id, self._partition)
 
@@ -195,9 +192,6 @@ which have the last state that was written. Then it is not known whether a group
 
     def command_line(self) -> str:
         return f"plog group list{self.inspected.root_option}"
-
-    def on_mount(self) -> None:
-        self.view.focus()
 
     def steps(self) -> Iterator[tuple[GroupListing, str]]:
         for listing in self.groups.steps():
@@ -282,9 +276,6 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
     def command_line(self) -> str:
         members = " --members" if self.members.display else ""
         return f"plog group describe {shlex.quote(self._group_id)}{members}{self.inspected.root_option}"
-
-    def on_mount(self) -> None:
-        self.view.focus()
 
     def steps(self) -> Iterator[tuple[GroupView, str]]:
         yield self.groups.describe(self._group_id), self.groups.note

@@ -222,9 +222,6 @@ nothing from there on.
         place = f"{shlex.quote(self._partition.topic)}:{self._partition.partition}"
         return f"plog stats {place}{self.inspected.option} --html report.html"
 
-    def on_mount(self) -> None:
-        self.view.focus()
-
     # --- the map's thread
 
     def steps(self) -> Iterator[PartitionMap]:

@@ -92,7 +92,6 @@ is none.
         return f"plog trace {place}{self.inspected.option}"
 
     def on_mount(self) -> None:
-        self.view.focus()
         self._show_row()
 
     def on_unmount(self) -> None:

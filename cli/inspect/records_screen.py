@@ -538,7 +538,6 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         )
 
     def on_mount(self) -> None:
-        self.view.focus()
         if self.inspect_app.has_schemas:
             self.loader.form = Form.SCHEMA
         self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)

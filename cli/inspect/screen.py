@@ -371,6 +371,8 @@ class InspectScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.show_title()
+        if self.focused is None:  # Textual does this, but not while the terminal is in the background
+            self.focus_next()
 
     def show_title(self) -> None:
         """Writes the title again, after a change."""

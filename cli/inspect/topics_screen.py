@@ -87,9 +87,6 @@ Topics whose names begin with two underscores are Kafka's own.
             return f"plog topic describe {shlex.quote(row['topic'])}{self.inspected.option}"
         return f"plog topic list --internal{self.inspected.root_option}"
 
-    def on_mount(self) -> None:
-        self.view.focus()
-
     @cached_property
     def _figures(self) -> TopicFigures:
         from core.view.figures.topic_figures import TopicFigures
@@ -185,7 +182,6 @@ that is known.
         return f"plog topic describe {shlex.quote(self._topic)}{self.inspected.option}"
 
     def on_mount(self) -> None:
-        self.view.focus()
         self.action_look()
 
     def action_look(self) -> None:

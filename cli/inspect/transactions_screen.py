@@ -108,9 +108,6 @@ plog asks the server, also the one that owns the directory; without a server it 
             return f"plog transaction list{self.inspected.root_option}"
         return f"plog transaction describe {shlex.quote(row['transactional_id'])}{self.inspected.root_option}"
 
-    def on_mount(self) -> None:
-        self.open.focus()
-
     # --- looking
 
     @cached_property

@@ -223,10 +223,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     def command_line(self) -> str:
         return f"plog verify{' --deep' * self._is_deep} {shlex.quote(str(self.path))}"
 
-    def on_mount(self) -> None:
-        self.view.focus()
-        self._show_detail()
-
     # --- findings
 
     def show_found(self) -> None:
@@ -346,7 +342,6 @@ The finding as plog verify prints it, its fields, and what plog help has to say 
         told = [TextLine(text, label) for label, text in explained(self._finding)]
         heading = TextLine(f"plog help {self._finding.code}", is_heading=True)
         self.view.show([*fields, TextLine(""), heading, *told])
-        self.view.focus()
 
 
 _ITEM = re.compile(r"^- ([^:]+): (.*)$", re.MULTILINE)
@@ -427,10 +422,6 @@ back.
         self._set_fixes_bits(fixes_bits=not self.plan.options.fixes_bits)
         self.start()
         self.show_title()
-
-    def on_mount(self) -> None:
-        self.view.focus()
-        self._show_detail()
 
     def finished_text(self) -> str:
         *of_folders, of_all = self.plan.summary
