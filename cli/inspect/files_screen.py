@@ -7,7 +7,7 @@ has only its number.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -275,23 +275,19 @@ def _fit_style(row: Row) -> Style | None:
 
 def _columns(table: FileTable, rows: Sequence[Row]) -> Iterable[Column]:
     """Yields the columns of a table; numbers are as wide as that of the last entry, as those in between are smaller."""
-    yield Column("number", "#", is_number=True, importance=9, text=_padded(number_text, "number", rows))
+    yield _padded(Column("number", "#", is_number=True, importance=9, text=number_text), rows)
     for name in table.columns:
         is_number = all(isinstance(row.get(name), int | None) for row in rows)
-        text = _padded(_plain, name, rows) if is_number else _plain
-        yield Column(name, is_number=is_number, importance=_IMPORTANCE.get(name, 0), text=text)
+        column = Column(name, is_number=is_number, importance=_IMPORTANCE.get(name, 0))
+        yield _padded(column, rows) if is_number else column
     if table.is_compared:
-        yield Column("fit", "fits?", importance=1, style=_fit_style, text=lambda fit: _WAITING if fit is None else fit)
+        yield Column("fit", "fits?", importance=1, style=_fit_style, null=_WAITING)
         yield Column("log", "the log", importance=8, max_width=_LEAST_TEXT)
 
 
-def _plain(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _padded(text: Callable[[Any], str], name: str, rows: Sequence[Row]) -> Callable[[Any], str]:
-    width = max((len(text(row.get(name))) for row in rows), default=0)
-    return lambda value: text(value).rjust(width)
+def _padded(column: Column, rows: Sequence[Row]) -> Column:
+    width = max((len(column.text_of(row)) for row in rows), default=0)
+    return column._replace(text=lambda value: column.text(value).rjust(width), null=" " * width)
 
 
 _COUNTED_AT_ONCE = 64
@@ -304,7 +300,7 @@ def _bad(row: Row) -> Style | None:
 _COLUMNS = (
     Column("file", style=_bad),
     Column("what", importance=1),
-    Column("size", is_number=True, importance=4, text=lambda value: "" if value is None else size_text(value)),
+    Column("size", is_number=True, importance=4, text=size_text),
     Column("entries", is_number=True, importance=3, text=number_text),
     Column("problem", importance=2, max_width=16, style=_bad),
 )

@@ -95,9 +95,9 @@ group was to read next.
 
     def body(self) -> Iterable[Widget]:
         columns = (
-            Column("time_ms", "committed", text=lambda value: time_text(value)),
-            Column("offset", is_number=True, text=lambda value: "deleted" if value is None else f"{value:,}"),
-            Column("rate", "offsets/s", is_number=True, importance=1, text=_rate_text),
+            Column("time_ms", "committed", text=time_text),
+            Column("offset", is_number=True, text=number_text, null="deleted"),
+            Column("rate", "offsets/s", is_number=True, importance=1, text="{:,.1f}".format),
             Column("lag", "lag then", is_number=True, importance=2, text=number_text, style=behind),
             Column("metadata", importance=3),
         )
@@ -142,14 +142,6 @@ group was to read next.
         row = self.view.row
         if row is not None and row["offset"] is not None:
             self.inspect_app.open_records(self._partition, row["offset"])
-
-
-def _rate_text(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"
-
-
-def _duration(value: int | None) -> str:
-    return "" if value is None else duration_text(value)
 
 
 def _bad(row: Row) -> Style | None:
@@ -244,7 +236,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
             Column("offset", is_number=True, importance=1, text=number_text),
             Column("end_offset", "end", is_number=True, importance=4, text=number_text),
             Column("lag", is_number=True, text=number_text, style=behind),
-            Column("lag_ms", "lag time", is_number=True, importance=2, text=_duration, style=behind),
+            Column("lag_ms", "lag time", is_number=True, importance=2, text=duration_text, style=behind),
             Column("trend", importance=3),
             Column("client", importance=5),
             Column("metadata", importance=6),

@@ -300,7 +300,8 @@ class Column(NamedTuple):
     """A column of a table: `name` is the key of its cells in a row, `title` stands above it.
 
     `importance` says which columns a narrow table leaves out: the highest first, those of 0 never. `text` formats a
-    cell; `style` returns its style, by the row. `max_width` is in cells; the last column takes the rest.
+    cell, and `null` stands for None; `style` returns a cell's style, by the row. `max_width` is in cells; the last
+    column takes the rest.
     """
 
     name: str
@@ -308,17 +309,22 @@ class Column(NamedTuple):
     is_number: bool = False
     importance: int = 0
     max_width: int = 60
-    text: Callable[[Any], str] = lambda value: "" if value is None else str(value)
+    text: Callable[[Any], str] = str
+    null: str = ""
     style: Callable[[Row], Style | None] = lambda row: None  # noqa: ARG005 - a default takes what others take
 
     @property
     def heading(self) -> str:
         return self.title or self.name.replace("_", " ")
 
+    def text_of(self, row: Row) -> str:
+        """Returns the text of the row's cell."""
+        value = row.get(self.name)
+        return self.null if value is None else self.text(value)
 
-def number_text(value: int | float | None) -> str:
-    """Writes a number with commas; nothing for None."""
-    return "" if value is None else f"{value:,}"
+
+number_text = "{:,}".format
+"""Writes a number with commas."""
 
 
 class TableView(LineView):
@@ -440,7 +446,7 @@ class TableView(LineView):
         return segments
 
     def _cell(self, column: Column, row: Row) -> str:
-        return printable(column.text(row.get(column.name)), keeps="")
+        return printable(column.text_of(row), keeps="")
 
     def _fit(self, text: str, number: int) -> str:
         width = self._widths[number]

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from core.view.figures.topic_figures import TopicFigures, TopicListing, TopicRow
 
 
-def _bytes_text(value: float | None) -> str:
-    return "" if value is None else size_text(value)
-
-
-def _rate_text(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _bytes_rate_text(value: float | None) -> str:
-    return "" if not value else f"{size_text(value)}/s"
-
-
 def _bad(row: Row) -> Style | None:
     return BAD if row.get("findings") else None
 
@@ -41,9 +29,11 @@ _COLUMNS = (
     Column("topic", style=_bad),
     Column("partitions", is_number=True, text=number_text),
     Column("records", "offsets", is_number=True, importance=3, text=number_text),
-    Column("size_bytes", "size", is_number=True, importance=1, text=_bytes_text),
-    Column("records_per_s", "records/s", is_number=True, importance=4, text=_rate_text),
-    Column("bytes_per_s", "bytes/s", is_number=True, importance=6, text=_bytes_rate_text),
+    Column("size_bytes", "size", is_number=True, importance=1, text=size_text),
+    Column("records_per_s", "records/s", is_number=True, importance=4, text="{:,.0f}".format),
+    Column(
+        "bytes_per_s", "bytes/s", is_number=True, importance=6, text=lambda rate: f"{size_text(rate)}/s" if rate else ""
+    ),
     Column("groups_behind", "groups behind", is_number=True, importance=2, text=number_text),
     Column("largest_lag", "lag", is_number=True, importance=5, text=number_text),
     Column("findings", importance=1, max_width=30, style=_bad),
@@ -143,7 +133,7 @@ _PARTITION_COLUMNS = (
     Column("start_offset", "start", is_number=True, importance=2, text=number_text),
     Column("end_offset", "end", is_number=True, text=number_text),
     Column("offsets", is_number=True, importance=1, text=number_text),
-    Column("size_bytes", "size", is_number=True, importance=3, text=_bytes_text),
+    Column("size_bytes", "size", is_number=True, importance=3, text=size_text),
     Column("isr", "in sync", importance=5),
     Column("findings", importance=6, style=_bad),
 )

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.line_view import BAD, Column, Row, TableView
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
 from cli.inspect.screen import LookingScreen
 from core.common.clock import SystemClock
 from core.common.printable import printable
@@ -24,14 +24,6 @@ from core.common.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from core.client.write.transaction_admin import OpenTransaction
     from core.view.groups.known_transactions import KnownId, KnownTransactions, TransactionListing
-
-
-def _time(value: int | None) -> str:
-    return "" if value is None else time_text(value)
-
-
-def _duration(value: int | None) -> str:
-    return "" if value is None else duration_text(value)
 
 
 def _marked(row: Row) -> Style | None:
@@ -70,21 +62,21 @@ plog asks the server, also the one that owns the directory; without a server it 
     def body(self) -> Iterable[Widget]:
         open_columns = (
             Column("where", "partition", style=_marked),
-            Column("start_offset", "first offset", is_number=True, text=lambda value: f"{value:,}"),
+            Column("start_offset", "first offset", is_number=True, text=number_text),
             Column("mark", "", style=_marked),
-            Column("open_ms", "open for", is_number=True, importance=1, text=_duration),
+            Column("open_ms", "open for", is_number=True, importance=1, text=duration_text),
             Column("transactional_id", "transactional id", importance=2),
             Column("producer_id", "producer", is_number=True, importance=3),
             Column("producer_epoch", "epoch", is_number=True, importance=5),
             Column("state", importance=4),
-            Column("since", importance=6, text=_time),
+            Column("since", importance=6, text=time_text),
         )
         id_columns = (
             Column("transactional_id", "transactional id"),
             Column("state"),
             Column("producer_id", "producer", is_number=True, importance=1),
             Column("epoch", is_number=True, importance=4),
-            Column("started_ms", "started", importance=3, text=_time),
+            Column("started_ms", "started", importance=3, text=time_text),
             Column("partitions", importance=2),
             Column("problem", importance=5),
         )
@@ -162,8 +154,9 @@ plog asks the server, also the one that owns the directory; without a server it 
 
     def _details(self, row: Row) -> list[str]:
         last = "" if row["last_timestamp"] < 0 else f"; it wrote last at {time_text(row['last_timestamp'])}"
+        since = "not known when" if row["since"] is None else time_text(row["since"])
         held = row["high_watermark"] - row["last_stable_offset"]
-        lines = [f"{row['where']}: open since {_time(row['since']) or 'not known when'}{last}"]
+        lines = [f"{row['where']}: open since {since}{last}"]
         if row["holds_readers"]:
             until = f"{row['last_stable_offset']:,} of {row['high_watermark']:,}"
             lines.append(f"readers of committed records end at offset {until}: {held:,} offsets wait")
