@@ -421,11 +421,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         parsed = None if self._path is None else parse_offset_file_name(self._path.name)
         self.inspect_app.open_records(self._partition, None if parsed is None else parsed[0])
 
-    def action_verify(self) -> None:
-        """Checks the partition's folder."""
-        if self.folder is not None:
-            self.inspect_app.open_verify(self.folder)
-
 
 def _row(file: FileEntry, above: str) -> dict[str, Any]:
     return {

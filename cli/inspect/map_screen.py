@@ -306,9 +306,6 @@ nothing from there on.
         if self.view.of is not None:
             self.inspect_app.open_verify(self.view.of.directory)
 
-    def action_files(self) -> None:
-        self.inspect_app.open_files(self._partition)
-
 
 def fact_lines(facts: SegmentFacts, which: str, position: int) -> Iterator[TextLine]:
     """Yields the facts about a segment, damage first; `position` is the cursor's byte of the map."""

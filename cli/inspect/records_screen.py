@@ -737,24 +737,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.view.columns = names
         self.view.refresh()
 
-    def action_map(self) -> None:
-        self.with_files(lambda: self.inspect_app.open_map(self._partition))
-
-    def action_files(self) -> None:
-        self.with_files(lambda: self.inspect_app.open_files(self._partition))
-
-    def action_verify(self) -> None:
-        folder = self.inspected.folder(self._partition)
-        self.with_files(lambda: None if folder is None else self.inspect_app.open_verify(folder))
-
     def action_bytes(self) -> None:
         """Shows the bytes of the cursor's batch in its file."""
         item, rows = self.view.item, self.loader.rows
         if item is not None and rows is not None:
             self.open_bytes_of(rows, item.row)
-
-    def action_groups(self) -> None:
-        self.inspect_app.open_groups()
-
-    def action_transactions(self) -> None:
-        self.inspect_app.open_transactions()

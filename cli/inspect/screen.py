@@ -531,6 +531,37 @@ class InspectScreen(Screen[None]):
     partition: TopicPartition | None = None
     """The partition of places that name none, or None."""
 
+    @property
+    def chosen_partition(self) -> TopicPartition | None:
+        """The partition that the keys are for, or None."""
+        return self.partition
+
+    def action_map(self) -> None:
+        self._with_chosen(self.inspect_app.open_map)
+
+    def action_files(self) -> None:
+        self._with_chosen(self.inspect_app.open_files)
+
+    def action_verify(self) -> None:
+        self._with_chosen(self._verify)
+
+    def _with_chosen(self, act: Callable[[TopicPartition], None]) -> None:
+        partition = self.chosen_partition
+        self.with_files(lambda: None if partition is None else act(partition))
+
+    def _verify(self, partition: TopicPartition) -> None:
+        folder = self.inspected.folder(partition)
+        if folder is None:
+            self.tell_problem(f"no folder of {partition} is here")
+        else:
+            self.inspect_app.open_verify(folder)
+
+    def action_groups(self) -> None:
+        self.inspect_app.open_groups()
+
+    def action_transactions(self) -> None:
+        self.inspect_app.open_transactions()
+
     def go(self, text: str) -> None:
         """Goes to the typed place: `TOPIC[:P][@WHERE]`, or a place in the screen's partition."""
         current = self.partition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -104,12 +104,6 @@ Topics whose names begin with two underscores are Kafka's own.
         else:
             self.app.push_screen(PartitionsScreen(row["topic"]))
 
-    def action_groups(self) -> None:
-        self.inspect_app.open_groups()
-
-    def action_transactions(self) -> None:
-        self.inspect_app.open_transactions()
-
     def action_verify(self) -> None:
         reader = self.inspected.reader
         self.with_files(lambda: None if reader is None else self.inspect_app.open_verify(reader.directory))
@@ -187,39 +181,14 @@ that is known.
         self.tell_problem(None)
         self.view.show(rows)
 
-    def with_chosen(self, act: Callable[[TopicPartition], object]) -> None:
-        """Does something with the partition under the cursor, once there is one."""
+    @property
+    def chosen_partition(self) -> TopicPartition | None:
         row = self.view.row
-        if row is not None:
-            act(TopicPartition(self._topic, row["partition"]))
+        return None if row is None else TopicPartition(self._topic, row["partition"])
 
     def on_line_view_moved(self) -> None:
-        self.with_chosen(self._note_partition)
-
-    def _note_partition(self, partition: TopicPartition) -> None:
-        self.partition = partition
+        self.partition = self.chosen_partition or self.partition
 
     def chosen(self) -> None:
-        self.with_chosen(self.inspect_app.open_records)
-
-    def action_map(self) -> None:
-        self.with_files(lambda: self.with_chosen(self.inspect_app.open_map))
-
-    def action_files(self) -> None:
-        self.with_files(lambda: self.with_chosen(self.inspect_app.open_files))
-
-    def action_verify(self) -> None:
-        self.with_files(lambda: self.with_chosen(self._verify))
-
-    def _verify(self, partition: TopicPartition) -> None:
-        folder = self.inspected.folder(partition)
-        if folder is None:
-            self.tell_problem(f"no folder of {partition} is here")
-        else:
-            self.inspect_app.open_verify(folder)
-
-    def action_groups(self) -> None:
-        self.inspect_app.open_groups()
-
-    def action_transactions(self) -> None:
-        self.inspect_app.open_transactions()
+        if self.chosen_partition is not None:
+            self.inspect_app.open_records(self.chosen_partition)
