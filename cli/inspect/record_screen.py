@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
@@ -18,25 +19,9 @@ from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
-from core.pipeline.trace_account import trace_places
+from core.pipeline.trace_account import life_lines, trace_places
 from core.view.records.log_rows import Form, LogRow, LogRows, RowKind, RowWriter, cell_text
 from core.view.target.inspect_target import InspectTarget
-
-
-def trace_of(inspected: InspectTarget, topic: str, partition: int, offset: int, now_ms: int) -> Trace:
-    """Traces the record as `plog trace` does, with files or a client of its own, so that any task may call it. Raises
-    AccessError, KafkaError and CorruptRecordError if it can't be read.
-    """
-    if inspected.reader is not None:
-        tracer = Tracer(DirectoryReader(inspected.reader.directory), now_ms)
-        return tracer.trace(TopicPartition(topic, partition), offset)
-    found = trace_places([f"{topic}:{partition}@{offset}"], inspected.session, None)
-    for error in (*found.failures, *found.damaged):
-        raise error
-    if not found.traces:
-        raise AccessError(f"nothing is known of {topic}-{partition} offset {offset}", where=topic)
-    return found.traces[0]
-
 
 _MOST_HEADERS = 100
 _MOST_NAME = 60
@@ -107,7 +92,7 @@ is none.
         inspected, partition = self.inspected, self._partition
         self.tell("looking for who has read it, and what will take it")
         self._job = self.in_background(
-            lambda: _trace_lines(inspected, partition.topic, partition.partition, row.offset),
+            lambda: _trace_lines(inspected, partition, row.offset),
             self._show_below,
             failed=self._fail,
             background=self._life,
@@ -115,20 +100,17 @@ is none.
 
     def _show_form(self) -> None:
         row, form = self._row, self._form
-        self.in_background(lambda: list(_record_lines(row, self._writer(form))), self._show_above)
-
-    def _writer(self, form: Form) -> RowWriter:
-        schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
-        return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
+        writer = partial(self.inspect_app.row_writer, self._partition.topic)
+        self.in_background(lambda: list(_record_lines(row, writer(form))), self._show_above)
 
     def _show_above(self, lines: list[TextLine]) -> None:
         self._above = lines
-        self.view.show([*self._above, *self._below])
+        self.view.show([*lines, *self._below])
 
     def _show_below(self, lines: list[TextLine]) -> None:
         self.tell("")
         self._below = lines
-        self.view.show([*self._above, *self._below])
+        self.view.show([*self._above, *lines])
 
     def _fail(self, error: PlogError) -> None:
         self.tell("")
@@ -145,8 +127,7 @@ is none.
 
     def action_form(self) -> None:
         """Shows the key and value in the next form."""
-        forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
-        self._form = forms[(forms.index(self._form) + 1) % len(forms)]
+        self._form = self.inspect_app.form_after(self._form)
         self._show_form()
 
     def action_bytes(self) -> None:
@@ -173,7 +154,7 @@ def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:
     if row.kind is not RowKind.RECORD:
         return
     form = writer.form
-    yield from _labelled("key", writer.key_lines(row))
+    yield from (TextLine(line, "" if number else "key") for number, line in enumerate(writer.key_lines(row)))
     for name, value in row.headers[:_MOST_HEADERS]:
         label = f"header {name[:_MOST_NAME].decode('utf-8', 'backslashreplace')}"
         yield TextLine(cell_text(value, Form.HEX if form is Form.HEX else Form.TEXT), label)
@@ -184,21 +165,25 @@ def _record_lines(row: LogRow, writer: RowWriter) -> Iterator[TextLine]:
     yield from (TextLine(line) for line in writer.value_lines(row))
 
 
-def _labelled(label: str, lines: list[str]) -> Iterator[TextLine]:
-    for number, line in enumerate(lines):
-        yield TextLine(line, label if not number else "")
-
-
-def _trace_lines(inspected: InspectTarget, topic: str, partition: int, offset: int) -> list[TextLine]:
-    """Traces the record, with files or a client of its own."""
-    from core.pipeline.trace_account import life_lines
-
-    trace = trace_of(inspected, topic, partition, offset, time.time_ns() // 1_000_000)
+def _trace_lines(inspected: InspectTarget, partition: TopicPartition, offset: int) -> list[TextLine]:
     lines = [TextLine("Life, as plog trace tells it", is_heading=True)]
-    lines += [_life_line(name, value) for name, value in life_lines(trace) if name not in _SHOWN_ABOVE]
+    for name, value in life_lines(_trace(inspected, partition, offset)):
+        if name not in _SHOWN_ABOVE:
+            shown = time_text(value) if name.endswith("timestamp") and isinstance(value, int) else str(value)
+            lines.append(TextLine(shown, name, style=DIM if name == "batch position" else None))
     return lines
 
 
-def _life_line(name: str, value: Any) -> TextLine:
-    shown = time_text(value) if name.endswith("timestamp") and isinstance(value, int) else str(value)
-    return TextLine(shown, name, style=None if name != "batch position" else DIM)
+def _trace(inspected: InspectTarget, partition: TopicPartition, offset: int) -> Trace:
+    """Traces the record as `plog trace` does, with files or a client of its own, so that any task may call it. Raises
+    AccessError, KafkaError and CorruptRecordError if it can't be read.
+    """
+    if inspected.reader is not None:
+        tracer = Tracer(DirectoryReader(inspected.reader.directory), time.time_ns() // 1_000_000)
+        return tracer.trace(partition, offset)
+    found = trace_places([f"{partition.topic}:{partition.partition}@{offset}"], inspected.session, None)
+    for error in (*found.failures, *found.damaged):
+        raise error
+    if not found.traces:
+        raise AccessError(f"nothing is known of {partition} offset {offset}", where=partition.topic)
+    return found.traces[0]

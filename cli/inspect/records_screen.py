@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -499,7 +500,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def body(self) -> Iterable[Widget]:
         self.view = RecordsView()
-        self.loader = RowLoader(self, self.view, self._writer, done=self._show_notes, failed=self._fail)
+        make_writer = partial(self.inspect_app.row_writer, self._partition.topic)
+        self.loader = RowLoader(self, self.view, make_writer, done=self._show_notes, failed=self._fail)
         yield self.view
 
     def title_text(self) -> str:
@@ -594,11 +596,6 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             self.view.move_to(line)
         else:
             self.loader.load_around(target)
-
-    def _writer(self, form: Form) -> RowWriter:
-        """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
-        schemas = self.inspect_app.schemas if form is Form.SCHEMA else None
-        return RowWriter(self._partition.topic, form, None if schemas is None else schemas.registry)
 
     def _show_notes(self) -> None:
         of_log = [] if self.loader.rows is None else self.loader.rows.notes
@@ -717,8 +714,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_form(self) -> None:
         """Shows keys and values in the next form: text, JSON, decoded by the registry, hex."""
-        forms = [one for one in Form if one is not Form.SCHEMA or self.inspect_app.has_schemas]
-        self.loader.form = forms[(forms.index(self.loader.form) + 1) % len(forms)]
+        self.loader.form = self.inspect_app.form_after(self.loader.form)
         self.tell_problem(None)
         self.show_title()
         here = self.view.item

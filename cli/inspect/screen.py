@@ -37,12 +37,12 @@ from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
+from core.view.records.log_rows import Form, LogRow, LogRows, RowWriter
 from core.view.target.inspect_target import InspectTarget, Opened, Place
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
     from core.pipeline.key_value_text import Schemas
-    from core.view.records.log_rows import LogRow, LogRows
 
 
 class StoppedError(Exception):
@@ -215,12 +215,17 @@ class InspectHost(App[None]):
         """Whether a Schema Registry is named."""
         return self._schemas_url is not None
 
-    @property
-    def schemas(self) -> Schemas | None:
-        """The named Schema Registry; used by the reader's thread alone."""
-        if self._schemas is None and self._schemas_url is not None:
-            self._schemas = self.inspected.schemas(self._schemas_url)
-        return self._schemas
+    def form_after(self, form: Form) -> Form:
+        """Returns the next form of keys and values: text, JSON, decoded by the registry if one is named, hex."""
+        forms = [one for one in Form if one is not Form.SCHEMA or self.has_schemas]
+        return forms[(forms.index(form) + 1) % len(forms)]
+
+    def row_writer(self, topic: str, form: Form) -> RowWriter:
+        """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
+        if form is not Form.SCHEMA or self._schemas_url is None:
+            return RowWriter(topic, form)
+        self._schemas = self._schemas or self.inspected.schemas(self._schemas_url)
+        return RowWriter(topic, form, self._schemas.registry)
 
     def on_unmount(self) -> None:
         for one in self._backgrounds:
