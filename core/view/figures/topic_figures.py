@@ -40,7 +40,7 @@ class ServerFigures:
         self._asked: dict[str, Mapping[int, PartitionFigures] | KafkaError] = {}
 
     def close(self) -> None:
-        self._server.close()
+        self._server.forget()
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -49,11 +49,8 @@ class ServerFigures:
     def look_again(self) -> None:
         """Looks for new and deleted topics."""
         self._asked = {}
-        try:
+        with self._server.forgotten_if_lost():
             self._topics = self._client.refresh()
-        except ConnectionFailedError:
-            self._server.forget()
-            raise
 
     @property
     def _client(self) -> KafkaClient:
@@ -66,11 +63,8 @@ class ServerFigures:
         topic is refused.
         """
         if topic not in self._asked:
-            try:
+            with self._server.forgotten_if_lost():
                 self._ask_from(topic)
-            except ConnectionFailedError:
-                self._server.forget()
-                raise
         found = self._asked.pop(topic)
         if isinstance(found, KafkaError):
             raise found
@@ -218,13 +212,6 @@ class TopicFigures:
         self._source.close()
         if self._groups is not None:
             self._groups.close()
-
-    def look(self) -> TopicListing:
-        """Returns the complete listing."""
-        listing = TopicListing([], is_whole=False, problems=[])
-        for listing in self.steps():  # noqa: B007 - the last one counts
-            pass
-        return listing
 
     def steps(self) -> Iterator[TopicListing]:
         """Looks again, and yields listings that are more complete with each step. Raises ConnectionFailedError if the

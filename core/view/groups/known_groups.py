@@ -35,7 +35,7 @@ from core.client.read.group_offset_reset import (
 )
 from core.common.clock import Clock, SystemClock
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.coordinator.consumer_group import ConsumerGroup
@@ -50,7 +50,7 @@ from core.protocol.schema.group_records import OffsetCommitKey, OffsetCommitValu
 from core.records.batches import Batch
 from core.view.groups.replayed_topic import GROUPS_TOPIC, ReplayedGroups, ReplayedTopic
 from core.view.target.inspect_target import InspectTarget
-from core.view.target.live_server import LiveServer
+from core.view.target.live_server import ServerOrFiles
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
 _MOST_COMMITS = 1000
@@ -363,7 +363,7 @@ class History(NamedTuple):
     is_whole: bool = True
 
 
-class KnownGroups:
+class KnownGroups(ServerOrFiles[ServerGroups, FileGroups]):
     """Owned by one task, with files and connections of its own. Every method raises ConnectionFailedError if the server
     can't be reached, and AccessError if the directory is gone; called again, it tries again.
     """
@@ -371,53 +371,30 @@ class KnownGroups:
     def __init__(self, inspected: InspectTarget, clock: Clock | None = None, *, logs: LogFigures | None = None) -> None:
         """`logs` are the directory's, if the caller has them open."""
         self._clock = clock or SystemClock()
-        self._server = LiveServer(inspected)
+        super().__init__(inspected, ServerGroups, self._open_files)
         self._reader = inspected.reader
         self._logs = logs
-        self._source: GroupSource | None = None
         self._summaries: dict[str, GroupSummary] = {}
         self._history: tuple[object, History] = (None, History([]))  # the last one, after its marks
 
-    @property
-    def note(self) -> str:
-        """Names the source of the answers; "" for a named server."""
-        return self._server.note
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _find_source(self) -> GroupSource:
-        client = self._server.find_client()
-        source = self._source
-        if client is not None and not (isinstance(source, ServerGroups) and source.client is client):
-            source = ServerGroups(client)
-        elif client is None and not isinstance(source, FileGroups):
-            assert self._reader is not None
-            self._logs = self._logs or open_logs(self._reader, self._clock)
-            source = FileGroups(self._logs, self._clock)
-        assert source is not None
-        self._source = source
-        return source
+    def _open_files(self) -> FileGroups:
+        assert self._reader is not None
+        self._logs = self._logs or open_logs(self._reader, self._clock)
+        return FileGroups(self._logs, self._clock)
 
     # --- the list
 
     def list_groups(self) -> GroupListing:
         """Returns all groups with all figures."""
-        listing = GroupListing([], 0, 0, [])
-        for listing in self.steps():  # noqa: B007 - the last one counts
-            pass
+        *_, listing = self.steps()
         return listing
 
     def steps(self) -> Iterator[GroupListing]:
         """Yields the list as it becomes known: ids and states first, then the figures; old figures stand there until
         new ones come.
         """
-        source = self._find_source()
-        try:
+        with self._asked() as source:
             yield from self._steps(source)
-        except ConnectionFailedError:
-            self._server.forget()
-            raise
 
     def _steps(self, source: GroupSource) -> Iterator[GroupListing]:
         shown_ms = self._clock.monotonic_ms()
@@ -469,24 +446,20 @@ class KnownGroups:
 
     def describe(self, group_id: str) -> GroupView:
         """Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
-        source = self._find_source()
-        try:
+        with self._asked() as source:
             for _ in source.refresh():
                 pass
             group, committed = source.describe(group_id), source.offsets(group_id)
             bounds = source.bounds(partitions_of(group, committed))
             rows = group_partitions(group, committed, bounds, source.timestamps_at, self._clock.now_ms())
             return GroupView(group, rows, source.problems)
-        except ConnectionFailedError:
-            self._server.forget()
-            raise
 
     def history(self, group_id: str, partition: TopicPartition) -> Iterator[History]:
         """Yields the commits of a group for a partition, more with each step."""
-        source = self._find_source()
-        if isinstance(source, ServerGroups):
-            yield History([], "not known from a server: it keeps the last commit alone")
-            return
+        with self._asked() as source:
+            if isinstance(source, ServerGroups):
+                yield History([], "not known from a server: it keeps the last commit alone")
+                return
         for _ in source.refresh():
             pass
         of = (group_id, partition, *_marks(source, group_id, partition))

@@ -19,7 +19,7 @@ from core.client.write.transaction_admin import (
     TransactionDescription,
 )
 from core.common.clock import Clock, SystemClock
-from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, PlogError
+from core.common.errors import CorruptRecordError, KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_state import TransactionMetadata
 from core.files.producer_snapshot import believable_snapshots
@@ -30,7 +30,7 @@ from core.records.control_record import read_end_transaction_marker
 from core.records.record_batch import RecordBatch
 from core.view.groups.replayed_topic import ReplayedTopic, ReplayedTransactions
 from core.view.target.inspect_target import InspectTarget
-from core.view.target.live_server import LiveServer
+from core.view.target.live_server import ServerOrFiles
 from core.view.target.log_figures import FolderMark, LogFigures, open_logs
 
 
@@ -195,57 +195,29 @@ _STEP_MS = 250
 """The pause between progress reports of slow reads."""
 
 
-class KnownTransactions:
+class KnownTransactions(ServerOrFiles["ServerTransactions", "FileTransactions"]):
     """Owned by one task, with files and connections of its own; `steps` raises ConnectionFailedError if the server
     can't be reached, and AccessError if the directory is gone; called again, it tries again.
     """
 
     def __init__(self, inspected: InspectTarget, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._server = LiveServer(inspected)
+        super().__init__(inspected, ServerTransactions, self._open_files)
         self._reader = inspected.reader
-        self._source: ServerTransactions | FileTransactions | None = None
 
-    @property
-    def note(self) -> str:
-        """Names the source of the answers; "" for a named server."""
-        return self._server.note
-
-    def close(self) -> None:
-        self._server.close()
-
-    def look(self) -> TransactionListing:
-        """Returns the complete listing."""
-        listing = TransactionListing([], [], 0, 0, [])
-        for listing in self.steps():  # noqa: B007 - the last one counts
-            pass
-        return listing
+    def _open_files(self) -> FileTransactions:
+        assert self._reader is not None
+        return FileTransactions(open_logs(self._reader, self._clock), self._clock)
 
     def steps(self) -> Iterator[TransactionListing]:
         """Yields the listing again and again while it grows."""
         shown_ms = self._clock.monotonic_ms()
-        source = self._find_source()
-        try:
+        with self._asked() as source:
             for done, total in source.look():
                 if done < total and self._clock.monotonic_ms() - shown_ms >= _STEP_MS:
                     shown_ms = self._clock.monotonic_ms()
                     yield source.listing(done, total)
             yield source.listing(1, 1)
-        except ConnectionFailedError:
-            self._server.forget()
-            raise
-
-    def _find_source(self) -> ServerTransactions | FileTransactions:
-        client = self._server.find_client()
-        source = self._source
-        if client is not None and not (isinstance(source, ServerTransactions) and source.client is client):
-            source = ServerTransactions(client)
-        elif client is None and not isinstance(source, FileTransactions):
-            assert self._reader is not None
-            source = FileTransactions(open_logs(self._reader, self._clock), self._clock)
-        assert source is not None
-        self._source = source
-        return source
 
 
 class ServerTransactions:

@@ -6,7 +6,10 @@ state is read from its files. The directory is not opened for that, which would 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
@@ -14,6 +17,9 @@ from core.common.errors import ConnectionFailedError, PlogError
 from core.files.directory_lock import LockHolder, find_lock_holder
 from core.pipeline.session import FoundServer
 from core.view.target.inspect_target import InspectTarget
+
+S = TypeVar("S")
+F = TypeVar("F")
 
 
 class LiveServer:
@@ -79,5 +85,41 @@ class LiveServer:
             self._client.close()
         self._client = self._address = None
 
+    @contextmanager
+    def forgotten_if_lost(self) -> Iterator[None]:
+        """Closes the connections if the block can't reach the server, so that the next look makes new ones."""
+        try:
+            yield
+        except ConnectionFailedError:
+            self.forget()
+            raise
+
+
+class ServerOrFiles(Generic[S, F]):
+    """Asks the target's server while there is one, else its files; owned by one task, with files and connections of its
+    own.
+    """
+
+    def __init__(self, inspected: InspectTarget, ask: Callable[[KafkaClient], S], read: Callable[[], F]) -> None:
+        """`ask` makes the source of a server, `read` that of the files."""
+        self._server = LiveServer(inspected)
+        self._ask, self._read = ask, read
+        self._client: KafkaClient | None = None
+        self._source: S | F | None = None
+
+    @property
+    def note(self) -> str:
+        """Names the source of the answers; "" for a named server."""
+        return self._server.note
+
+    @contextmanager
+    def _asked(self) -> Iterator[S | F]:
+        """Yields the present source; it is the one of the last time unless another server is there now."""
+        client = self._server.find_client()
+        if self._source is None or client is not self._client:
+            self._source, self._client = self._read() if client is None else self._ask(client), client
+        with self._server.forgotten_if_lost():
+            yield self._source
+
     def close(self) -> None:
-        self.forget()
+        self._server.forget()

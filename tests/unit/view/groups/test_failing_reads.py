@@ -96,8 +96,8 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "map": read_map,
     "tables": read_tables,
     "groups": read_groups,
-    "transactions": lambda root: KnownTransactions(inspected(root)).look(),
-    "topics": lambda root: TopicFigures(inspected(root)).look(),
+    "transactions": lambda root: list(KnownTransactions(inspected(root)).steps())[-1],
+    "topics": lambda root: list(TopicFigures(inspected(root)).steps())[-1],
     "verify": lambda root: Verification(root).start()(),
     "plan": lambda root: RecoveryPlan(root).start()(),
 }

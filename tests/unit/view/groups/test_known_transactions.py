@@ -14,10 +14,14 @@ from core.client.write.transaction_admin import OpenTransaction, TransactionAdmi
 from core.common.topic_partition import TopicPartition
 from core.log.partition_log import PartitionLog
 from core.pipeline.session import Session
-from core.view.groups.known_transactions import KnownTransactions, ServerTransactions
+from core.view.groups.known_transactions import KnownTransactions, ServerTransactions, TransactionListing
 from tests.support.coordinated import golden_directory, inspected, write_values
 from tests.support.golden import SAMPLE_DATA
 from tests.support.logs import NOW, append, append_marker, fingerprint, make_batch, open_log
+
+
+def _look(transactions: KnownTransactions) -> TransactionListing:
+    return list(transactions.steps())[-1]
 
 
 def _append(log: PartitionLog, producer_id: int, sequence: int = 0, epoch: int = 0, at: int = NOW) -> None:
@@ -53,7 +57,7 @@ def client(directory: Path) -> Iterator[KafkaClient]:
 
 
 def test_what_is_open_is_what_the_engine_says(directory: Path, client: KafkaClient) -> None:
-    listing = KnownTransactions(inspected(directory)).look()
+    listing = _look(KnownTransactions(inspected(directory)))
     assert listing.open_transactions == TransactionAdmin(client).open_transactions()
     assert [(str(one.partition), one.producer_id, one.start_offset) for one in listing.open_transactions] == [
         ("t-0", 7, 3),
@@ -64,7 +68,7 @@ def test_what_is_open_is_what_the_engine_says(directory: Path, client: KafkaClie
 
 
 def test_who_hangs_and_who_holds_readers(directory: Path) -> None:
-    found = {one.producer_id: one for one in KnownTransactions(inspected(directory)).look().open_transactions}
+    found = {one.producer_id: one for one in _look(KnownTransactions(inspected(directory))).open_transactions}
     assert {producer_id: one.is_hanging for producer_id, one in found.items()} == {7: True, 8: True, 65: False}
     assert {producer_id: one.pins_last_stable_offset for producer_id, one in found.items()} == {
         7: True,
@@ -78,7 +82,7 @@ def test_who_hangs_and_who_holds_readers(directory: Path) -> None:
 def test_a_server_is_asked_the_same(directory: Path, client: KafkaClient) -> None:
     source = ServerTransactions(client)
     list(source.look())
-    asked, read = source.listing(1, 1), KnownTransactions(inspected(directory)).look()
+    asked, read = source.listing(1, 1), _look(KnownTransactions(inspected(directory)))
     assert asked.open_transactions == read.open_transactions
     for one, other in zip(asked.ids, read.ids, strict=True):
         assert one[:4] == other[:4]
@@ -91,7 +95,7 @@ def test_what_is_appended_is_taken_up(tmp_path: Path) -> None:
     transactions = KnownTransactions(inspected(tmp_path))
 
     def found() -> list[tuple[int, int, int]]:
-        return [(o.producer_id, o.start_offset, o.last_stable_offset) for o in transactions.look().open_transactions]
+        return [(o.producer_id, o.start_offset, o.last_stable_offset) for o in _look(transactions).open_transactions]
 
     assert found() == [(1, 0, 0)]
     _append(log, 2)
@@ -104,7 +108,7 @@ def test_what_is_appended_is_taken_up(tmp_path: Path) -> None:
     _append(log, 2, 2, at=NOW + 50)
     _append(log, 3)
     assert found() == [(2, 6, 6), (3, 8, 6)]
-    assert transactions.look().open_transactions[0].first_timestamp == NOW + 50
+    assert _look(transactions).open_transactions[0].first_timestamp == NOW + 50
     log.truncate_to(7)
     _append(log, 4)
     assert found() == [(4, 6, 6)], "the batch of offset 6 was cut off"
@@ -115,12 +119,12 @@ def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     log = open_log(tmp_path / "t-0")
     _append(log, 1)
     transactions = KnownTransactions(inspected(tmp_path))
-    transactions.look()
+    _look(transactions)
     monkeypatch.setattr("core.view.groups.known_transactions.find_open_transactions", None)
     _append(log, 1, 2, at=NOW + 7)
     _append(log, 2)
     log.close()
-    found = transactions.look().open_transactions
+    found = _look(transactions).open_transactions
     assert [(one.producer_id, one.start_offset, one.last_timestamp - NOW) for one in found] == [(1, 0, 8), (2, 4, 1)]
 
 
@@ -129,7 +133,7 @@ def test_without_snapshots_the_log_itself_is_read(directory: Path, client: Kafka
     shutil.copytree(directory / "t-0", copy)
     for path in copy.glob("*.snapshot"):
         path.unlink()
-    found = KnownTransactions(inspected(tmp_path)).look()
+    found = _look(KnownTransactions(inspected(tmp_path)))
     expected = TransactionAdmin(client).open_transactions(["t"])
     assert found.open_transactions == expected
     assert found.problems == [f"{tmp_path} has no __transaction_state: no transactional id is known"]
@@ -142,10 +146,10 @@ def test_a_damaged_snapshot_or_batch_does_not_hide_the_others(directory: Path, t
     data[80] ^= 1  # of producer 8's first transaction
     log.write_bytes(data)
     (tmp_path / "data" / "__transaction_state-1" / "00000000000000000000.log").write_bytes(b"nonsense" * 20)
-    listing = KnownTransactions(inspected(tmp_path / "data")).look()
+    listing = _look(KnownTransactions(inspected(tmp_path / "data")))
     found = {(str(one.partition), one.producer_id) for one in listing.open_transactions}
     assert found == {("t-0", 7), ("t-0", 8), ("txn_open-0", 65)}
-    assert len(listing.ids) < len(KnownTransactions(inspected(directory)).look().ids)
+    assert len(listing.ids) < len(_look(KnownTransactions(inspected(directory))).ids)
     assert any(problem.startswith("__transaction_state-1: ") for problem in listing.problems)
 
 
@@ -153,15 +157,15 @@ def test_a_folder_that_goes_away_is_told_of_no_more(directory: Path, tmp_path: P
     shutil.copytree(directory / "t-0", tmp_path / "t-0")
     shutil.copytree(directory / "t-0", tmp_path / "u-0")
     transactions = KnownTransactions(inspected(tmp_path))
-    assert {one.partition.topic for one in transactions.look().open_transactions} == {"t", "u"}
+    assert {one.partition.topic for one in _look(transactions).open_transactions} == {"t", "u"}
     shutil.rmtree(tmp_path / "u-0")
-    assert {one.partition.topic for one in transactions.look().open_transactions} == {"t"}
+    assert {one.partition.topic for one in _look(transactions).open_transactions} == {"t"}
 
 
 def test_the_sample_of_an_open_transaction() -> None:
     sample = SAMPLE_DATA / "open-transaction"
     before = fingerprint(sample)
-    (found,) = KnownTransactions(inspected(sample)).look().open_transactions
+    (found,) = _look(KnownTransactions(inspected(sample))).open_transactions
     assert isinstance(found, OpenTransaction)
     assert (found.partition, found.start_offset) == (TopicPartition("txn_open", 0), 5)
     assert found.known is not None
