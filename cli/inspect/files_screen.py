@@ -21,6 +21,7 @@ from cli.inspect.text_view import Detail
 from cli.progress import size_text
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition
+from core.files.file_names import locate_partition, parse_offset_file_name
 
 if TYPE_CHECKING:
     from core.view.files.file_table import FileRow, FileTable
@@ -365,7 +366,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
 
     def _list(self) -> Iterator[list[dict[str, Any]]]:
         """Yields the files, and again each time that more entries are counted."""
-        from core.files.file_names import locate_partition
         from core.view.files.partition_files import count_entries, list_files
 
         folder = self.folder
@@ -416,8 +416,6 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
 
     def action_records(self) -> None:
         """Shows the records, from the offset in the file's name on."""
-        from core.files.file_names import parse_offset_file_name
-
         parsed = None if self._path is None else parse_offset_file_name(self._path.name)
         self.inspect_app.open_records(self._partition, None if parsed is None else parsed[0])
 

@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from cli.inspect.line_view import BAD, Column, Glyphs, Row, TableView, number_text
 from cli.inspect.screen import LookingScreen
-from core.common.printable import printable
+from cli.inspect.text_view import Detail
 from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
 
@@ -56,6 +56,8 @@ def behind(row: Row) -> Style | None:
 class GroupLooker(LookingScreen):
     """Looks at groups, and draws trends of the lags of its own looks."""
 
+    view: TableView
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._trend_of: dict[Any, deque[int | None]] = {}
@@ -66,6 +68,9 @@ class GroupLooker(LookingScreen):
         from core.view.groups.known_groups import KnownGroups
 
         return self.models.enter_context(closing(KnownGroups(self.inspected)))
+
+    def say_empty(self, text: str) -> None:
+        self.view.say_when_empty(text)
 
     def trend(self, key: Any) -> str:
         """Draws the last lags of that key."""
@@ -135,9 +140,6 @@ group was to read next.
         ]
         return Text("\n".join(lines))
 
-    def say_empty(self, text: str) -> None:
-        self.view.say_when_empty(text)
-
     def chosen(self) -> None:
         row = self.view.row
         if row is not None and row["offset"] is not None:
@@ -193,17 +195,13 @@ which have the last state that was written. Then it is not known whether a group
         listing, note = found
         self.view.show([self._row(group, is_seen=listing.is_whole) for group in listing.groups])
         self.tell_problems(listing.problems)
-        done = "" if listing.is_whole else f"{listing.done} of {listing.total} read"
-        self.tell("; ".join(filter(None, (done, note))))
+        self.tell_progress(listing.done, listing.total, note)
         if listing.is_whole:
             self.say_empty("no consumer groups")
 
     def _row(self, group: GroupSummary, *, is_seen: bool) -> Row:
         trend = self.note_lag(group.group_id, group.lag) if is_seen else self.trend(group.group_id)
         return {**group._asdict(), "group": group.group_id, "trend": trend}
-
-    def say_empty(self, text: str) -> None:
-        self.view.say_when_empty(text)
 
     def chosen(self) -> None:
         if self.view.row is not None:
@@ -254,7 +252,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
         self.members.display = False
         yield self.view
         yield self.members
-        yield Static(id="group-detail", classes="detail")
+        yield Detail(id="group-detail")
 
     def title_text(self) -> str:
         title = f"group {self._group_id}"
@@ -282,9 +280,6 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
         self.view.say_when_empty("the group committed no offset, and no member reads anything")
         self.members.say_when_empty("the group has no members")
 
-    def say_empty(self, text: str) -> None:
-        self.view.say_when_empty(text)
-
     def _row(self, row: GroupPartition) -> Row:
         return {
             **row._asdict(),
@@ -297,14 +292,7 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
     def on_line_view_moved(self) -> None:
         row = self.view.row
         self.partition = None if row is None else TopicPartition(row["topic"], row["partition"])
-        detail = self.query_one("#group-detail", Static)
-        detail.display = row is not None and not self.members.display
-        detail.update(self._detail())
-
-    def _detail(self) -> Text:
-        row = self.view.row
-        parts = [] if row is None else list(_details(row))
-        return Text(printable("\n".join(parts), keeps="\n"))
+        self.query_one(Detail).show("" if row is None or self.members.display else "\n".join(_details(row)))
 
     def chosen(self) -> None:
         row = self.view.row

@@ -648,6 +648,10 @@ class LookingScreen(InspectScreen):
         self.tell_problem(error)
         self.say_empty("nothing can be shown")
 
+    def tell_progress(self, done: int, total: int, note: str) -> None:
+        """Shows how much is read, until all is, and `note`."""
+        self.tell("; ".join(filter(None, (f"{done} of {total} read" if done < total else "", note))))
+
     def tell_problems(self, problems: list[str]) -> None:
         """Shows the first of them, and the number of the others."""
         more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""

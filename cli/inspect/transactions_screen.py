@@ -9,15 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
 from cli.inspect.screen import LookingScreen
+from cli.inspect.text_view import Detail
 from core.common.clock import SystemClock
-from core.common.printable import printable
 from core.common.time_text import duration_text, time_text
 from core.common.topic_partition import TopicPartition
 
@@ -87,7 +86,7 @@ plog asks the server, also the one that owns the directory; without a server it 
         yield self.open
         yield Static("Transactional ids", classes="heading", id="ids-heading")
         yield self.ids
-        yield Static(id="transaction-detail", classes="detail")
+        yield Detail(id="transaction-detail")
 
     def title_text(self) -> str:
         return f"transactions  {self.inspected.name}"
@@ -123,8 +122,7 @@ plog asks the server, also the one that owns the directory; without a server it 
         self.query_one("#open-heading", Static).update(f"Open on partitions: {told}")
         self.query_one("#ids-heading", Static).update(f"Transactional ids: {len(listing.ids)}")
         self.tell_problems(listing.problems)
-        done = "" if listing.is_whole else f"{listing.done} of {listing.total} read"
-        self.tell("; ".join(filter(None, (done, note))))
+        self.tell_progress(listing.done, listing.total, note)
         if listing.is_whole:
             self.open.say_when_empty("no transaction is open")
             self.ids.say_when_empty("no transactional id is known")
@@ -148,9 +146,7 @@ plog asks the server, also the one that owns the directory; without a server it 
         row = self.open.row
         self.partition = None if row is None else row["partition"]
         lines = [] if row is None or self.ids.has_focus else self._details(row)
-        detail = self.query_one("#transaction-detail", Static)
-        detail.display = bool(lines)
-        detail.update(Text(printable("\n".join(lines), keeps="\n")))
+        self.query_one(Detail).show("\n".join(lines))
 
     def _details(self, row: Row) -> list[str]:
         last = "" if row["last_timestamp"] < 0 else f"; it wrote last at {time_text(row['last_timestamp'])}"

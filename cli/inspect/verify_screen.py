@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -23,13 +23,13 @@ from cli.inspect.text_view import Detail, TextLine, TextView
 from cli.progress import size_text
 from core.common.printable import printable
 from core.common.time_text import duration_text
-
-if TYPE_CHECKING:
-    from core.common.topic_partition import TopicPartition
-    from core.inspector.check.findings import Finding
-    from core.inspector.recover.recovery_plan import Step
-    from core.view.files.checking import Checking, CheckProgress
-
+from core.common.topic_partition import TopicPartition
+from core.inspector.check.findings import Finding
+from core.inspector.check.segment_check import VerifyOptions
+from core.inspector.recover.recovery import step_text
+from core.inspector.recover.recovery_plan import RecoveryOptions, Step
+from core.view.files.checking import Checking, CheckProgress, CheckState
+from core.view.files.verification import RecoveryPlan, Verification
 
 _SHOW_SECONDS = 0.25
 
@@ -80,8 +80,6 @@ class CheckingScreen(InspectScreen):
         self.show_now()
 
     def _show_if_seen(self) -> None:
-        from core.view.files.checking import CheckState
-
         if self.is_on_top and self.checking.state is CheckState.RUNNING:
             self.show_now()
 
@@ -101,8 +99,6 @@ class CheckingScreen(InspectScreen):
 
     def show_now(self) -> None:
         """Draws the progress, and the results."""
-        from core.view.files.checking import CheckState
-
         state = self.checking.state
         if state is CheckState.FINISHED:
             text = self.finished_text()
@@ -204,8 +200,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     ]
 
     def __init__(self, path: Path) -> None:
-        from core.view.files.verification import Verification
-
         self.verification = Verification(path)
         super().__init__(path, self.verification)
         self._is_deep = False
@@ -226,8 +220,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
     # --- findings
 
     def show_found(self) -> None:
-        from core.view.files.checking import CheckState
-
         findings = self.verification.findings
         if findings is not self._found:
             self._found, self._rows = findings, []
@@ -307,8 +299,6 @@ Leaving the screen stops the check; going on from it to the bytes or the records
 
     def action_deep(self) -> None:
         """Checks again, with every batch decoded; or without, if it was."""
-        from core.inspector.check.segment_check import VerifyOptions
-
         self.checking.stop()
         self._is_deep = not self._is_deep
         self.verification.options = VerifyOptions(is_deep=self._is_deep)
@@ -394,8 +384,6 @@ back.
 
     def __init__(self, path: Path, *, fixes_bits: bool = False) -> None:
         """With `fixes_bits` single flipped bits would be corrected, which costs no records."""
-        from core.view.files.verification import RecoveryPlan
-
         self.plan = RecoveryPlan(path)
         self._set_fixes_bits(fixes_bits=fixes_bits)
         super().__init__(path, self.plan)
@@ -413,8 +401,6 @@ back.
         return f"plog recover {shlex.quote(str(self.path))}{' --fix-bits' * self.plan.options.fixes_bits}"
 
     def _set_fixes_bits(self, *, fixes_bits: bool) -> None:
-        from core.inspector.recover.recovery_plan import RecoveryOptions
-
         self.plan.options = RecoveryOptions(fixes_bits=fixes_bits)
 
     def action_fix_bits(self) -> None:
@@ -431,8 +417,6 @@ back.
         return "\n".join([*lines, *of_folders])
 
     def show_found(self) -> None:
-        from core.view.files.checking import CheckState
-
         if self._steps is not self.plan.steps:
             self._steps = self.plan.steps
             self.view.show([self._row(number, step) for number, step in enumerate(self._steps)])
@@ -461,8 +445,6 @@ back.
         self._show_detail()
 
     def _show_detail(self) -> None:
-        from core.inspector.recover.recovery import step_text
-
         self.query_one(Detail).show("" if self.step is None else step_text(self.step))
 
     def chosen(self) -> None:
