@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.spark.spark_session import ensure_pyspark
+from core.spark.spark_session import ensure_pyspark, is_local, send
 
 ensure_pyspark()
 
 from core.spark.data_source import PlogDataSource  # noqa: E402 - an older PySpark lacks what it imports
-from core.spark.spark_session import is_local, send  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,7 +43,7 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
     """
     if not files:
         return
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
     if DeltaTable.is_deltatable(str(directory)) and DeltaTable(directory).transaction_version(replay_id) == _VERSION:
@@ -69,14 +68,8 @@ def commit_delta_table(directory: Path, files: Sequence[WrittenFile], partition_
         )
     create_table_with_add_actions(
         str(directory),
-        _to_delta(schema),
+        Schema.from_arrow(schema),
         actions,
         partition_by=[partition_by] if partition_by else None,
         commit_properties=CommitProperties(app_transactions=[Transaction(replay_id, _VERSION)]),
     )
-
-
-def _to_delta(schema: Any) -> Any:
-    from deltalake import Schema
-
-    return Schema.from_arrow(schema)

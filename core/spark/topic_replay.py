@@ -145,17 +145,14 @@ class TopicReplay:
         inside = _within(ranges, planned["start"], planned["end"])
         if not ranges[0].fails_if_gone:
             inside = _from(inside, ranges[0], found.offset, planned["end"])
-        is_lacking = planned.get("is_lacking", False)
-        lane = Lane(
-            name=name,
-            partition=partition,
+        lane = replace(
+            new,
             start_offset=planned["start"],
             end_offset=planned["end"],
             ranges=inside,
-            topic_id=topic_id,
             done_offset=found.offset,
             groups=groups,
-            is_lacking=is_lacking,
+            is_lacking=planned.get("is_lacking", False),
         )
         if not lane.is_done:
             if not _covers(lane):
