@@ -121,6 +121,7 @@ class Consumer:
         self._options = options or ReadOptions()
         self._watermarks = {} if watermarks is None else watermarks
         self._lost = Retry(self._options.seconds, tell=self._options.tell, notice_s=0)
+        self._refused = Retry(math.inf)
         self._leaders = KnownLeaders(client, self._options.tell)
         self._lost_broker = ""
         self._reads: dict[TopicPartition, _PartitionRead] = {}
@@ -148,6 +149,8 @@ class Consumer:
                     found.extend(self._advance(answers, positions))
                 except PlogError as error:
                     failure = error  # records before it are returned first
+                else:
+                    self._pause_if_refused(answers, has_found=bool(found))
                 if self._reads_ahead and positions and failure is None:
                     sent = self._try_to_send(positions)
                 yield from found
@@ -227,11 +230,23 @@ class Consumer:
         All answers are there before the first is given: the connections may be used for other requests meanwhile.
         """
         answers = self._receive_patiently(self._try_to_send(positions), positions) if positions else []
+        has_found = False
         for partition, data in answers:
             start = positions[partition]
             batches, positions[partition] = self._reads[partition].batches(data, start)
             if batches:
+                has_found = True
                 yield partition, start, batches
+        self._pause_if_refused(answers, has_found=has_found)
+
+    def _pause_if_refused(self, answers: list[tuple[TopicPartition, PartitionData]], *, has_found: bool) -> None:
+        """Waits a little after a round that found nothing and in which a leader refused a partition: a broker answers
+        such a request at once. A round that found something does not delay what other partitions have.
+        """
+        if not has_found and any(self._reads[partition].is_refused for partition, _ in answers):
+            self._refused.wait()
+        else:
+            self._refused.end()
 
     def _try_to_send(self, positions: Mapping[TopicPartition, int]) -> _Sent | ConnectionFailedError:
         """Returns the error if a leader can't be reached, or is not in the cluster."""
@@ -390,6 +405,7 @@ class _PartitionRead:
 
     disk_failed: Retry = field(init=False)  # while the disk of its leader fails
     refused: Retry = field(init=False)  # while its leader refuses it
+    is_refused: bool = False  # by the last answer, and asked for again
     waiting: Retry = field(init=False)  # while its log ends before the wanted offset
     stuck: int = 0  # how many answers in a row held nothing that can be read
     failure: tuple[int, CorruptRecordError] | None = None
@@ -439,6 +455,7 @@ class _PartitionRead:
         answer holds bytes and nothing that can be read from the position on: a part of a batch, say, or batches that
         end before it.
         """
+        self.is_refused = False
         if data.error_code and self.looks_back:  # it may be the offset before that can't be had
             self.stuck, self.looked_back = 0, True
             return [], position
@@ -564,10 +581,12 @@ class _PartitionRead:
         if code in RETRIABLE or code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # the metadata tell whether it is there
             self.client.forget_topic(topic)
             if self.refused.note():
+                self.is_refused = True
                 return position
         elif code is ErrorCode.KAFKA_STORAGE_ERROR:
-            if self.client.has_other_replicas(self.partition) and self.disk_failed.wait():
+            if self.client.has_other_replicas(self.partition) and self.disk_failed.note():
                 self.client.forget_topic(topic)  # another broker may soon lead it
+                self.is_refused = True
                 return position
         elif code is ErrorCode.CORRUPT_MESSAGE and self.options.skips_damage:
             if self.damaged is None:

@@ -527,7 +527,59 @@ def test_what_stays_refused_or_behind_ends_after_a_while(
     reader, _ = tampered(broker, change)
     with pytest.raises(raised, match=message):
         list(reader.read({A: 1}, {A: 2}))
-    assert clock.now_s == 40, "30 s after the first such answer"
+    assert 40 <= clock.now_s < 41, "30 s after the first such answer, and the pauses"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+@pytest.mark.parametrize("way", ["read", "follow"])
+def test_partitions_that_are_refused_are_asked_for_again_after_one_pause(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, way: str, code: ErrorCode
+) -> None:
+    """The pauses are those of `Retry`, once a round for both partitions; the first records end them."""
+    clock = ManualTime()
+    monkeypatch.setattr(retry, "time", clock)
+    monkeypatch.setattr("random.uniform", lambda _least, _most: 1.0)
+    monkeypatch.setattr(KafkaClient, "has_other_replicas", lambda _client, _partition: True)
+    numbers = count()
+    first = broker.services.replicas.partitions[A].log.log_end_offset
+    for _ in range(2):
+        produce_values(broker, b"a")
+
+    def change(response: FetchResponse) -> None:
+        """Refuses four requests, gives records in the fifth, and refuses two more."""
+        if next(numbers) not in (4, 7):
+            for data in response.responses[0].partitions:
+                data.error_code, data.records = code, b""
+
+    reader, transport = tampered(broker, change, options=ReadOptions(seconds=30), partition_bytes=1)
+    starts, ends = {A: first, B: 0}, {A: first + 2, B: 1}
+    found = reader.follow(starts) if way == "follow" else reader.read(starts, ends)
+    offsets = (batch.base_offset for one in found if one is not None for batch in one[1])
+    assert [next(offsets), next(offsets)] == [first, first + 1]
+    assert clock.slept == [0.1, 0.2, 0.4, 0.8, 0.1, 0.2]
+    assert transport.fetches == 8
+
+
+def test_a_partition_that_is_refused_does_not_delay_another(
+    broker: SteeredNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualTime()
+    monkeypatch.setattr(retry, "time", clock)
+    first = broker.services.replicas.partitions[A].log.log_end_offset
+    for _ in range(9):
+        produce_values(broker, b"a")
+
+    def change(response: FetchResponse) -> None:
+        for data in response.responses[0].partitions:
+            if data.partition_index == B.partition:
+                data.error_code, data.records = ErrorCode.NOT_LEADER_OR_FOLLOWER, b""
+
+    reader, _ = tampered(broker, change, partition_bytes=1)
+    found = (
+        batch.base_offset for _, batches in reader.read({A: first, B: 0}, {A: first + 9, B: 1}) for batch in batches
+    )
+    assert [next(found) for _ in range(9)] == list(range(first, first + 9))
+    assert clock.slept == []
 
 
 @for_each("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
