@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from core.compaction.key_digest import Digests, KeyDigest
 from core.compaction.offset_map import OffsetMap
+from core.records.byte_strings import Int64s
 from core.records.columns import RecordColumns
-from core.records.varint_columns import Int64s
 
 _PAGE_SHIFT = 20
 _PAGE_OFFSETS = 1 << _PAGE_SHIFT

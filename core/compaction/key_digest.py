@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.records.varint_columns import Bytes8, Int64s
+from core.records.byte_strings import Bytes8, Int64s
 
 Uint64s = npt.NDArray[np.uint64]
 

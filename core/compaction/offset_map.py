@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.compaction.key_digest import Digests
-from core.records.varint_columns import Int64s
+from core.records.byte_strings import Int64s
 
 BYTES_PER_SLOT = 32
 NO_LIMIT_BYTES = 1 << 36

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from core.records.batch_headers import HEADER_DTYPE, BatchHeaders, HeaderRows
 from core.records.batches import Batch
-from core.records.byte_strings import ByteStrings, stitch
+from core.records.byte_strings import ByteStrings, Int64s, stitch
 from core.records.checksum import crc32c_of_parts
-from core.records.columns import RecordPlaces
+from core.records.column_encoder import varint_widths, write_varints, zigzag
+from core.records.columns import RecordPlaces, decode_varints
 from core.records.compression import CompressionType, compress
 from core.records.legacy_message_set import LegacyRecordBatch, build_message, build_wrapper
 from core.records.record_batch import (
@@ -35,7 +36,6 @@ from core.records.record_batch import (
     RecordBatch,
 )
 from core.records.record_batch_builder import build_batch
-from core.records.varint_columns import Int64s, decode_varints, varint_widths, write_varints, zigzag
 
 Rows = npt.NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core.records.varint_columns import Int64s
-
+Int64s = npt.NDArray[np.int64]
+Bytes8 = npt.NDArray[np.uint8]
 Buffer = bytes | bytearray | memoryview
 
 

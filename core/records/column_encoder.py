@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core.records.byte_strings import ByteStrings, stitch
+from core.records.byte_strings import Bytes8, ByteStrings, Int64s, stitch
 from core.records.record import encode_headers
-from core.records.varint_columns import Int64s, varint_widths, write_varints, zigzag
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +114,34 @@ def _varints(numbers: Int64s) -> ByteStrings:
     data = np.empty(len(numbers) * _VARINT_BYTES, np.uint8)
     starts = np.arange(0, len(data), _VARINT_BYTES)
     return ByteStrings(data.data, starts, write_varints(data, starts, zigzag(numbers)) - starts)
+
+
+def zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def varint_widths(values: npt.NDArray[np.uint64]) -> Int64s:
+    """Returns the bytes that the varints take, 10 at most."""
+    widths = np.ones(len(values), np.int64)
+    limit = 1 << 7
+    while limit <= int(values.max(initial=0)):
+        widths += values >= np.uint64(limit)
+        limit <<= 7
+    return widths
+
+
+def write_varints(out: Bytes8, positions: Int64s, values: npt.NDArray[np.uint64]) -> Int64s:
+    """Writes the varints and returns the positions after them, where a byte of `out` must be, which may be 0 then."""
+    more = values > 127
+    out[positions] = _low_bytes(values, more)
+    after = positions + 1
+    while more.any():
+        values = values >> np.uint64(7)
+        has_this, more = more, values > 127
+        out[after] = _low_bytes(values, more)  # 0 if there is none
+        after += has_this
+    return after
+
+
+def _low_bytes(values: npt.NDArray[np.uint64], more: npt.NDArray[np.bool_]) -> Bytes8:
+    return values.astype(np.uint8) | more.view(np.uint8) << np.uint8(7)

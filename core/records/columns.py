@@ -28,10 +28,9 @@ from core.common.task import Task, Yield, finish
 from core.common.varint import read_varint
 from core.records.batch_headers import BatchHeaders
 from core.records.batches import Batch, stated_offset
-from core.records.byte_strings import ByteStrings
+from core.records.byte_strings import Bytes8, ByteStrings, Int64s
 from core.records.record import SMALLEST_RECORD_BYTES, Headers, encode_headers, encode_records, read_headers
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, TIMESTAMP_TYPE_FLAG, RecordBatch
-from core.records.varint_columns import TOO_LONG, Int64s, decode_varints, skip_varints
 
 PAD = bytes(16)
 """Bytes after the last record, so that reading a varint of hostile length stays inside the buffer."""
@@ -646,3 +645,64 @@ def _are_of_append_time(batches: Sequence[Batch]) -> npt.NDArray[np.bool_]:
         return (fields_of(batches, "attributes") & TIMESTAMP_TYPE_FLAG).astype(np.bool_)
     of_each = (isinstance(b, RecordBatch) and b.is_log_append_time for b in batches)
     return np.fromiter(of_each, np.bool_, len(batches))
+
+
+# --- zig-zag varints, a column of them at a time (one at a time: record.py)
+
+
+_VARINT_BITS = 32
+_VARINT_BYTES = 5
+
+TOO_LONG = 1 << 62
+"""The value of a varint that is longer than its type allows: larger than anything a length may be."""
+
+
+def decode_varints(data: Bytes8, positions: Int64s, *, bits: int = 64) -> tuple[Int64s, Int64s]:
+    """Decodes zig-zag varints (32 bits) or varlongs (64) at `positions`: returns their values and the positions after
+    them. A varint of more bits has the value `TOO_LONG`.
+
+    `data` must go on for 10 bytes after the last position.
+    """
+    first = data.take(positions)
+    after = positions + 1
+    if not len(first) or first.max() < 128:
+        small = first.astype(np.int64)
+        return (small >> 1) ^ -(small & 1), after
+    value = (first & 0x7F).astype(np.int64)
+    second = data.take(after)
+    more = first >= 128
+    value |= np.where(more, (second & 0x7F).astype(np.int64) << 7, 0)
+    after = after + more
+    rows = long_rows = np.flatnonzero(more & (second >= 128))
+    shift = 14
+    while len(rows):
+        byte = data[after[rows]]
+        value[rows] |= (byte & 0x7F).astype(np.int64) << shift
+        after[rows] += 1
+        rows = rows[byte >= 128]
+        shift += 7
+        if shift > 63:
+            break
+    unsigned = value.view(np.uint64)
+    signs = -(unsigned & np.uint64(1)).view(np.int64)
+    decoded = (unsigned >> np.uint64(1)).view(np.int64) ^ signs
+    if bits == _VARINT_BITS and len(long_rows):
+        is_too_long = (after[long_rows] - positions[long_rows] > _VARINT_BYTES) | (unsigned[long_rows] >> bits > 0)
+        decoded[long_rows[is_too_long]] = TOO_LONG
+    return decoded, after
+
+
+def skip_varints(data: Bytes8, positions: Int64s) -> Int64s:
+    """Returns the positions after the varints at `positions`; after the tenth byte of one that is longer."""
+    more = data.take(positions) >= 128
+    after = positions + 1
+    if not more.any():
+        return after
+    rows = np.flatnonzero(more)
+    for _ in range(9):
+        more = data[after[rows]] >= 128
+        after[rows] += 1
+        rows = rows[more]
+        if not len(rows):
+            break
+    return after

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from core.records.byte_strings import ByteStrings, stitch
-from core.records.varint_columns import Int64s
+from core.records.byte_strings import ByteStrings, Int64s, stitch
 
 Table = npt.NDArray[np.uint8]
 """(rows, bytes): text of the same length in each row."""

@@ -23,9 +23,9 @@ from core.compaction.offset_map import NO_LIMIT_BYTES, OffsetMap
 from core.inspector.stats.offline_compaction import OpenedLog, waits_for
 from core.log.log_segment import LogSegment
 from core.records.batches import Batch, group_batches
+from core.records.byte_strings import Int64s
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.records.record_batch import RecordBatch
-from core.records.varint_columns import Int64s
 
 
 class Reason(Enum):
