@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.common.topic_partition import TopicPartition
-from core.records.byte_strings import ByteStrings, stitch
+from core.records.byte_strings import ByteStrings, join_parts, stitch
 from core.records.columns import RecordColumns
 from core.records.control_record import control_record_text
-from core.records.text_columns import join_parts
 
 Int64s = npt.NDArray[np.int64]
 

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from core.inspector.dump.kafka_text import KEY_LABEL, RECORD_LINE, VALUE_LABEL, utf8
 from core.records.batches import timestamp_type
-from core.records.byte_strings import ByteStrings
+from core.records.byte_strings import ByteStrings, Part, digits, join_parts
 from core.records.columns import RecordColumns
 from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import NO_SEQUENCE
-from core.records.text_columns import Part, digits, join_parts
 
 
 def column_lines(columns: RecordColumns, *, with_data: bool) -> Iterator[memoryview]:

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.records.byte_strings import ByteStrings
-from core.records.text_columns import Part, digits, join_parts
+from core.records.byte_strings import ByteStrings, Part, digits, join_parts
 from tests.support.for_each import for_each
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
