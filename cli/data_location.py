@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.options import say
 from cli.security_options import find_client_settings, find_named_server, level_of, section_of
+from cli.terminal import say
 from cli.typer_internals import get_current_context
 from core.common.command_option import Option
 from core.common.errors import UsageError

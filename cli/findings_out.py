@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.options import say
 from cli.table import Row
+from cli.terminal import say
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding

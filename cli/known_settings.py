@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from cli.options import say
+from cli.terminal import say
 from core.client.admin.admin import Admin, AlterOperation, ConfigChange, ConfigValue
 from core.common.config_def import KEPT_ONLY, ConfigResourceType
 from core.common.error_code import ErrorCode

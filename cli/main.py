@@ -22,12 +22,11 @@ import typer
 from typer import Exit
 from typer.core import TyperCommand
 
-from cli.options import say
 from cli.plog_command import PlogGroup, apply_config, ensure_config, find_default, leaf_commands, other_names_text
 from cli.security_options import add_security_options, forget_security_options
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
-from cli.terminal import likes_colour
+from cli.terminal import likes_colour, say
 from cli.typer_internals import ClickException, NoArgsIsHelpError
 from core import VERSION
 from core.common.decompression_limit import PLOG_MAX_EXPANSION, parse_size

@@ -1,21 +1,21 @@
-"""Options that commands share, and their help."""
+"""Options that commands share, and the confirmation of an action that can't be taken back, or keeps others out."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated
 
-from cli.terminal import find_width, wrapped
+from cli.terminal import say
 from core.common.command_option import Option
-from core.common.errors import PlogError, UsageError
-from core.common.printable import printable
+from core.common.errors import UsageError
 
 PLACES = "PATH|TOPIC[:P][@OFFSET]"
 PLACES_HELP = "A partition's folder, a data directory, a topic, or a partition of it."
 
 
 DryRunOption = Annotated[bool, Option("Show what would be done, and change nothing.", "--dry-run")]
+YesOption = Annotated[bool, Option("Do not ask for a confirmation.", "--yes")]
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:
@@ -29,15 +29,12 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     return parsed
 
 
-def say(text: str) -> None:
-    """Prints to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
-    print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)
-
-
-def say_failures(failures: Sequence[PlogError]) -> int:
-    """Prints each to stderr, and returns the exit code: 0 without failures."""
-    for error in failures:
-        say(f"error: {error.message}")
-        if error.hint:
-            say(f"hint: {error.hint}")
-    return max((error.exit_code for error in failures), default=0)
+def ensure_meant(risk: str, deed: str) -> None:
+    """Asks at a terminal for a confirmation. Raises UsageError, which names the risk, without a terminal, and if the
+    answer is not yes.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(f"{risk}, and there is no terminal to ask for a confirmation", hint="--yes confirms it")
+    say(f"{deed} all the same? (yes/no)")
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise UsageError("nothing was changed: the answer was not yes")

@@ -10,9 +10,8 @@ from enum import StrEnum
 from io import StringIO
 from typing import Annotated, Any
 
-from cli.options import say
 from cli.table import Row, fields, lay_out
-from cli.terminal import find_width, is_terminal, likes_colour, wrapped
+from cli.terminal import find_width, is_terminal, likes_colour, say, wrapped
 from core.common.command_option import Option
 from core.common.printable import printable
 

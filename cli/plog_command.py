@@ -33,8 +33,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cli.options import say
 from cli.security_options import level_of
+from cli.terminal import say
 from cli.typer_internals import NoSuchOption, OptionParser, ParsingState
 from core.common.command_option import Argument
 from core.common.errors import UsageError

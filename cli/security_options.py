@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperOption
 
-from cli.options import say
+from cli.terminal import say
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The properties of a terminal: its width, the width of a text on it, and lines broken between words."""
+"""A terminal: its width, the width of a text on it, lines that are broken between words, and messages to it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from core.common.errors import UsageError
-from core.common.printable import printable_bytes
+from core.common.errors import PlogError, UsageError
+from core.common.printable import printable, printable_bytes
 
 if TYPE_CHECKING:
     from core.pipeline.record_sink import ByteSink
@@ -128,3 +128,17 @@ def _wrap(line: str, width: int) -> list[str]:
     words = line.lstrip(" ")
     start = line[: len(line) - len(words)]
     return fill(words.split(" "), " ", width, first=start, indent=f"{start}  ")
+
+
+def say(text: str) -> None:
+    """Prints to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
+    print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)
+
+
+def say_failures(failures: Sequence[PlogError]) -> int:
+    """Prints each to stderr, and returns the exit code: 0 without failures."""
+    for error in failures:
+        say(f"error: {error.message}")
+        if error.hint:
+            say(f"hint: {error.hint}")
+    return max((error.exit_code for error in failures), default=0)

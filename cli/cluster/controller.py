@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from cli.terminal import say
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,9 @@ from cli.cluster.reassignment_common import (
 )
 from cli.cluster.served_cluster import open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.options import DryRunOption, say
+from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
+from cli.terminal import say
 from core.common.command_option import Argument
 
 if TYPE_CHECKING:

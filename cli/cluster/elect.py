@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
-from cli.confirmation import YesOption, ensure_meant
 from cli.data_location import Place, ReadPlace
-from cli.options import DryRunOption, say
+from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from cli.terminal import say
 from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:

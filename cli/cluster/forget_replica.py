@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 from cli.cluster.elect import find_leaders
 from cli.cluster.reassignment_common import parse_broker
 from cli.cluster.served_cluster import open_cluster
-from cli.confirmation import YesOption, ensure_meant
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.options import DryRunOption, say
+from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.table import Row
+from cli.terminal import say
 from core.common.command_option import Argument
 
 if TYPE_CHECKING:

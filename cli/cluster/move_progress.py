@@ -6,9 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from cli.options import say
 from cli.progress import size_text
-from cli.terminal import cut, find_width
+from cli.terminal import cut, find_width, say
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from cli.cluster.reassignment_common import (
 )
 from cli.cluster.served_cluster import open_cluster
 from cli.data_location import Place, ReadPlace
-from cli.options import DryRunOption, say, say_failures
+from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption
+from cli.terminal import say, say_failures
 from core.common.command_option import Option
 
 if TYPE_CHECKING:

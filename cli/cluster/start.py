@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.logging import LogFormat
-from cli.options import parse_settings, say
+from cli.options import parse_settings
 from cli.security_options import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from cli.terminal import say
 from core.common.command_option import Option
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem

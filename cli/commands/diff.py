@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from cli.findings_out import print_findings
-from cli.options import say
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
+from cli.terminal import say
 from core.common.command_option import Argument
 
 app = new_app()

@@ -11,10 +11,11 @@ import typer
 
 from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
-from cli.options import PLACES, PLACES_HELP, say, say_failures
+from cli.options import PLACES, PLACES_HELP
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.table import Row
+from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.log_places import split_offset

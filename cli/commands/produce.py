@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.data_location import Place
-from cli.options import say
 from cli.output import OutputFormat, write_rows
 from cli.plog_command import command, new_app
+from cli.terminal import say
 from core.pipeline.produce_request import ProduceRequest
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.plog_command import command, new_app
 from cli.table import Row
+from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.skip_unreadable import skip_unreadable

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.data_location import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir
 from cli.logging import LogFormat, start_logging
-from cli.options import parse_settings, say
+from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.stop_signals import leave_terminal
+from cli.terminal import say
 from core.common.command_option import Option
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption, say
+from cli.options import DryRunOption
 from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
 from cli.table import Row
+from cli.terminal import say
 from core.common.command_option import Argument, Option
 
 if TYPE_CHECKING:

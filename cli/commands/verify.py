@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import say, say_failures
 from cli.output import OutputFormat, OutputOption, show, write_rows
 from cli.plog_command import command, new_app
+from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError
 from core.common.skip_unreadable import skip_unreadable

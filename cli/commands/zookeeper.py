@@ -7,10 +7,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.options import parse_settings, say
+from cli.options import parse_settings
 from cli.plog_command import command, new_app
 from cli.security_options import level_of
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from cli.terminal import say
 from core.common.command_option import Option
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 from aiohttp.web_protocol import RequestHandler
 
-from cli.options import say
 from cli.stop_signals import STOP_SIGNALS, leave_terminal
+from cli.terminal import say
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.bound_listener import bind_all
 from core.broker.serving.listener_endpoints import Listener

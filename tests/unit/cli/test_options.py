@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cli.confirmation import ensure_meant
+from cli.options import ensure_meant
 from core.common.errors import UsageError
 
 
