@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.table import Row
+from cli.output import Row
 from core.cluster.description.cluster_health import partition_health
 
 if TYPE_CHECKING:

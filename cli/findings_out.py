@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.table import Row
+from cli.output import Row
 from cli.terminal import say
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import typer
 
 from cli.cluster.served_cluster import find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption, write_rows
-from cli.table import Row
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
 from core.common.command_option import Argument
 

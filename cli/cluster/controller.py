@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, write_rows
-from cli.table import Row
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from cli.cluster.reassignment_common import parse_broker
 from cli.cluster.served_cluster import open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.options import DryRunOption, YesOption, ensure_meant
-from cli.output import OutputFormat, OutputOption, write_rows
-from cli.table import Row
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
 from core.common.command_option import Argument
 

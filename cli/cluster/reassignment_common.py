@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cli.cluster.move_progress import MoveProgress
 from cli.data_location import typed_place
-from cli.output import OutputFormat, write_rows
+from cli.output import OutputFormat, Row, write_rows
 from cli.progress import size_text
-from cli.table import Row
 from cli.terminal import say, say_failures
 from core.common.command_option import Option
 

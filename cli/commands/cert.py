@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
-from cli.table import Row
 from cli.terminal import fill, find_width, say
 from core.common.command_option import Argument, Option
 from core.common.printable import printable

@@ -17,9 +17,8 @@ from cli.cluster.forget_replica import forget_replica
 from cli.cluster.reassign import reassign
 from cli.cluster.start import start
 from cli.data_location import Place, ReadPlace, typed_place
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.table import Row
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import parse_settings
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.table import Row
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import PlogError, UsageError

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.output import OutputFormat, OutputOption, Row, show, write_rows
 from cli.plog_command import command, new_app
-from cli.table import Row
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError

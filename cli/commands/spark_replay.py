@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.security_options import find_spark_access
-from cli.table import Row
 from cli.terminal import say
 from core.common.command_option import Option
 from core.common.errors import AccessError, PlogError, UsageError

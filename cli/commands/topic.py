@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
 from cli.options import DryRunOption, parse_settings
-from cli.output import OutputFormat, OutputOption, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.table import Row
 from cli.terminal import say
 from core.common.command_option import Argument, Option
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cli.table import fields, lay_out
+from cli.output import fields, lay_out
 from cli.terminal import fill, text_width, wrapped
 
 ROWS = [
