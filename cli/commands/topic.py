@@ -313,8 +313,8 @@ def delete_records(
       plog topic delete-records flights --before 100 --partition 0
     """
     from core.client.admin.admin import Admin
-    from core.client.net.read_options import ReadOptions
     from core.client.read.cluster_source import ClusterSource
+    from core.client.read.record_source import ReadOptions
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy  # noqa: F401 - imported after the log's modules, it costs a short command 15 ms more
 
-from core.client.net.read_options import DAMAGE_HINT
-from core.client.read.record_source import FindMore, Offsets, RecordSource
+from core.client.read.record_source import DAMAGE_HINT, FindMore, Offsets, RecordSource
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.out_file import OutFile
@@ -29,7 +28,7 @@ from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.client.read.watermarks import Watermarks
+    from core.client.read.record_source import Watermarks
     from core.pipeline.large_values import Joiner
 
 

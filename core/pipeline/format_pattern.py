@@ -41,7 +41,7 @@ from core.records.byte_strings import ends_of
 from core.records.columns import HeaderColumns, RecordColumns
 
 if TYPE_CHECKING:
-    from core.client.read.watermarks import Watermarks
+    from core.client.read.record_source import Watermarks
     from core.pipeline.record_stream import Chunk, Step
 
 Int64s = npt.NDArray[np.int64]

@@ -72,7 +72,7 @@ class LogPlaces:
         if not self._has_server:
             yield self._local
             return
-        from core.client.net.read_options import ReadOptions
+        from core.client.read.record_source import ReadOptions
         from core.inspector.stats.server_copy import ServerCopy
 
         def warn(text: str) -> None:

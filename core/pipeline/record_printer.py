@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core.client.net.read_options import ReadOptions
 from core.client.net.retry import FAILOVER_SECONDS
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import ReadOptions, Watermarks
 from core.client.schemas.undecoded import UndecodedAccount, is_fatal
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition

@@ -18,7 +18,7 @@ from core.records.columns import RecordColumns
 from core.records.json_envelope import encode_bytes, encode_headers_json
 
 if TYPE_CHECKING:
-    from core.client.read.watermarks import Watermarks
+    from core.client.read.record_source import Watermarks
 
 
 def make_formatter(

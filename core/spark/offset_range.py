@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from core.client.net.read_options import ReadOptions
 from core.client.net.retry import FAILOVER_SECONDS
+from core.client.read.record_source import ReadOptions
 from core.common.decompression_limit import each_limited_to
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.client.admin.admin import Admin
-from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
+from core.client.read.record_source import ReadOptions
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.files.file_names import CLUSTER_METADATA_TOPIC

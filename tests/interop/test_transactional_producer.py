@@ -12,8 +12,8 @@ from core.client.admin import group_admin
 from core.client.admin.admin import LATEST, Admin
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
+from core.client.read.record_source import ReadOptions
 from core.client.write.producer import ProducerIdentity, RecordsToSend
 from core.client.write.transactional_producer import TransactionalProducer, end_transaction
 from core.common.endpoint import parse_bootstrap

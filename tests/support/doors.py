@@ -14,10 +14,9 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
-from core.client.read.record_source import RecordSource
+from core.client.read.record_source import ReadOptions, RecordSource
 from core.common.errors import PlogError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
-from core.client.read.record_source import FindMore, Offsets, waiting_text
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import FindMore, Offsets, ReadOptions, Watermarks, waiting_text
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import Batch

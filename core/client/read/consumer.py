@@ -15,9 +15,8 @@ from functools import partial
 from typing import NamedTuple
 
 from core.client.net.kafka_client import KafkaClient, KnownLeaders
-from core.client.net.read_options import DAMAGE_HINT, ReadOptions
 from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Retry
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import DAMAGE_HINT, ReadOptions, Watermarks
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import (

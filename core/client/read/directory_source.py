@@ -7,9 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from core.client.net.read_options import DAMAGE_HINT, ReadOptions
-from core.client.read.record_source import FindMore, Offsets, offsets_from, waiting_text
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import (
+    DAMAGE_HINT,
+    FindMore,
+    Offsets,
+    ReadOptions,
+    Watermarks,
+    offsets_from,
+    waiting_text,
+)
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.printable import did_you_mean

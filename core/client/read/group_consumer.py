@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.net.retry import Retry
 from core.client.read.consumer import Consumer
 from core.client.read.group_membership import TRY_AGAIN, CommittedOffsets, Membership
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import ReadOptions, Watermarks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError
 from core.common.topic_partition import TopicPartition

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.admin.group_admin import GroupDescription, GroupMember, GroupOffset
 from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer
+from core.client.read.record_source import ReadOptions
 from core.common.errors import AccessError, CorruptRecordError, KafkaError, UsageError
 from core.common.time_text import parse_time
 from core.common.topic_partition import TopicPartition

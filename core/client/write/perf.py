@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from core.client.admin.admin import LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.consumer import Consumer
+from core.client.read.record_source import ReadOptions
 from core.client.write.producer import Producer, RecordsToSend
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition

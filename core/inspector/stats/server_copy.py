@@ -14,8 +14,8 @@ from pathlib import Path
 
 from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import READ_UNCOMMITTED, Consumer
+from core.client.read.record_source import ReadOptions
 from core.common.config_def import ConfigResourceType
 from core.common.filesystem import File, FileSystem, access_error
 from core.common.topic_partition import TopicPartition

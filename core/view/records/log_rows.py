@@ -20,7 +20,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.net.read_options import WHOLE_LOG
+from core.client.read.record_source import WHOLE_LOG
 from core.common.config_def import HIDDEN
 from core.common.errors import AccessError, CorruptRecordError, PlogError, UsageError
 from core.common.lenient_json import compact, indented, read_json

@@ -19,9 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core.client.net.read_options import WHOLE_LOG
 from core.client.read.directory_source import DirectorySource
-from core.client.read.record_source import RecordSource
+from core.client.read.record_source import WHOLE_LOG, RecordSource
 from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition

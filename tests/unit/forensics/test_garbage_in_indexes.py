@@ -13,10 +13,9 @@ from random import Random
 
 import pytest
 
-from core.client.net.read_options import ReadOptions
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.directory_source import DirectorySource
-from core.client.read.record_source import RecordSource
+from core.client.read.record_source import ReadOptions, RecordSource
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLEAN_SHUTDOWN
 from core.forensics.directory_reader import DirectoryReader

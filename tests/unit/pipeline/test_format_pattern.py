@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from core.client.read.watermarks import Watermarks
+from core.client.read.record_source import Watermarks
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.arrow_text import whole

@@ -15,8 +15,8 @@ import pytest
 from core.client.net import client_connection, connect_notice, port_probe
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import Connector, KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer
+from core.client.read.record_source import ReadOptions
 from core.client.write.producer import Producer
 from core.common.errors import ConnectionFailedError, UnansweredError
 from core.common.topic_partition import TopicPartition

@@ -11,8 +11,8 @@ import pytest
 
 from core.client.net import kafka_client, retry
 from core.client.net.kafka_client import KafkaClient
-from core.client.net.read_options import ReadOptions
 from core.client.read.consumer import Consumer, _fetch_topic_report
+from core.client.read.record_source import ReadOptions
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, CorruptRecordError, KafkaError, MalformedMessageError, PlogError
 from core.common.topic_partition import TopicPartition

@@ -19,9 +19,9 @@ from hypothesis import settings
 from core.broker.config.broker_config import BrokerConfig
 from core.client.net import kafka_client, retry
 from core.client.net.kafka_client import KafkaClient, TopicInfo
-from core.client.net.read_options import ReadOptions
 from core.client.net.retry import Retry
 from core.client.read.consumer import Consumer
+from core.client.read.record_source import ReadOptions
 from core.client.write import producer as producer_module
 from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
 from core.cluster.partition.partition import Partition
