@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.classic_member import ClassicMember
-from core.client.read.cluster_source import ClusterSource
+from core.client.read.cluster_source import ClusterSource, Subscription
 from core.client.read.group_consumer import GroupConsumer, Reset
 from core.client.read.group_membership import (
     CommittedOffsets,
@@ -19,7 +19,6 @@ from core.client.read.group_membership import (
     SoleMember,
     has_consumer_protocol,
 )
-from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition

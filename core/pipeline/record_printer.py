@@ -21,7 +21,7 @@ from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.client.read.subscription import Subscription
+    from core.client.read.cluster_source import Subscription
     from core.records.record_filter import NotJson
 
 
@@ -88,7 +88,7 @@ class ConsumeRun:
 
     def subscribe(self, client: KafkaClient) -> Subscription:
         """Subscribes to the topics. Raises UsageError for a pattern without a match, unless it may wait."""
-        from core.client.read.subscription import Subscription
+        from core.client.read.cluster_source import Subscription
 
         pattern = self.request.find_pattern()
         subscription = Subscription(client, [] if pattern else list(dict.fromkeys(self.request.topics)), pattern)

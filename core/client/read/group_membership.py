@@ -19,8 +19,8 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import RETRIABLE
+from core.client.read.cluster_source import Subscription
 from core.client.read.record_source import ReadOptions
-from core.client.read.subscription import Subscription
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition
