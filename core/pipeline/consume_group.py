@@ -10,12 +10,13 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.classic_member import ClassicMember
 from core.client.read.cluster_source import ClusterSource, Subscription
-from core.client.read.group_consumer import GroupConsumer, Reset
-from core.client.read.group_membership import (
+from core.client.read.group_consumer import (
     CommittedOffsets,
     ConsumerMember,
     CoordinatorOffsets,
+    GroupConsumer,
     Membership,
+    Reset,
     SoleMember,
     has_consumer_protocol,
 )

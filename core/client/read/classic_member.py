@@ -15,7 +15,7 @@ from core.client.admin.group_admin import GroupAdmin
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.cluster_source import Subscription
-from core.client.read.group_membership import FENCED, Partitions
+from core.client.read.group_consumer import FENCED, Partitions
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, ensure_success
 from core.common.topic_partition import TopicPartition

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from core.client.net.kafka_client import KafkaClient
-from core.client.read.group_consumer import GroupConsumer
-from core.client.read.group_membership import Partitions
+from core.client.read.group_consumer import GroupConsumer, Partitions
 from core.client.read.record_source import ReadOptions
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
