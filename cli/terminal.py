@@ -12,7 +12,7 @@ from core.common.errors import PlogError, UsageError
 from core.common.printable import printable, printable_bytes
 
 if TYPE_CHECKING:
-    from core.pipeline.record_sink import ByteSink
+    from core.pipeline.record_printer import ByteSink
 
 _USUAL_WIDTH = 80
 _EMOJI_SIGN = "\ufe0f"

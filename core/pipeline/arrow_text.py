@@ -9,7 +9,7 @@ key binary, value binary, headers list<struct<name: binary, value: binary>>, lea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from core.common.topic_partition import TopicPartition
 from core.pipeline.input_lines import Lines
-from core.pipeline.record_sink import Int64s, PartitionRows
 from core.records.batches import timestamp_type
 from core.records.byte_strings import ends_of
 from core.records.columns import RecordColumns
 from core.records.json_envelope import encode_bytes
+
+if TYPE_CHECKING:
+    from core.pipeline.record_printer import Int64s, PartitionRows
 
 _HEADERS = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())

@@ -21,8 +21,18 @@ from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
-from core.pipeline.record_printer import ConsumeRun, RecordPrinter
-from core.pipeline.record_sink import ARROW, PARQUET, VALUE, ByteSink, Int64s, PartitionRows, Sink, ValueSink
+from core.pipeline.record_printer import (
+    ARROW,
+    PARQUET,
+    VALUE,
+    ByteSink,
+    ConsumeRun,
+    Int64s,
+    PartitionRows,
+    RecordPrinter,
+    Sink,
+    ValueSink,
+)
 from core.pipeline.record_stream import Chunks, Step, filtering, read_bounded, read_following, read_latest, through
 from core.pipeline.session import Session
 

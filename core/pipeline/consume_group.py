@@ -25,8 +25,7 @@ from core.common.errors import AccessError, ConnectionFailedError, KafkaError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ensure_there, resolve
 from core.pipeline.frontend import Frontend
-from core.pipeline.record_printer import ConsumeRun, RecordPrinter
-from core.pipeline.record_sink import Sink
+from core.pipeline.record_printer import ConsumeRun, RecordPrinter, Sink
 from core.pipeline.record_stream import Step, read_group, through
 
 if TYPE_CHECKING:

@@ -1,13 +1,18 @@
-"""Writes chunks of records to a sink, within the limits of a request; `ConsumeRun` is one run of it."""
+"""Writes chunks of records to a sink, within the limits of a request; `ConsumeRun` is one run of it.
+
+A sink takes a page at a time: rows of one partition, or of several in an order of their own, such as that of time.
+`ValueSink` writes the values of records, a line each.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from core.client.net.retry import FAILOVER_SECONDS
 from core.client.read.record_source import ReadOptions, Watermarks
@@ -15,14 +20,91 @@ from core.client.schemas.undecoded import UndecodedAccount, is_fatal
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.consume_request import ConsumeRequest
-from core.pipeline.record_sink import Int64s, PartitionRows, Sink
 from core.pipeline.record_stream import Chunk, Chunks
 from core.pipeline.session import Session
+from core.records.byte_strings import ByteStrings, join_parts, stitch
+from core.records.columns import RecordColumns
+from core.records.control_record import control_record_text
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.client.read.cluster_source import Subscription
     from core.records.record_filter import NotJson
+
+Int64s = npt.NDArray[np.int64]
+
+VALUE, ENVELOPE, ARROW, PARQUET = "value", "envelope", "arrow", "parquet"
+
+
+class ByteSink(Protocol):
+    """A target of bytes, as `BinaryIO` is."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PartitionRows(NamedTuple):
+    partition: TopicPartition
+    columns: RecordColumns
+
+
+class Sink(Protocol):
+    """Owned by one task."""
+
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        """Writes all rows, or those whose numbers `order` has, in that order. Flushes them, except for Parquet."""
+
+    def close(self, *, is_whole: bool) -> None:
+        """Writes the end of the format. `is_whole`: whether the output is complete."""
+
+
+def with_control_text(columns: RecordColumns) -> RecordColumns:
+    """Replaces the values of control records, if there are any, by texts that describe them."""
+    if not any(batch.is_control for batch in columns.batches):
+        return columns
+    keys, values = columns.keys().to_pylist(), columns.values().to_pylist()
+    is_control = columns.of_batches((batch.is_control for batch in columns.batches), np.bool_)
+    texts = [
+        control_record_text(key, value).encode() if control else value
+        for key, value, control in zip(keys, values, is_control.tolist(), strict=True)
+    ]
+    return columns.with_values(ByteStrings.of_list(texts).to_arrow())
+
+
+class ValueSink:
+    """Writes values, a line each; a null is an empty line."""
+
+    def __init__(self, out: ByteSink) -> None:
+        self._out = out
+
+    def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
+        texts = [_lines_of_values(with_control_text(columns)) for _, columns in page]
+        if order is not None:
+            texts = [_in_order(texts, order)]
+        for text, _ in texts:
+            self._out.write(text)
+        self._out.flush()
+
+    def close(self, *, is_whole: bool) -> None:
+        pass  # written lines stay
+
+
+_Lines = tuple[memoryview, npt.NDArray[np.int32]]
+"""Text, and where each line ends."""
+
+
+def _lines_of_values(columns: RecordColumns) -> _Lines:
+    values = ByteStrings(columns.buffer, columns.value_positions, columns.value_lengths)
+    return join_parts((values, b"\n"), len(columns))
+
+
+def _in_order(texts: Sequence[_Lines], order: Int64s) -> _Lines:
+    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in texts]).astype(np.int64)
+    lines = ByteStrings(b"".join(text for text, _ in texts), np.cumsum(lengths) - lengths, lengths)
+    return stitch([lines.take(order)])
 
 
 @dataclass(slots=True)
@@ -140,7 +222,6 @@ class RecordPrinter:
 
     def print_merged(self, of_partitions: Mapping[TopicPartition, Chunks]) -> None:
         """Writes the records of all partitions, in order of time."""
-        from core.pipeline.time_merge import merge_by_time
 
         for page, order in merge_by_time(of_partitions):
             undecoded = _undecoded_in(page, order)
@@ -188,3 +269,63 @@ def _undecoded_in(page: Sequence[PartitionRows], order: Int64s) -> Any:
         np.full(len(rows.columns), None) if rows.columns.undecoded is None else rows.columns.undecoded for rows in page
     ]
     return np.concatenate(each)[order]
+
+
+class _Head:
+    """The next records of a partition, by time: a record is as late as the latest before it, as its partition's order
+    is kept. If the chunks end with an error, records no later than the last one come first.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
+        self._latest = np.iinfo(np.int64).min
+        self.rows: PartitionRows | None = None
+        self.times: Int64s = np.empty(0, np.int64)
+        self.error: PlogError | None = None
+        self._fill()
+
+    def _fill(self) -> None:
+        self.rows = None
+        try:
+            for chunk in self._chunks:
+                if chunk is not None and len(chunk.columns):
+                    self.rows = PartitionRows(chunk.partition, chunk.columns)
+                    self.times = np.maximum(np.maximum.accumulate(chunk.columns.timestamps), self._latest)
+                    self._latest = int(self.times[-1])
+                    return
+        except PlogError as error:
+            self.error = error
+
+    @property
+    def known_until(self) -> int:
+        """Returns the timestamp up to which the partition's rows are complete."""
+        return self._latest
+
+    def take(self, until: int) -> tuple[PartitionRows, Int64s] | None:
+        """Takes the present rows up to that timestamp, or returns None."""
+        assert self.rows is not None
+        count = int(np.searchsorted(self.times, until, side="right"))
+        if not count:
+            return None
+        partition, columns = self.rows
+        taken = PartitionRows(partition, columns.select(slice(0, count))), self.times[:count]
+        if count == len(columns):
+            self._fill()
+        else:
+            self.rows = PartitionRows(partition, columns.select(slice(count, None)))
+            self.times = self.times[count:]
+        return taken
+
+
+def merge_by_time(of_partitions: Mapping[TopicPartition, Chunks]) -> Iterator[tuple[list[PartitionRows], Int64s]]:
+    """Yields pages of rows of several partitions, each with the order of its rows, in order of timestamps."""
+    heads = [_Head(chunks) for _, chunks in sorted(of_partitions.items())]
+    while heads := [head for head in heads if head.rows is not None or head.error is not None]:
+        first = min(heads, key=lambda head: head.known_until)
+        until = first.known_until
+        taken = [found for head in heads if head.rows is not None and (found := head.take(until)) is not None]
+        if not taken:
+            assert first.error is not None  # the others begin later
+            raise first.error
+        times = np.concatenate([times for _, times in taken])
+        yield [rows for rows, _ in taken], np.argsort(times, kind="stable")

@@ -12,7 +12,7 @@ from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.arrow_text import join_rows, json_strings, numbers, whole
 from core.pipeline.format_pattern import Formatter, pattern_formatter
-from core.pipeline.record_sink import ENVELOPE, ByteSink, Int64s, PartitionRows, with_control_text
+from core.pipeline.record_printer import ENVELOPE, ByteSink, Int64s, PartitionRows, with_control_text
 from core.records.batches import timestamp_type
 from core.records.columns import RecordColumns
 from core.records.json_envelope import encode_bytes, encode_headers_json

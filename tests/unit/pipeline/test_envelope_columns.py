@@ -15,7 +15,7 @@ from core.common.topic_partition import TopicPartition
 from core.pipeline.arrow_text import json_strings
 from core.pipeline.input_lines import BadLineError, Lines
 from core.pipeline.line_parsers import OPEN, Rows, envelope_parser
-from core.pipeline.record_sink import PartitionRows
+from core.pipeline.record_printer import PartitionRows
 from core.pipeline.text_sink import TextSink, make_formatter
 from core.records.columns import decode_columns
 from core.records.json_envelope import decode_envelope, encode_bytes

@@ -16,7 +16,7 @@ from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
 from core.pipeline.arrow_text import whole
 from core.pipeline.format_pattern import pattern_formatter
-from core.pipeline.record_sink import PartitionRows
+from core.pipeline.record_printer import PartitionRows
 from core.pipeline.text_sink import TextSink
 from core.records.columns import decode_columns
 from core.records.compression import CompressionType
