@@ -16,42 +16,34 @@ Buffer = bytes | bytearray | memoryview
 
 
 @cache
-def _crcmod_crc32c() -> Callable[[Buffer], int]:
+def _crcmod_crc32c() -> Callable[[bytes, int], int]:
     from crcmod.predefined import mkPredefinedCrcFun
 
-    function: Callable[[Buffer], int] = mkPredefinedCrcFun("crc-32c")
+    function: Callable[[bytes, int], int] = mkPredefinedCrcFun("crc-32c")
     return function
 
 
-def crc32c_by_table(data: Buffer) -> int:
+def crc32c_by_table(data: Buffer, crc: int = 0) -> int:
     """Computes CRC-32C by crcmod's table: slow, independent of `crc32c`."""
-    return _crcmod_crc32c()(bytes(data))
+    return _crcmod_crc32c()(bytes(data), crc)
 
-
-crc32c: Callable[[Buffer], int]
-"""Computes CRC-32C of the whole buffer."""
 
 try:
     from fastcrc.crc32 import iscsi
-except ImportError:  # a platform without the wheel
-    crc32c = crc32c_by_table
 
-    def continue_crc32c(data: Buffer, crc: int) -> int:
-        continued: int = _crcmod_crc32c()(bytes(data), crc)  # type: ignore[call-arg]  # which it takes
-        return continued
-else:
     crc32c = iscsi
-
-    def continue_crc32c(data: Buffer, crc: int) -> int:
-        """Computes the CRC-32C of bytes whose CRC-32C is `crc`, with `data` after them; that of no bytes is 0."""
-        return iscsi(data, crc)
+except ImportError:  # a platform without the wheel
+    crc32c = crc32c_by_table  # type: ignore[assignment]  # whose second argument has another name
+"""Computes the CRC-32C of the whole buffer; with a second argument, the CRC-32C of bytes before it, that of both. That
+of no bytes is 0.
+"""
 
 
 def crc32c_of_parts(parts: Iterable[Buffer]) -> int:
     """Computes the CRC-32C of the parts, one after the other, without joining them."""
     crc = 0
     for part in parts:
-        crc = continue_crc32c(part, crc)
+        crc = crc32c(part, crc)
     return crc
 
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.task import Task, Yield
-from core.records.checksum import continue_crc32c, crc32c
+from core.records.checksum import crc32c
 from core.records.compression import CompressionType, decompress, decompressed_pieces
 from core.records.record import MAX_SEQUENCE, Record, decode_records
 
@@ -198,7 +198,7 @@ class RecordBatch:
         crc = 0
         end = self.start + self.size_bytes
         for start in range(self.start + ATTRIBUTES_POSITION, end, PIECE_BYTES):
-            crc = continue_crc32c(self.buffer[start : min(start + PIECE_BYTES, end)], crc)
+            crc = crc32c(self.buffer[start : min(start + PIECE_BYTES, end)], crc)
             yield Yield.GIVE_WAY
         self._ensure_crc(crc)
 

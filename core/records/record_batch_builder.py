@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from core.records.checksum import crc32c_of_parts
+from core.records.checksum import crc32c
 from core.records.compression import CompressionType, compress
 from core.records.record import Headers, Record, encode_record
 from core.records.record_batch import (
@@ -76,7 +76,7 @@ def batch_parts(
     )
     records = section if compression is CompressionType.NONE else compress(compression, section, compression_level)
     length = len(header) + len(records) + 9  # leader epoch, magic, crc
-    crc = crc32c_of_parts((header, records))
+    crc = crc32c(records, crc32c(header))
     return _BEFORE_ATTRIBUTES.pack(base_offset, length, partition_leader_epoch, _MAGIC, crc) + header, records
 
 
@@ -90,7 +90,7 @@ def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> 
     header = bytearray(batch.buffer[batch.start : batch.start + HEADER_SIZE])
     _INT32.pack_into(header, LENGTH_POSITION, HEADER_SIZE - LOG_OVERHEAD + len(section))
     _INT16.pack_into(header, ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
-    crc = crc32c_of_parts((memoryview(header)[ATTRIBUTES_POSITION:], section))
+    crc = crc32c(section, crc32c(memoryview(header)[ATTRIBUTES_POSITION:]))
     _UINT32.pack_into(header, CRC_POSITION, crc)
     return RecordBatch(memoryview(header + section))
 

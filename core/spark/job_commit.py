@@ -43,7 +43,7 @@ from core.client.write.transactional_producer import TransactionalProducer, add_
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, PlogError
 from core.common.topic_partition import TopicPartition
-from core.records.checksum import continue_crc32c
+from core.records.checksum import crc32c
 from core.spark.records_to_send import RecordCutter
 
 _OPEN = "Ongoing"
@@ -91,7 +91,7 @@ def write_attempt(
         cutter = RecordCutter(topic, producer.partitions)
         last_topic, digest = "", 0
         for batch in batches:
-            digest = continue_crc32c(memoryview(batch.serialize()), digest)
+            digest = crc32c(memoryview(batch.serialize()), digest)
             for last_topic, records in cutter.cut(batch):
                 producer.send(last_topic, records)
         if not producer.is_open:
