@@ -16,7 +16,7 @@ from core.files.producer_snapshot import ProducerSnapshotEntry
 from core.index.transaction_index import AbortedTransaction
 from core.inspector.check.findings import Code, Finding, Severity
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
-from core.records.record import MAX_SEQUENCE, increment_sequence
+from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
 
 _UNKNOWN = -2
@@ -166,7 +166,7 @@ class ProducerCheck:
         producer.last_sequence = batch.last_sequence
         producer.last_offset = batch.last_offset
         producer.next_sequence = (
-            _UNKNOWN if batch.base_sequence == NO_SEQUENCE else increment_sequence(batch.last_sequence, 1)
+            _UNKNOWN if batch.base_sequence == NO_SEQUENCE else (batch.last_sequence + 1) & MAX_SEQUENCE
         )
 
     def _see_marker(self, producer: _Producer, batch: RecordBatch, path: Path) -> None:

@@ -31,7 +31,7 @@ from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
-from core.records.record import Record
+from core.records.record import Record, increment_sequence
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Tracer:
         self, trace: Trace, log: PartitionReader, segment: SegmentReader, batch: Batch, record: Record
     ) -> None:
         if isinstance(batch, RecordBatch) and batch.base_sequence >= 0:
-            trace.sequence = (batch.base_sequence + record.offset - batch.base_offset) & 0x7FFFFFFF
+            trace.sequence = increment_sequence(batch.base_sequence, record.offset - batch.base_offset)
         if batch.is_transactional and not batch.is_control:
             trace.transaction = _find_transaction(log, batch)
         trace.fate = list(self._fate(log, segment, trace))

@@ -20,6 +20,7 @@ from core.inspector.check.verify import verify
 from core.inspector.recover.recovery_plan import Action, RecoveryOptions
 from core.inspector.recover.recovery_planner import plan_recovery
 from core.records.checksum import crc32c_by_table
+from core.records.record_batch import set_base_offset_and_leader_epoch
 from tests.support.damage import patch, places
 from tests.support.logs import append, make_batch, make_marker, open_log
 
@@ -181,6 +182,17 @@ def remove_batch(folder: Path, number: int) -> None:
         struct.pack_into(">q", whole, 0, later.offset - (place.end_offset - place.offset))
         moved += whole
     place.path.write_bytes(moved)
+
+
+def test_a_producers_sequences_wrap(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    for number, base_sequence in enumerate((2**31 - 2, 0, 3)):  # two records each: 2 is missing
+        batch = make_batch(b"a", b"b", base_sequence=base_sequence, **PRODUCER)
+        set_base_offset_and_leader_epoch(batch, 2 * number, 0)
+        with path.open("ab") as file:
+            file.write(batch.buffer)
+    (gap,) = (finding for finding in verify(path) if finding.code is Code.SEQUENCE_GAP)
+    assert "sequence 3 of producer 7, expected 2" in gap.message
 
 
 def test_a_gap_in_a_producers_sequences(folder: Path) -> None:
