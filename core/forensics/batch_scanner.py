@@ -33,7 +33,7 @@ from core.forensics.damage import MAX_BATCH_BYTES, Damage, DamageKind, find_batc
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, entry_size, read_batch
 from core.records.checksum import crc32c, crc32c_of_parts
-from core.records.control_record import claims_marker
+from core.records.control_record import LARGEST_MARKER
 from core.records.legacy_message_set import CRC_POSITION as LEGACY_CRC_POSITION
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record_batch import (
@@ -42,6 +42,7 @@ from core.records.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_POSITION,
+    NO_SEQUENCE,
     RecordBatch,
 )
 
@@ -533,6 +534,20 @@ def _records_of(header: Batch, span: int) -> int:
     if claims_marker(header):
         return 0
     return header.count if 0 < header.count <= span else span
+
+
+def claims_marker(header: RecordBatch) -> bool:
+    """Says whether a batch's header, which may be damaged, is that of a transaction's marker. Several fields show it: a
+    batch of records would have to be damaged in all of them to look like one.
+    """
+    return (
+        header.is_control
+        and header.is_transactional
+        and header.has_producer_id
+        and header.base_sequence == NO_SEQUENCE
+        and (header.count, header.last_offset_delta) == (1, 0)
+        and header.size_bytes <= LARGEST_MARKER
+    )
 
 
 def _fixed(batch: Batch, fix: ByteFix) -> Batch:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.records.record import Record, encode_record
-from core.records.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_SEQUENCE, RecordBatch
+from core.records.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, RecordBatch
 from core.records.record_batch_builder import build_batch
 
 _KEY = struct.Struct(">hh")
@@ -67,20 +67,6 @@ def read_end_transaction_marker(record: Record) -> EndTransactionMarker | None:
     if version < 0:  # Kafka reads later ones as version 0
         raise CorruptRecordError(f"transaction marker of version {version}")
     return EndTransactionMarker(type_ is ControlRecordType.COMMIT, coordinator_epoch)
-
-
-def claims_marker(header: RecordBatch) -> bool:
-    """Says whether a batch's header, which may be damaged, is that of a transaction's marker. Several fields show it: a
-    batch of records would have to be damaged in all of them to look like one.
-    """
-    return (
-        header.is_control
-        and header.is_transactional
-        and header.has_producer_id
-        and header.base_sequence == NO_SEQUENCE
-        and (header.count, header.last_offset_delta) == (1, 0)
-        and header.size_bytes <= LARGEST_MARKER
-    )
 
 
 _PLAIN_RECORD = bytes((0x20, 0, 0, 0, 0x08))

@@ -5,10 +5,10 @@ import contextlib
 import pytest
 
 from core.common.errors import CorruptRecordError
+from core.forensics.batch_scanner import claims_marker
 from core.records.control_record import (
     ControlRecordType,
     EndTransactionMarker,
-    claims_marker,
     control_key,
     control_type,
     end_transaction_batch,
