@@ -22,7 +22,7 @@ from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
-from core.common.skip_unreadable import skip_unreadable
+from core.inspector.check.file_kind import skip_unreadable
 from core.records.side_format import SchemaRegistryOption
 
 if TYPE_CHECKING:

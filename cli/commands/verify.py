@@ -14,7 +14,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import say, say_failures
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError
-from core.common.skip_unreadable import skip_unreadable
+from core.inspector.check.file_kind import skip_unreadable
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding

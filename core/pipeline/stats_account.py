@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.common.errors import AccessError
-from core.common.skip_unreadable import skip_unreadable
 from core.common.topic_partition import TopicPartition
+from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.check.findings import Finding
 from core.inspector.stats.log_stats import LogStats, Sample, SegmentStats, read_stats
 from core.pipeline.frontend import Progress

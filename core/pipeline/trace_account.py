@@ -13,9 +13,9 @@ from core.client.admin.admin import EARLIEST, LATEST, Admin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.group_offset_reset import outside_text
 from core.common.errors import AccessError, CorruptRecordError, KafkaError
-from core.common.skip_unreadable import skip_unreadable
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
+from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.dump.segment_dump import batch_row
 from core.inspector.stats.trace import Trace, Tracer, is_settled_by, server_groups
 from core.pipeline.log_places import LogPlace, LogPlaces, OnBytes, without_file

@@ -1,10 +1,12 @@
-"""Tells the kind of a file on a Kafka disk by its name."""
+"""Tells the kind of a file on a Kafka disk by its name, and whether a path that a command is given can be read."""
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from core.common.errors import AccessError
 from core.common.filesystem import access_error
@@ -24,6 +26,9 @@ from core.files.file_names import (
     TRANSACTION_INDEX_SUFFIX,
     parse_offset_file_name,
 )
+
+Thing = TypeVar("Thing")
+Found = TypeVar("Found")
 
 
 class FileKind(Enum):
@@ -97,3 +102,16 @@ def foreign_file_error(path: Path) -> AccessError:
         where=str(path),
         hint="a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, or a directory of them",
     )
+
+
+def skip_unreadable(
+    things: Iterable[Thing], look_at: Callable[[Thing], Iterable[Found]], failures: list[AccessError]
+) -> Iterator[Found]:
+    """Yields the results for each of the paths or partitions of a command; errors of unreadable ones go to `failures`,
+    and the others are read all the same.
+    """
+    for thing in things:
+        try:
+            yield from look_at(thing)
+        except AccessError as error:
+            failures.append(error)
