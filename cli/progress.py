@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 
 from cli.terminal import cut, find_width
-from core.common.clock import Clock, SystemClock
 
 _EVERY_SECONDS = 0.2
 _EVERY_SECONDS_IN_A_PIPE = 10.0
@@ -14,8 +15,10 @@ _EVERY_SECONDS_IN_A_PIPE = 10.0
 class Progress:
     """Counts things and bytes; owned by one task. Shows nothing for work that is shorter than its interval."""
 
-    def __init__(self, verb: str, things: str, total_bytes: int | None = None, *, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+    def __init__(
+        self, verb: str, things: str, total_bytes: int | None = None, *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now_s = now_s
         self._verb = verb
         self._things = things
         self._total_bytes = total_bytes
@@ -40,9 +43,6 @@ class Progress:
         self._is_shown = True
         sys.stderr.write("\r\x1b[K" + cut(self._text(), self._width - 1))
         sys.stderr.flush()
-
-    def _now_s(self) -> float:
-        return self._clock.monotonic_ms() / 1000
 
     def _text(self) -> str:
         elapsed = max(self._shown_s - self._started_s, 1e-9)

@@ -11,7 +11,7 @@ GB = 1 << 30
 
 
 def test_in_a_pipe_a_line_every_ten_seconds_at_most(clock: ManualClock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("checked", "bytes", 12 * GB, clock=clock)
+    progress = Progress("checked", "bytes", 12 * GB, now_s=lambda: clock.monotonic_ms() / 1000)
     for _ in range(25):
         clock.advance(1000)
         progress.add(GB // 8, GB // 8)
@@ -25,7 +25,7 @@ def test_in_a_pipe_a_line_every_ten_seconds_at_most(clock: ManualClock, capsys: 
 
 
 def test_in_a_pipe_short_work_says_nothing(clock: ManualClock, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("read", "records", clock=clock)
+    progress = Progress("read", "records", now_s=lambda: clock.monotonic_ms() / 1000)
     for _ in range(99):
         clock.advance(100)
         progress.add(1)
@@ -38,7 +38,7 @@ def test_on_a_terminal_the_line_fits(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")
-    progress = Progress("acknowledged", "records", 12 * GB, clock=clock)
+    progress = Progress("acknowledged", "records", 12 * GB, now_s=lambda: clock.monotonic_ms() / 1000)
     clock.advance(1000)
     progress.add(1000, GB)
     progress.done()
