@@ -218,11 +218,8 @@ class SegmentLookup(ABC):
 
     def damaged(self, gap: DamagedRange) -> CorruptRecordError:
         """Makes the error for a reader of offsets in the gap."""
-        return CorruptRecordError(
-            f"{offsets_are(gap.start_offset, gap.end_offset)} damaged",
-            position=gap.position,
-            path=str(self.records.path),
-        )
+        what = f"{offsets_are(gap.start_offset, gap.end_offset)} damaged"
+        return CorruptRecordError(what, position=gap.position, path=str(self.records.path))
 
 
 def find_by_timestamp(

@@ -753,15 +753,14 @@ class _Loader:
         """
         lone, last_base_offset = find_orphan_indexes(self._directory, logs), max(logs, default=-1)
         traces = find_traces(self._directory, {offset for offset, _ in lone}, logs)
+        middle = range(log_start_offset, last_base_offset)
         lost = {offset for offset in traces if self._is_lost(offset, last_base_offset)}
         for offset in sorted(lost) if self._settings.keeps_cut_bytes else ():
             _log.error("%s: segment %d is missing, an index of it is here", self._partition, offset)
         for offset, path in lone:
             if offset > last_base_offset and offset in lost and offset >= log_start_offset:
                 self._cutter.take_index_away(path)
-            elif (
-                self._settings.is_read_only or offset not in traces or not log_start_offset <= offset < last_base_offset
-            ):
+            elif self._settings.is_read_only or offset not in traces or offset not in middle:
                 self._filesystem.unlink(path)
 
     def _is_lost(self, base_offset: int, last_base_offset: int) -> bool:
