@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.files.file_names import SEGMENT_SUFFIXES, is_file, parse_offset_file_name
-from core.forensics.orphan_index import index_end
+from core.forensics.known_offsets_of_directory import index_end
 
 _CUT_AT = ".cut-at-"
 _NAME = r"(\d{20}\.log)\.cut-at-(\d+)(?:-(\d+))?"

@@ -3,7 +3,9 @@
 Facts that were written, and synced, only after the records prove that these were there: the name of the next segment, a
 producer snapshot, a leader epoch, the recovery point, the high watermark. An index of the last segment proves nothing
 beside its log: a crash may keep it and lose the records. It does if the `.log` itself is gone, which no crash takes
-away. A file that does not parse counts for nothing here, `plog verify` names it.
+away: an index has no entry before the log has its batch, so that the offset of the last entry was in the log. An index
+in which anything is out of order proves nothing but its name. A file that does not parse counts for nothing here, `plog
+verify` names it.
 
 Where a log began is shown by what a deletion changes. A broker that deletes the first segments renames their files to
 `.deleted`, the `.log` first, and raises the first entry of `leader-epoch-checkpoint` (Kafka's
@@ -23,14 +25,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.common.errors import AccessError, CorruptRecordError
-from core.common.salvaging_file import read_small_text
+from core.common.salvaging_file import read_small_file, read_small_text
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
 from core.files.file_names import (
@@ -56,9 +58,11 @@ from core.files.file_names import (
 )
 from core.files.interrupted_deletion import was_replaced
 from core.files.leader_epoch_cache import parse_leader_epochs
+from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.known_offsets import KnownOffsets, WrongLine
-from core.forensics.orphan_index import find_traces, indexed_end
 from core.forensics.recovery_journal import JOURNAL, gave_up_end, read_lost_offsets
+from core.forensics.truncated_segments import rising_entries
+from core.index.transaction_index import parse_transaction_index
 from core.records.record_batch import MAGIC_POSITION
 
 if TYPE_CHECKING:
@@ -314,3 +318,55 @@ def _epoch_starts(directory: Path) -> list[int]:
         path = directory / LEADER_EPOCH_CHECKPOINT
         return [entry.start_offset for entry in parse_leader_epochs(read_small_text(path), str(path))]
     return []
+
+
+# --- indexes of segments whose `.log` is gone
+
+
+def find_orphan_indexes(directory: Path, logs: Container[int]) -> list[tuple[int, Path]]:
+    """Returns the index files of segments that have no log; `logs` are the base offsets of the segments with one."""
+    found = (one for suffix in INDEX_SUFFIXES for one in find_offset_files(directory, suffix))
+    return [(offset, path) for offset, path in found if offset not in logs]
+
+
+def find_traces(directory: Path, bases: Iterable[int], logs: Collection[int]) -> set[int]:
+    """Returns the base offsets of lone indexes that are traces of a segment. Between existing segments, indexes without
+    any entry may have been made for a segment whose `.log` the disk then refused.
+    """
+    between = range(min(logs, default=0) + 1, max(logs, default=0))
+    return {base for base in bases if base not in between or _holds_anything(directory, base)}
+
+
+def _holds_anything(directory: Path, base_offset: int) -> bool:
+    """Says whether one of the segment's indexes has entries, or can't be read."""
+    for suffix in INDEX_SUFFIXES:
+        try:
+            if any(read_small_file(directory / offset_file_name(base_offset, suffix))):
+                return True
+        except FileNotFoundError:
+            continue
+        except (OSError, CorruptRecordError):
+            return True
+    return False
+
+
+def indexed_end(directory: Path, base_offset: int) -> int:
+    """Returns the offset after the last one that a segment's indexes name, or its base offset."""
+    return max(
+        index_end(directory / offset_file_name(base_offset, suffix), suffix, base_offset) for suffix in INDEX_SUFFIXES
+    )
+
+
+def index_end(path: Path, suffix: str, base_offset: int) -> int:
+    """Returns the same for one file, of any name; `suffix` says which index it is."""
+    with contextlib.suppress(OSError, CorruptRecordError):
+        return _end_of(read_small_file(path), suffix, base_offset)
+    return base_offset
+
+
+def _end_of(data: bytes, suffix: str, base_offset: int) -> int:
+    kind = SPARSE_INDEXES.get(suffix)
+    if kind is None:
+        return max((entry.last_offset + 1 for entry in parse_transaction_index(data)), default=base_offset)
+    entries = rising_entries(kind.ENTRY, data)
+    return base_offset + entries[-1][kind.OFFSET_FIELD] + 1 if entries else base_offset

@@ -32,7 +32,6 @@ from core.common.salvaging_file import open_salvaging, read_small_file
 from core.files.file_names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, offset_file_name
 from core.files.file_records import FileRecords, rising_headers
 from core.files.segment_indexes import SPARSE_INDEXES
-from core.forensics.orphan_index import rising_entries
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
 from core.records.record_batch import NO_TIMESTAMP
@@ -116,6 +115,22 @@ def _reaches_further(records: FileRecords, base_offset: int, offset_index: bytes
     except CorruptRecordError:
         return True  # the entry may be wrong: all headers must be read
     return bool(time_index) and base_offset + last_offset >= next_offset
+
+
+def rising_entries(entry: struct.Struct, data: bytes) -> list[tuple[int, int]]:
+    """Returns all entries of an index before the zeros at the file's end; none unless both numbers rise from each entry
+    to the next.
+    """
+    if len(data) % entry.size:
+        return []
+    used = len(data.rstrip(b"\0"))
+    before, entries = (-1, -1), list[tuple[int, int]]()
+    for first, second in entry.iter_unpack(data[: -(-used // entry.size) * entry.size]):
+        if first <= before[0] or second <= before[1]:
+            return []
+        before = first, second
+        entries.append(before)
+    return entries
 
 
 def _last_entry(entry: struct.Struct, data: bytes) -> tuple[int, int]:

@@ -55,9 +55,13 @@ from core.files.log_config import LogConfig
 from core.forensics.cut_off_tails import cut_off_path, lost_end_path
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.known_offsets_of_directory import (
+    KnownOffsetsOfDirectory,
+    find_orphan_indexes,
+    find_traces,
+    indexed_end,
+)
 from core.forensics.missing_offsets import HoleReason, Tail, TailKind, explain_holes, offsets_text, tail_kind
-from core.forensics.orphan_index import find_orphan_indexes, find_traces, indexed_end
 from core.forensics.recovered_layout import copy_bytes
 from core.forensics.segment_scanner import DamagedBytes
 from core.forensics.shadow_layout import OpenTransactions, ShadowLayout, arrange
