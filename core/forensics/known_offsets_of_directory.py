@@ -277,7 +277,7 @@ class KnownOffsetsOfDirectory:
 
 def _read_log(evidence: KnownOffsets, ask: Callable[[LogScanner], int]) -> int:
     """Asks the log, judged by `evidence` alone; returns 0 if it can't be read."""
-    from core.forensics.segment_reader import open_reading  # most logs don't need it
+    from core.forensics.log_scanner import open_reading  # most logs don't need it
 
     try:
         files = find_offset_files(evidence.directory, LOG_SUFFIX)

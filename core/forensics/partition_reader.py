@@ -40,12 +40,11 @@ from core.files.file_names import (
 from core.files.file_records import rising_headers
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
-from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
+from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner, SegmentReader, is_written_to
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind, unreadable_hole, wrong_start_hole
 from core.forensics.read_committed import Outcome, Page, ReadAhead, ReadCommitted, find_open_transactions, markers_in
 from core.forensics.recovery_journal import joined_ranges
 from core.forensics.segment_lookup import find_by_timestamp
-from core.forensics.segment_reader import SegmentReader, is_written_to
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
 from core.records.batches import Batch, first_offset_of
 from core.records.record_batch import NO_TIMESTAMP

@@ -37,9 +37,9 @@ from core.forensics.bit_flip import is_odd_end
 from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
+from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes, find_lost_start
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
-from core.forensics.segment_reader import open_reading
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import Batch, contradicts

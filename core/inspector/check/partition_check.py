@@ -26,9 +26,8 @@ from core.files.leader_epoch_cache import EpochEntry, parse_leader_epochs, risin
 from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.bit_flip import ByteFix
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.log_scanner import LogScanner
+from core.forensics.log_scanner import LogScanner, SegmentReader
 from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
-from core.forensics.segment_reader import SegmentReader
 from core.index.transaction_index import read_transaction_index
 from core.inspector.check.findings import (
     Code,

@@ -17,7 +17,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.files.file_names import base_offset_of, find_following
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage, DamageKind
-from core.forensics.segment_reader import SegmentReader
+from core.forensics.log_scanner import SegmentReader
 from core.inspector.check.file_kind import FileKind, kind_of
 from core.inspector.check.findings import Finding, claimed_finding, undecodable_finding
 from core.inspector.dump.dump_options import DumpOptions

@@ -33,6 +33,7 @@ from core.files.file_names import (
     partition_directory_name,
 )
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import offsets_text
 from core.forensics.recovery_journal import (
     JOURNAL,
@@ -47,7 +48,6 @@ from core.forensics.recovery_journal import (
     undo,
     was_left_as_recovered,
 )
-from core.forensics.segment_reader import open_reading
 from core.inspector.recover.partition_recovery import PartitionRecovery
 from core.inspector.recover.recovery_plan import Action, FolderPlan, Step
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
+from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind
-from core.forensics.segment_reader import open_reading
 from core.inspector.check.findings import (
     Finding,
     damage_finding,

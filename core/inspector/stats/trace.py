@@ -24,9 +24,9 @@ from core.forensics.batch_location import find_file, undecodable
 from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import Gap, GapLedger, GapReason
 from core.forensics.known_offsets import WrongLine
+from core.forensics.log_scanner import SegmentReader
 from core.forensics.missing_offsets import Hole, HoleReason
 from core.forensics.partition_reader import PartitionReader
-from core.forensics.segment_reader import SegmentReader
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.records.batches import Batch, group_batches

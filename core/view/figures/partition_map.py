@@ -25,10 +25,9 @@ from core.files.file_names import LOG_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX, find
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.damage import Damage
-from core.forensics.log_scanner import AFTER_ALL_OFFSETS
+from core.forensics.log_scanner import AFTER_ALL_OFFSETS, SegmentReader
 from core.forensics.missing_offsets import Tail, TailKind, offsets_are
 from core.forensics.read_committed import find_open_transactions
-from core.forensics.segment_reader import SegmentReader
 from core.inspector.check.findings import Finding, Severity
 from core.log.damaged_ranges import read_damaged_ranges
 from core.records.batches import stated_offset

@@ -25,8 +25,8 @@ from core.files.file_names import (
 from core.files.partition_metadata_file import find_topic_id
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.log_scanner import open_reading
 from core.forensics.partition_reader import PartitionReader
-from core.forensics.segment_reader import open_reading
 from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import FileKind
 from core.records.batches import Batch, stated_offset
