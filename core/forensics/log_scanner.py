@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem, access_error
@@ -57,19 +57,7 @@ _EXPECTED = (HoleReason.COMPACTED, HoleReason.TRUNCATED)
 """Reasons for holes in a log that nothing is wrong with."""
 
 
-class ReadableSegment(Protocol):
-    """A segment with open files, as `LogScanner` needs it."""
-
-    base_offset: int
-
-    @property
-    def records(self) -> FileRecords: ...
-
-    def position_before(self, offset: int) -> int:
-        """Returns a position that begins a batch at or before the one that holds `offset`."""
-
-
-def sizes_of(segments: Sequence[ReadableSegment]) -> list[tuple[int, int]]:
+def sizes_of(segments: Sequence[SegmentReader]) -> list[tuple[int, int]]:
     """Returns the segments' base offsets and sizes."""
     return [(segment.base_offset, segment.records.size_bytes) for segment in segments]
 
@@ -82,7 +70,7 @@ class LogScanner:
 
     def __init__(
         self,
-        segments: Sequence[ReadableSegment],
+        segments: Sequence[SegmentReader],
         evidence: KnownOffsets,
         *,
         is_live: Callable[[], bool] = lambda: False,

@@ -14,7 +14,7 @@ from core.common.errors import CorruptRecordError
 from core.files.file_names import CLEANER_CHECKPOINT
 from core.forensics.damage import shows_compaction
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.log_scanner import AFTER_ALL_OFFSETS, ReadableSegment, sizes_of
+from core.forensics.log_scanner import AFTER_ALL_OFFSETS, SegmentReader, sizes_of
 from core.forensics.missing_offsets import HoleReason, explain_holes, offsets_are
 from core.records.batches import first_offset_of
 from core.records.record_batch import RecordBatch
@@ -65,7 +65,7 @@ class UnexplainedGaps:
 
 
 def find_unexplained(
-    segments: Sequence[ReadableSegment],
+    segments: Sequence[SegmentReader],
     evidence: KnownOffsets,
     start: int,
     end: int,
@@ -101,7 +101,7 @@ def find_unexplained(
 
 
 def _holes(
-    segments: Sequence[ReadableSegment], start: int, end: int, most_batches: int | None
+    segments: Sequence[SegmentReader], start: int, end: int, most_batches: int | None
 ) -> Iterator[tuple[int, int]]:
     next_offset: int | None = None
     for number, segment in enumerate(segments):
@@ -118,7 +118,7 @@ def _holes(
 
 
 def _look(
-    segment: ReadableSegment, position: int, limit: int | None, most_batches: int | None
+    segment: SegmentReader, position: int, limit: int | None, most_batches: int | None
 ) -> tuple[list[tuple[int, int]], int | None]:
     """Reads the headers of a segment from that position on: returns the holes between batches, and the offset after the
     last batch, or None if unknown.
