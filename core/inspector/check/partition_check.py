@@ -1,22 +1,29 @@
-"""Checks a partition's folder: its segments in order, and the files beside them against the segments."""
+"""Checks a partition's folder: its segments in order, and the files beside them against the segments.
+
+`DataDirectoryMetadata` reads what the root's checkpoints and the metadata log say of the partition.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
+from core.common.errors import AccessError, CorruptRecordError, PlogError, UnreadableFileError
 from core.common.filesystem import File, FileSystem, access_error
 from core.common.salvaging_file import read_small_text
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.files.file_names import (
+    CLUSTER_METADATA_TOPIC,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
+    META_PROPERTIES,
     SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     find_offset_files,
@@ -26,6 +33,7 @@ from core.files.leader_epoch_cache import EpochEntry, parse_leader_epochs, risin
 from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.bit_flip import ByteFix
 from core.forensics.known_offsets import KnownOffsets
+from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, SegmentReader
 from core.forensics.missing_offsets import LOSSES, HoleReason, TailKind, explain_holes, offsets_text
 from core.index.transaction_index import read_transaction_index
@@ -54,6 +62,7 @@ from core.inspector.check.segment_check import (
 from core.records.record_batch import LEADER_EPOCH_POSITION, RecordBatch
 
 if TYPE_CHECKING:
+    from core.cluster.image.metadata_image import MetadataImage
     from core.forensics.log_map import LogMap
 
 
@@ -445,3 +454,71 @@ def _useless_finding(log_map: LogMap, number: int) -> Finding:
     strays = [one for one in log_map.displaced if one.piece.file == number and one.fate is Fate.STRAY]
     size_bytes = file.file.size()
     return wholly_misnamed_finding(file.path, size_bytes, strays) if strays else copy_finding(file.path, size_bytes)
+
+
+# --- what the data directory says of its partitions
+
+
+class DataDirectoryMetadata:
+    """Reads one root once, before its logs, which only grow. Files that don't parse are findings of their own.
+    `is_locked`: the caller holds the directory's lock.
+    """
+
+    def __init__(self, root: Path, *, is_locked: bool = False) -> None:
+        self._root = root
+        self._is_locked = is_locked
+        self._evidence = KnownOffsetsOfDirectory(root)
+        self._is_root = (root / META_PROPERTIES).exists()
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """Returns the image that the metadata log adds up to, or None if there is no log, or it can't be read."""
+        return None if isinstance(self._image_or_error, PlogError) else self._image_or_error
+
+    @property
+    def image_error(self) -> PlogError | None:
+        """Returns why the metadata log can't be read, or None: AccessError if the system refuses it."""
+        return self._image_or_error if isinstance(self._image_or_error, PlogError) else None
+
+    @property
+    def why_no_image(self) -> str:
+        """Says why there is no `image`, in words."""
+        error = self.image_error
+        return "the directory has no metadata log" if error is None else error.message
+
+    @cached_property
+    def _image_or_error(self) -> MetadataImage | PlogError | None:
+        folder = self._root / f"{CLUSTER_METADATA_TOPIC}-0"
+        if not os.path.lexists(folder):
+            return None
+        what = "the metadata log can't be read"
+        if not folder.is_dir():
+            return AccessError(f"{what}: {folder} is no folder", where=str(folder))
+        from core.cluster.image.metadata_log import read_metadata_image
+
+        try:
+            return read_metadata_image(self._root, is_locked=self._is_locked)
+        except (AccessError, UnreadableFileError, OSError) as error:
+            return AccessError(f"{what}: {error}", where=str(folder))
+        except PlogError as error:
+            return PlogError(f"{what}: {error}")
+
+    @property
+    def topic_ids(self) -> dict[str, bytes]:
+        return {} if self.image is None else {name: topic.topic_id for name, topic in self.image.topics.items()}
+
+    def of(self, partition: TopicPartition | None, directory: Path) -> Surroundings:
+        """Returns the facts about the partition in that folder. Raises OSError if the folder can't be read."""
+        unreadable = tuple(file.error for file in find_unreadable_files(directory))
+        evidence = replace(self._evidence.of(directory, partition), unreadable=unreadable)
+        return Surroundings(evidence, None if partition is None else self._is_compacted(partition))
+
+    def _is_compacted(self, partition: TopicPartition) -> bool | None:
+        """Says whether compaction may have been at work, as in each internal topic, where Kafka's coordinators do not
+        number their records, either; None if that is not known.
+        """
+        if partition in self._evidence.cleaned or partition.topic in INTERNAL_TOPICS:
+            return True
+        if self.image is not None and "compact" in self.image.topic_configs(partition.topic).get("cleanup.policy", ""):
+            return True
+        return False if self._is_root else None

@@ -53,7 +53,6 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.missing_offsets import FULL_SIZE_UNIT, TailKind
 from core.forensics.recovery_journal import read_lost_offsets
 from core.index.transaction_index import read_transaction_index
-from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import (
     FileKind,
     ensure_regular,
@@ -72,7 +71,7 @@ from core.inspector.check.findings import (
     wrong_start_finding,
     wrong_watermark_finding,
 )
-from core.inspector.check.partition_check import PartitionCheck, map_findings
+from core.inspector.check.partition_check import DataDirectoryMetadata, PartitionCheck, map_findings
 from core.inspector.check.producer_check import ProducerCheck
 from core.inspector.check.segment_check import OddLogError, OnBytes, SegmentCheck, VerifyOptions, check_again_if_odd
 from core.log.damaged_ranges import parse_damaged_ranges

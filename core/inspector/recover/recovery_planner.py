@@ -49,9 +49,9 @@ from core.forensics.recovered_layout import Stretch, lay_out
 from core.forensics.recovery_journal import OffsetRange
 from core.forensics.transaction_resolution import TransactionEvidence, TransactionFate
 from core.index.transaction_index import AbortedTransaction
-from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import FileKind, ensure_there, kind_of
 from core.inspector.check.findings import Code, Finding
+from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.inspector.check.segment_check import OnBytes, VerifyOptions
 from core.inspector.check.verify import verify
 from core.inspector.recover.cut_off_tail_restore import BY_HAND, RestorePlan, plan_restore

@@ -44,7 +44,7 @@ from core.forensics.directory_reader import DirectoryReader
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import Hole, HoleReason
 from core.forensics.partition_reader import PartitionReader
-from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
+from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, finish_swaps, swapped_below

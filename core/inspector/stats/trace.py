@@ -28,7 +28,7 @@ from core.forensics.log_scanner import SegmentReader
 from core.forensics.missing_offsets import Hole, HoleReason
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.unexplained_gaps import UnexplainedGaps
-from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
+from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
 from core.records.record import Record, increment_sequence

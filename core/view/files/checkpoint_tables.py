@@ -27,8 +27,8 @@ from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import open_reading
 from core.forensics.partition_reader import PartitionReader
-from core.inspector.check.data_directory_metadata import DataDirectoryMetadata
 from core.inspector.check.file_kind import FileKind
+from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.records.batches import Batch, stated_offset
 from core.view.files.file_table import Comparison, Fit, ListedTable, LogPlace, reading
 
