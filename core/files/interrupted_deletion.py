@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from core.common.filesystem import FileSystem
+from core.files.checkpoint_file import LeaderEpochCache
 from core.files.file_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
@@ -23,7 +24,6 @@ from core.files.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from core.files.leader_epoch_cache import LeaderEpochCache
 
 
 def finish_deletions(directory: Path, leader_epochs: LeaderEpochCache, filesystem: FileSystem) -> None:

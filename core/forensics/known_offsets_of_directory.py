@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import read_small_file, read_small_text
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint
+from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, parse_leader_epochs, read_offset_checkpoint
 from core.files.file_names import (
     CHECKPOINT_SUFFIX,
     CLEAN_SHUTDOWN,
@@ -57,7 +57,6 @@ from core.files.file_names import (
     parse_offset_file_name,
 )
 from core.files.interrupted_deletion import was_replaced
-from core.files.leader_epoch_cache import parse_leader_epochs
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.known_offsets import KnownOffsets, WrongLine
 from core.forensics.recovery_journal import JOURNAL, gave_up_end, read_lost_offsets

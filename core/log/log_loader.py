@@ -33,6 +33,7 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.java_limits import LONG_MAX
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import EpochEntry, LeaderEpochCache, rising_epochs
 from core.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -50,7 +51,6 @@ from core.files.file_names import (
     offset_file_name,
 )
 from core.files.interrupted_deletion import finish_deletions
-from core.files.leader_epoch_cache import EpochEntry, LeaderEpochCache, rising_epochs
 from core.files.log_config import LogConfig
 from core.forensics.cut_off_tails import cut_off_path, lost_end_path
 from core.forensics.damage import DamagedRange

@@ -25,9 +25,9 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import LeaderEpochCache
 from core.files.file_names import DELETED_SUFFIX
 from core.files.file_records import LogRegion
-from core.files.leader_epoch_cache import LeaderEpochCache
 from core.files.log_config import LogConfig
 from core.forensics.damage import DamagedRange
 from core.forensics.segment_lookup import FoundTimestamp

@@ -10,7 +10,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.checkpoint_file import LeaderEpochCache
 from core.files.log_config import LogConfig
 from core.log.partition_log import AppendResult
 

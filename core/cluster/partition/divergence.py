@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.checkpoint_file import LeaderEpochCache
 from core.protocol.schema.fetch import EpochEndOffset
 
 

@@ -19,6 +19,7 @@ from core.common.errors import AccessError, CorruptRecordError, PlogError, Unrea
 from core.common.filesystem import File, FileSystem, access_error
 from core.common.salvaging_file import read_small_text
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
+from core.files.checkpoint_file import EpochEntry, parse_leader_epochs, rising_epochs
 from core.files.file_names import (
     CLUSTER_METADATA_TOPIC,
     LEADER_EPOCH_CHECKPOINT,
@@ -29,7 +30,6 @@ from core.files.file_names import (
     find_offset_files,
     find_unreadable_files,
 )
-from core.files.leader_epoch_cache import EpochEntry, parse_leader_epochs, rising_epochs
 from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.bit_flip import ByteFix
 from core.forensics.known_offsets import KnownOffsets

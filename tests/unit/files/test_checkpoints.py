@@ -8,12 +8,13 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import (
+    EpochEntry,
+    LeaderEpochCache,
     parse_checkpoint,
     parse_offset_checkpoint,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from core.files.leader_epoch_cache import EpochEntry, LeaderEpochCache
 from core.files.producer_snapshot import (
     ENTRY_BYTES,
     ProducerSnapshotEntry,

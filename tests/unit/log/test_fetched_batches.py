@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.java_limits import LONG_MAX
-from core.files.leader_epoch_cache import EpochEntry
+from core.files.checkpoint_file import EpochEntry
 from core.index.transaction_index import AbortedTransaction
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches

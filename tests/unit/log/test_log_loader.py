@@ -8,7 +8,7 @@ import pytest
 
 from core.common.filesystem import FileSystem
 from core.common.task import finish
-from core.files.leader_epoch_cache import EpochEntry
+from core.files.checkpoint_file import EpochEntry
 from core.files.log_config import LogConfig
 from core.forensics.damage import DamagedRange
 from core.index.offset_index import OffsetPosition

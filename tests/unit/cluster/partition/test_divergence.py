@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.cluster.partition.divergence import find_divergence, offset_in_range, truncation_offset
 from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
-from core.files.leader_epoch_cache import LeaderEpochCache
+from core.files.checkpoint_file import LeaderEpochCache
 from core.protocol.schema.fetch import EpochEndOffset
 from tests.support.refusals import refused
 
