@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 from core.cluster.controller.controller_requests import ControllerRequest
-from core.cluster.image.controller_request_records import ControlFence
+from core.cluster.image.cluster_member_metadata import ControlFence
 from core.cluster.partition.divergence import find_divergence, truncation_offset
 from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import REPLICATED, Partition, Role

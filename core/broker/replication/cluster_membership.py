@@ -36,8 +36,7 @@ from core.broker.replication.replication_quota import ReplicationQuota
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.broker.requests.runtime import Runtime
 from core.broker.serving.receive_buffers import ReceiveBuffers
-from core.cluster.image.cluster_member_metadata import NO_CONTROLLER, ClusterMemberMetadata
-from core.cluster.image.controller_request_records import ControlFence
+from core.cluster.image.cluster_member_metadata import NO_CONTROLLER, ClusterMemberMetadata, ControlFence
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode

@@ -18,7 +18,7 @@ from core.broker.config.effective_configs import Configs
 from core.broker.partitions.file_deletion import FileDeletion
 from core.broker.partitions.lazy_logs import LazyLogs
 from core.broker.partitions.replica_manager import ReplicaManager
-from core.cluster.image.controller_request_records import MIGRATING_DIRECTORY
+from core.cluster.image.cluster_member_metadata import MIGRATING_DIRECTORY
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
-from core.cluster.image.controller_request_records import LOST_DIRECTORY
+from core.cluster.image.cluster_member_metadata import LOST_DIRECTORY
 from core.cluster.image.metadata_image import NO_LEADER
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from core.cluster.controller.controller_context import ControllerContext
-from core.cluster.image.controller_request_records import LEADER_DURING_DELETE
+from core.cluster.image.cluster_member_metadata import LEADER_DURING_DELETE
 from core.cluster.partition.partition_state import PartitionState
 from core.common.topic_partition import TopicPartition
 from core.protocol.message import Api

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.cluster.image.controller_request_records import LOST_DIRECTORY, ControlFence, records_of_update
+from core.cluster.image.cluster_member_metadata import LOST_DIRECTORY, ControlFence, records_of_update
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage
 from core.common.error_code import ErrorCode
