@@ -25,7 +25,7 @@ from core.broker.replication.peer_connection import PeerConnection
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.cluster.image.broker_metadata import NewTopic
-from core.cluster.partition.in_sync_replicas import IsrAnswer
+from core.cluster.partition.leadership import IsrAnswer
 from core.cluster.partition.partition import Partition
 from core.cluster.partition.partition_state import PartitionState
 from core.common.endpoint import parse_endpoint

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import ALL_IN_SYNC, Partition, Role
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from core.cluster.partition.in_sync_replicas import InSyncReplicas
+from core.cluster.partition.leadership import InSyncReplicas
 from tests.simulation.simulated_log import Entry, SimulatedLog
 
 if TYPE_CHECKING:

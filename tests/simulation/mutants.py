@@ -19,8 +19,7 @@ from core.cluster.controller.elections import Election
 from core.cluster.controller.isr_alterations import IsrAlterations
 from core.cluster.controller.reassignment import Reassignments, is_moving, target_of
 from core.cluster.controller.unclean_recovery import LogEnd, UncleanRecovery
-from core.cluster.partition.in_sync_replicas import InSyncReplicas, IsrProposal
-from core.cluster.partition.leadership import Leadership, RemoteReplica
+from core.cluster.partition.leadership import InSyncReplicas, IsrProposal, Leadership, RemoteReplica
 from core.cluster.partition.partition import Partition
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode

@@ -19,7 +19,7 @@ from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import AssignmentWrite, Decision, StateWrite, Write
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

@@ -8,7 +8,7 @@ from typing import cast
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.cluster.image.metadata_record import MetadataRecord
 from core.cluster.image.single_node_controller import SingleNodeController
-from core.cluster.partition.in_sync_replicas import IsrProposal
+from core.cluster.partition.leadership import IsrProposal
 from core.cluster.partition.partition import Partition
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState

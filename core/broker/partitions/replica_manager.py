@@ -20,8 +20,7 @@ from core.broker.requests.runtime import Runtime
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition.leadership import Peers
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal, Peers
 from core.cluster.partition.partition import Partition
 from core.cluster.partition.partition_state import PartitionState
 from core.common.config_def import ConfigResourceType

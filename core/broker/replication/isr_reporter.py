@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from core.broker.replication.controller_channel import ControllerChannel, ControllerErrand
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import Partition
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition

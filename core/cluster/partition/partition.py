@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition.leadership import Leadership, Peers
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal, Leadership, Peers
 from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

@@ -6,7 +6,7 @@ import pytest
 
 from core.broker.observe.metrics import replication_metrics
 from core.broker.partitions.replica_manager import ReplicationCounts
-from core.cluster.partition.in_sync_replicas import IsrAnswer
+from core.cluster.partition.leadership import IsrAnswer
 from core.common.error_code import ErrorCode
 from core.protocol.schema.metadata_records import PartitionChangeRecord
 from tests.support.broker import fetch, produce, values_of

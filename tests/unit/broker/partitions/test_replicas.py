@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from core.cluster.image.single_node_controller import SingleNodeController
-from core.cluster.partition.in_sync_replicas import IsrAnswer
+from core.cluster.partition.leadership import IsrAnswer
 from core.cluster.partition.partition import Role
 from core.common.error_code import ErrorCode
 from core.common.pending import Pending

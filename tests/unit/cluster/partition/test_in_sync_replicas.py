@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.cluster.partition.in_sync_replicas import (
+from core.cluster.partition.leadership import (
     ALLOWED_TRANSITIONS,
     InSyncReplicas,
     IsrAnswer,

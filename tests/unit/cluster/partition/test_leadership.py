@@ -4,8 +4,7 @@ data when they are broken.
 
 from __future__ import annotations
 
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
-from core.cluster.partition.leadership import Leadership
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal, Leadership
 from core.common.error_code import ErrorCode
 from tests.support.for_each import for_each
 from tests.support.refusals import refused

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster.partition.in_sync_replicas import IsrAnswer, IsrProposal
+from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import (
     ALL_IN_SYNC,
     FLUSHED,
