@@ -1,25 +1,28 @@
 """A change of the metadata: some records, and the image that they make of the image before them.
 
 Records are applied one after the other, as Kafka's MetadataDelta does; a batch of them, or a whole log at the start, is
-one delta. A change costs what it touches, however many topics there are (`persistent_map.py`).
+one delta. A change costs what it touches, however many topics there are (`PersistentMap`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from copy import copy
 from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 from core.cluster.image.metadata_image import MetadataImage, TopicImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.image.persistent_map import MapChanges, with_changes
-from core.cluster.image.security_image import SecurityDelta
+from core.cluster.image.security_image import SecurityImage
 from core.common.config_def import ConfigResourceType
 from core.protocol.message import schema_of
 from core.protocol.schema.metadata_records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     FenceBrokerRecord,
     NoOpRecord,
@@ -28,14 +31,23 @@ from core.protocol.schema.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
+    UserScramCredentialRecord,
 )
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _NO_LEADER_CHANGE = -2
+_COPIED = 1000
+"""Mappings with fewer keys are copied."""
 
 
 class MetadataDelta:
@@ -231,3 +243,140 @@ def _registration_changed_by(
     if change.cordoned_log_dirs is not None:
         after.cordoned_log_dirs = change.cordoned_log_dirs
     return after
+
+
+class SecurityDelta:
+    """A change of a security image by records; owned by the delta of the metadata."""
+
+    def __init__(self, before: SecurityImage) -> None:
+        self.acls = MapChanges(before.acls)
+        self.scram_credentials = MapChanges(before.scram_credentials)
+        self.delegation_tokens = MapChanges(before.delegation_tokens)
+        self.client_quotas = MapChanges(before.client_quotas)
+
+    def replay(self, record: MetadataRecord) -> bool:
+        """Applies a record; returns whether it was one of these."""
+        match record:
+            case AccessControlEntryRecord():
+                self.acls[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                self.acls[record.id] = None
+            case UserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = record
+            case RemoveUserScramCredentialRecord():
+                self.scram_credentials[record.name, record.mechanism] = None
+            case DelegationTokenRecord():
+                self.delegation_tokens[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                self.delegation_tokens[record.token_id] = None
+            case ClientQuotaRecord():
+                entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+                self.client_quotas[entity, record.key] = None if record.remove else record
+            case _:
+                return False
+        return True
+
+    def apply(self) -> SecurityImage:
+        """Returns the image with the changes."""
+        return SecurityImage(
+            self.acls.apply(),
+            self.scram_credentials.apply(),
+            self.delegation_tokens.apply(),
+            self.client_quotas.apply(),
+        )
+
+
+def with_changes(before: Mapping[K, V], changed: Mapping[K, V | None]) -> Mapping[K, V]:
+    """Returns the mapping with those values, without keys whose value is None; itself if `changed` is empty."""
+    if not changed:
+        return before
+    below, layer = (before.below, before.layer) if isinstance(before, PersistentMap) else (before, {})
+    layer = {**layer, **changed}
+    return (
+        _merged(below, layer) if len(below) < _COPIED or len(layer) ** 2 > len(below) else PersistentMap(below, layer)
+    )
+
+
+class PersistentMap(Mapping[K, V]):
+    """A large mapping with a few keys changed, without a copy of it. Immutable to its users: once all of it is read, it
+    becomes one dict. A key that was removed and came again may stand at its old place.
+
+    To copy a dict of 10,000 topics takes a millisecond or more, as each key and value is counted once more, wherever in
+    memory it lies. So changes lie in a layer above the mapping. When the layer is larger than the square root of the
+    mapping, they become one dict; so a change costs about as much as the layer, however many keys there are.
+    """
+
+    __slots__ = ("below", "layer")
+
+    def __init__(self, below: Mapping[K, V], layer: dict[K, V | None]) -> None:
+        self.below = below
+        self.layer = layer
+
+    def __getitem__(self, key: K) -> V:
+        if key in self.layer:
+            value = self.layer[key]
+            if value is None:
+                raise KeyError(key)
+            return value
+        return self.below[key]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        if key in self.layer:
+            value = self.layer[key]
+            return default if value is None else value
+        return self.below.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return self.layer[key] is not None if key in self.layer else key in self.below
+
+    def _as_one(self) -> Mapping[K, V]:
+        if self.layer:
+            self.below = _merged(self.below, self.layer)
+            self.layer = {}
+        return self.below
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._as_one())
+
+    def __len__(self) -> int:
+        return len(self._as_one())
+
+    def keys(self) -> KeysView[K]:
+        return self._as_one().keys()
+
+    def values(self) -> ValuesView[V]:
+        return self._as_one().values()
+
+    def items(self) -> ItemsView[K, V]:
+        return self._as_one().items()
+
+
+def _merged(below: Mapping[K, V], layer: Mapping[K, V | None]) -> dict[K, V]:
+    merged = dict(below)
+    for key, value in layer.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = value
+    return merged
+
+
+class MapChanges(Generic[K, V]):
+    """Owned by a delta."""
+
+    def __init__(self, before: Mapping[K, V]) -> None:
+        self._before = before
+        self.changed: dict[K, V | None] = {}
+        """The new values, None for a removed key."""
+
+    def get(self, key: K) -> V | None:
+        """Returns the value, with the changes, or None."""
+        return self.changed[key] if key in self.changed else self._before.get(key)
+
+    def __setitem__(self, key: K, value: V | None) -> None:
+        """Sets the key's value; None removes the key."""
+        self.changed[key] = value
+
+    def apply(self) -> Mapping[K, V]:
+        """Returns the mapping with its changes."""
+        return with_changes(self._before, self.changed)

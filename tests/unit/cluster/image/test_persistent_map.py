@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.cluster.image.persistent_map import PersistentMap, with_changes
+from core.cluster.image.metadata_delta import PersistentMap, with_changes
 
 LARGE = {number: str(number) for number in range(2000)}
 KEYS = st.integers(1990, 2010)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from core.cluster.image.security_image import SecurityDelta, SecurityImage
+from core.cluster.image.metadata_delta import SecurityDelta
+from core.cluster.image.security_image import SecurityImage
 from core.protocol.schema.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
