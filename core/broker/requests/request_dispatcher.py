@@ -25,6 +25,7 @@ from core.broker.requests.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    control_request,
     controlled_shutdown,
     create_acls,
     create_partitions,
@@ -52,7 +53,6 @@ from core.broker.requests.handlers import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
-    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -65,13 +65,11 @@ from core.broker.requests.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
-    stop_replica,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     unregister_controller,
     update_features,
-    update_metadata,
     write_txn_markers,
 )
 from core.broker.requests.handlers.produce import ProduceFastPath, RememberedRequest
@@ -146,9 +144,6 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         unregister_controller,
         add_offsets_to_txn,
         add_partitions_to_txn,
-        leader_and_isr,
-        stop_replica,
-        update_metadata,
         alter_partition,
         allocate_producer_ids,
         controlled_shutdown,
@@ -160,7 +155,7 @@ _SERVED: dict[int, ServedApi[Any, Any]] = {
         create_acls,
         delete_acls,
     )
-}
+} | {served.api.key: served for served in control_request.SERVES}
 
 
 def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:

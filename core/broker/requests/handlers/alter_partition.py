@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core.broker.requests.handlers.controller_request import answer_in_office, ensure_between_brokers
+from core.broker.requests.handlers.control_request import ensure_between_brokers
+from core.broker.requests.handlers.controller_request import answer_in_office
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services

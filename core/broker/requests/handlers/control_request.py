@@ -7,22 +7,96 @@ other, so its decisions are applied in the order in which they were sent.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from core.broker.replication.cluster_membership import Membership
-from core.broker.requests.handlers.controller_request import ensure_between_brokers
 from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError
 from core.common.task import Task, wait_for
 from core.common.topic_partition import ZERO_UUID
-from core.protocol.schema.leader_and_isr import LeaderAndIsrRequest
-from core.protocol.schema.stop_replica import StopReplicaRequest, StopReplicaTopicState
-from core.protocol.schema.update_metadata import UpdateMetadataRequest
+from core.protocol.schema.leader_and_isr import (
+    LEADER_AND_ISR,
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from core.protocol.schema.stop_replica import (
+    STOP_REPLICA,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
+from core.protocol.schema.update_metadata import UPDATE_METADATA, UpdateMetadataRequest, UpdateMetadataResponse
+
+_FIRST_LEADER_AND_ISR_WITH_IDS = 5  # KIP-516
+_FIRST_STOP_REPLICA_WITH_STATES = 3  # KIP-570
+_FIRST_UPDATE_METADATA_WITH_IDS = 7  # KIP-516
 
 
-def member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
+def leader_and_isr(
+    services: Services, request: LeaderAndIsrRequest, context: RequestContext
+) -> Task[LeaderAndIsrResponse]:
+    """The controller tells this broker which replicas it holds, and the role of each."""
+    membership = _member_asked(services, context, "LeaderAndIsr", _FIRST_LEADER_AND_ISR_WITH_IDS)
+    error = yield from _pass_fence(membership, request, [topic.topic_name for topic in request.topic_states])
+    if error is not None:
+        return LeaderAndIsrResponse(error_code=error)
+    errors = yield from membership.assigned.take_up(request)
+    ids = {topic.topic_name: topic.topic_id for topic in request.topic_states}
+    by_topic = defaultdict[str, list[LeaderAndIsrPartitionError]](list)
+    for name, error in errors.items():
+        by_topic[name.topic].append(LeaderAndIsrPartitionError(partition_index=name.partition, error_code=error))
+    topics = [LeaderAndIsrTopicError(ids[name], found) for name, found in by_topic.items()]
+    return LeaderAndIsrResponse(ErrorCode.NONE, topics=topics)
+
+
+def stop_replica(services: Services, request: StopReplicaRequest, context: RequestContext) -> Task[StopReplicaResponse]:
+    """The controller makes this broker stop, and perhaps delete, replicas."""
+    membership = _member_asked(services, context, "StopReplica", _FIRST_STOP_REPLICA_WITH_STATES)
+    error = yield from _pass_fence(membership, request, [])
+    if error is not None:
+        return StopReplicaResponse(error_code=error)
+    errors = yield from membership.assigned.stop(request)
+    return StopReplicaResponse(
+        ErrorCode.NONE,
+        [StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()],
+    )
+
+
+def update_metadata(
+    services: Services, request: UpdateMetadataRequest, context: RequestContext
+) -> Task[UpdateMetadataResponse]:
+    """The controller announces live brokers and the state of partitions."""
+    membership = _member_asked(services, context, "UpdateMetadata", _FIRST_UPDATE_METADATA_WITH_IDS)
+    error = yield from _pass_fence(membership, request, [topic.topic_name for topic in request.topic_states])
+    if error is None:
+        membership.controller.take_update(request)
+    return UpdateMetadataResponse(error or ErrorCode.NONE)
+
+
+SERVES = (
+    ServedApi(LEADER_AND_ISR, leader_and_isr, is_owed=True, is_between_brokers=True),
+    ServedApi(STOP_REPLICA, stop_replica, is_owed=True, is_between_brokers=True),
+    ServedApi(UPDATE_METADATA, update_metadata, is_between_brokers=True),
+)
+
+
+def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
+    """Raises MalformedMessageError for a request between brokers that came to a client listener: it can take partitions
+    from their leaders.
+    """
+    inner = services.config.inter_broker_listener
+    if context.listener not in ("", inner):
+        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
+
+
+def _member_asked(services: Services, context: RequestContext, api: str, first_version: int) -> Membership:
     """Returns the membership that the request is about. Raises MalformedMessageError for a request on a client
     listener, and for a version without topic ids: a controller whose `inter.broker.protocol.version` is older than
     Kafka 3.9's would send other old requests, too, so this broker can't be in its cluster.
@@ -37,7 +111,7 @@ def member_asked(services: Services, context: RequestContext, api: str, first_ve
     return membership
 
 
-def pass_fence(
+def _pass_fence(
     membership: Membership,
     request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest,
     topics: Iterable[str],

@@ -7,11 +7,10 @@ from typing import TypeVar
 
 from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_elector import ControllerElector
-from core.broker.requests.request_context import RequestContext
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, MalformedMessageError
+from core.common.errors import KafkaError
 from core.common.pending import Pending
 
 T = TypeVar("T")
@@ -30,15 +29,6 @@ def find_term(services: Services) -> ActiveController | None:
     """Returns this broker's term as the controller, or None if it is not the controller or in no cluster."""
     control = find_control(services)
     return None if control is None else control.term
-
-
-def ensure_between_brokers(services: Services, context: RequestContext, api: str) -> None:
-    """Raises MalformedMessageError for a request between brokers that came to a client listener: it can take partitions
-    from their leaders.
-    """
-    inner = services.config.inter_broker_listener
-    if context.listener not in ("", inner):
-        raise MalformedMessageError(f"{api} came to listener {context.listener}, brokers send it to {inner}")
 
 
 def answer_in_office(
