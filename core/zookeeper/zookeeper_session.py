@@ -334,7 +334,8 @@ class ZooKeeperSession:
         if not chroot or await self.read("/") is not None:
             return
         parent = chroot.rpartition("/")[0]
-        found = [name for name in await self._children_of(parent or "/") or () if name != "zookeeper"]
+        (outcome,) = await self._ask([partial(self._client.get_children_async, parent or "/")])
+        found = [name for name in sorted(outcome) if name != "zookeeper"] if isinstance(outcome, list) else []
         named = f"there are {', '.join(f'{parent}/{name}' for name in found[:10])}" if found else "no node is beside it"
         raise AccessError(
             f"ZooKeeper at {','.join(map(str, self._config.servers))} has no node {chroot}",
@@ -342,10 +343,6 @@ class ZooKeeperSession:
             hint=f"is the path after the address right? {named}. For a new cluster its first broker of Kafka makes it, "
             f"plog serve --new-cluster, or plog cluster start --zookeeper {self._config}",
         )
-
-    async def _children_of(self, whole_path: str) -> list[str] | None:
-        outcome = (await self._ask([partial(self._client.get_children_async, whole_path)]))[0]
-        return sorted(outcome) if isinstance(outcome, list) else None
 
     # --- messages
 
@@ -382,25 +379,23 @@ class ZooKeeperSession:
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Reads nodes, in one round of requests; returns None for each that does not exist."""
-        while True:
-            await self._connected()
-            outcomes = await self._ask([partial(self._client.get_async, self._whole(path)) for path in paths])
-            errors = [error for path, one in zip(paths, outcomes, strict=True) if (error := _read_error(one, path))]
-            if not errors:
-                return [None if isinstance(one, Exception) else _node(*one) for one in outcomes]
-            if not any(error.is_lost for error in errors):
-                raise errors[0]
+        return [found and _node(*found) for found in await self._read(self._client.get_async, paths)]
 
     async def children(self, path: str) -> list[str] | None:
         """Reads the names of the nodes below a node, sorted; returns None if the node does not exist."""
+        (found,) = await self._read(self._client.get_children_async, [path])
+        return None if found is None else sorted(found)
+
+    async def _read(self, question: Callable[..., Any], paths: Sequence[str]) -> list[Any]:
+        """Returns kazoo's answers, or None for a node that does not exist; asks again if the connection is lost."""
         while True:
             await self._connected()
-            (outcome,) = await self._ask([partial(self._client.get_children_async, self._whole(path))])
-            error = _read_error(outcome, path)
-            if error is None:
-                return None if isinstance(outcome, Exception) else sorted(outcome)
-            if not error.is_lost:
-                raise error
+            outcomes = await self._ask([partial(question, self._whole(path)) for path in paths])
+            errors = [error for path, one in zip(paths, outcomes, strict=True) if (error := _read_error(one, path))]
+            if not errors:
+                return [None if isinstance(one, Exception) else one for one in outcomes]
+            if not any(error.is_lost for error in errors):
+                raise errors[0]
 
     async def watch_data(self, path: str, on_change: Callable[[Node | None], None]) -> Watch:
         """Calls with the node, or None if it does not exist: before this returns, after each change, and after each new
@@ -472,17 +467,9 @@ class ZooKeeperSession:
     async def ensure_paths(self, paths: Iterable[str]) -> None:
         """Creates the missing nodes, and their parents, without data."""
         wanted = list(dict.fromkeys(above for path in paths for above in _from_the_top(path)))
-        found = await self.read_many(wanted)
-        for path, node in zip(wanted, found, strict=True):
-            while node is None:
-                try:
-                    await self.commit([Create(path)])
-                    break
-                except ZooKeeperError as error:
-                    if error.refusal is Refusal.NODE_EXISTS:
-                        break
-                    if not error.is_lost:
-                        raise
+        for path, node in zip(wanted, await self.read_many(wanted), strict=True):
+            if node is None:
+                await self._read(partial(self._client.ensure_path_async, acl=self._acls(path)), [path])
 
     def _add(self, transaction: Any, operation: Operation) -> None:
         path = self._whole(operation.path)
