@@ -12,8 +12,7 @@ from core.broker.config.effective_configs import Configs
 from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_sender import ControllerSender
 from core.broker.replication.cluster_peers import ClusterPeers
-from core.broker.replication.peer_connection import PeerLink
-from core.broker.replication.peer_pool import PeerPool
+from core.broker.replication.peer_connection import PeerLink, PeerPool
 from core.broker.replication.zookeeper_registration import MOMENT_MS, ZooKeeperRegistration
 from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers

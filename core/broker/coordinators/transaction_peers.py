@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.coordinators.transaction_verifier import TransactionVerifier
-from core.broker.replication.peer_pool import PeerPool
+from core.broker.replication.peer_connection import PeerPool
 from core.broker.serving.loop_tasks import LoopTasks
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint

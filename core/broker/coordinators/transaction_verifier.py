@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core.broker.replication.peer_pool import PeerPool
+from core.broker.replication.peer_connection import PeerPool
 from core.broker.serving.loop_tasks import LoopTasks
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
-from core.broker.replication.peer_connection import PeerConnection
-from core.broker.replication.peer_pool import PeerPool
+from core.broker.replication.peer_connection import PeerConnection, PeerPool
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.common.endpoint import Endpoint
 from core.common.errors import ConnectionFailedError
