@@ -149,13 +149,7 @@ class ControllerElector:
         on_answer: Callable[[ControllerRequest, Any], None],
         on_mistake: Callable[[], None],
     ) -> ControllerSender:
-        config = self._configs.broker
-        link = PeerLink(
-            self._buffers,
-            client_id=f"controller-{self._node_id}",
-            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
-            request_timeout_ms=config.controller_socket_timeout_ms,
-        )
+        link = PeerLink(self._buffers, self._configs.broker, client_id=f"controller-{self._node_id}")
         return ControllerSender(self._peers.endpoint_of(broker_id, broker.registration), link, on_answer, on_mistake)
 
     async def _balance(self, term: ActiveController) -> None:

@@ -103,12 +103,7 @@ class ControllerChannel:
         self._find_controller = find_controller
         self._client_id = client_id
         self._backoff_ms = backoff_ms
-        self._link = PeerLink(
-            buffers,
-            client_id=client_id,
-            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
-            request_timeout_ms=config.controller_socket_timeout_ms,
-        )
+        self._link = PeerLink(buffers, config, client_id=client_id)
         self._connecting = asyncio.Lock()
         self._connected: _Connected | None = None
         self._changed = asyncio.Event()

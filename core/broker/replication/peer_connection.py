@@ -293,13 +293,16 @@ class PeerLink:
     """Owned by the broker's loop; any of its tasks may connect."""
 
     def __init__(
-        self, buffers: ReceiveBuffers, *, client_id: str, connect_timeout_ms: int, request_timeout_ms: int
+        self, buffers: ReceiveBuffers, config: BrokerConfig, *, client_id: str, request_timeout_ms: int | None = None
     ) -> None:
-        """`client_id` names this broker in the other one's log."""
+        """`client_id` names this broker in the other one's log. The default of `request_timeout_ms` is
+        `controller.socket.timeout.ms`.
+        """
         self._buffers = buffers
         self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_ms / 1000
-        self._request_timeout_s = request_timeout_ms / 1000
+        self._connect_timeout_s = config.socket_connection_setup_timeout_ms / 1000
+        timeout_ms = config.controller_socket_timeout_ms if request_timeout_ms is None else request_timeout_ms
+        self._request_timeout_s = timeout_ms / 1000
         self._connecting = asyncio.Lock()
         self._connection: PeerConnection | None = None
         self._endpoint: Endpoint | None = None
@@ -373,22 +376,15 @@ class PeerPool:
         """Asks once. Raises ConnectionFailedError if the broker can't be reached or does not answer in time; it may
         have executed the request all the same.
         """
-        link = self._links.get(node_id) or self._add_link(node_id)
+        link = self._links.get(node_id)
+        if link is None:
+            link = self._links[node_id] = PeerLink(self._buffers, self._config, client_id=self._client_id)
         endpoint = self._find_endpoint(node_id)
         if endpoint is None or self._is_closed:
             link.leave()
             raise ConnectionFailedError(f"broker {node_id} is not known to live", where=self._client_id)
         connection = await link.connect(endpoint)
         return await connection.send(api, version, request)
-
-    def _add_link(self, node_id: int) -> PeerLink:
-        link = self._links[node_id] = PeerLink(
-            self._buffers,
-            client_id=self._client_id,
-            connect_timeout_ms=self._config.socket_connection_setup_timeout_ms,
-            request_timeout_ms=self._config.controller_socket_timeout_ms,
-        )
-        return link
 
     def on_brokers_changed(self) -> None:
         """Drops connections to brokers that are dead or have moved: a suspended broker keeps its connections open, and

@@ -296,8 +296,8 @@ class ReplicaFetcher:
         config = self._broker.config()
         return PeerLink(
             self._broker.buffers,
+            config,
             client_id=f"broker-{self._broker.node_id}-fetcher-0",
-            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
             request_timeout_ms=config.replica_socket_timeout_ms,
         )
 

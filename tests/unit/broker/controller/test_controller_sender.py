@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.controller import controller_sender
 from core.broker.controller.controller_sender import ControllerSender
 from core.broker.replication.peer_connection import PeerLink
@@ -25,6 +26,9 @@ from tests.support.free_ports import free_ports
 from tests.support.scripted_controller import ScriptedController
 
 HOUR_MS = 3_600_000
+PATIENT = BrokerConfig.parse(
+    {"controller.socket.timeout.ms": str(HOUR_MS), "socket.connection.setup.timeout.ms": str(HOUR_MS)}
+)
 APIS = (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
 ANSWERS = {
     LeaderAndIsrRequest: LeaderAndIsrResponse(),
@@ -69,12 +73,7 @@ class Sent:
 
     def __init__(self, endpoint: Endpoint | None, *, request_timeout_ms: int = HOUR_MS) -> None:
         self.answered: list[int] = []
-        link = PeerLink(
-            ReceiveBuffers(),
-            client_id="controller-1",
-            connect_timeout_ms=HOUR_MS,
-            request_timeout_ms=request_timeout_ms,
-        )
+        link = PeerLink(ReceiveBuffers(), PATIENT, client_id="controller-1", request_timeout_ms=request_timeout_ms)
         note = self.answered.append
         self.queue = ControllerSender(endpoint, link, lambda request, _: note(request.broker_epoch), lambda: None)
 
@@ -210,7 +209,7 @@ async def test_a_mistake_is_no_secret(bad: int, caplog: pytest.LogCaptureFixture
         raise RuntimeError("a mistake")
 
     async with Broker() as broker:
-        link = PeerLink(ReceiveBuffers(), client_id="c", connect_timeout_ms=HOUR_MS, request_timeout_ms=HOUR_MS)
+        link = PeerLink(ReceiveBuffers(), PATIENT, client_id="c")
         queue = ControllerSender(broker.find()[1], link, fail, lambda: mistakes.append(bad))
         request = UpdateMetadataRequest(controller_id=1, controller_epoch=2**40, broker_epoch=9)
         queue.put(ControllerRequest(2, 9, UPDATE_METADATA, 8, request) if bad else numbered(0))
