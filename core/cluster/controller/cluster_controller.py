@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from core.cluster.controller.controller_context import ControlledTopic, LiveBroker
 from core.cluster.controller.controller_decisions import ControllerDecisions, elected
 from core.cluster.controller.controller_requests import ControllerRequest
-from core.cluster.controller.controller_writes import GIVE_WAY, AssignmentWrite, Decision, ProducerIdWrite, slices
+from core.cluster.controller.controller_writes import AssignmentWrite, Decision, ProducerIdWrite, slices
 from core.cluster.controller.elections import (
     Election,
     elect_for_shutdown,
@@ -80,10 +80,7 @@ class ClusterController:
         yield from self._office.settle_holders(everything)
         yield from self._office.elect(everything)
         yield from self._office.shrink(everything)
-        for some in slices(everything):
-            for partition in some:
-                self._office.requests.tell_roles(partition)
-            yield GIVE_WAY
+        yield from self._office.tell_roles(everything)
         yield from self._office.send_all()
         yield from self.reassignments.resume(everything)
         self.deletions.resume(self._context.deleted)
@@ -149,10 +146,7 @@ class ClusterController:
         told = [one for one in found if self._context.is_written(one)]
         yield from self._office.elect(found)
         yield from self._office.shrink(told)
-        for some in slices(told):
-            for partition in some:
-                self._office.requests.tell_roles(partition)
-            yield GIVE_WAY
+        yield from self._office.tell_roles(told)
         yield from self._office.send_all()
 
     def on_topics_gone(self, names: Iterable[str]) -> None:

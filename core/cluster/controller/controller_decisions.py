@@ -63,10 +63,13 @@ class ControllerDecisions:
     def lead(self, states: Mapping[TopicPartition, PartitionState], *, is_new: bool = False) -> Decision[None]:
         """Changes the states, and gathers the requests that tell replicas and other brokers of it."""
         yield from self.change(states)
-        for some in slices(states):
+        yield from self.tell_roles((one for one in states if one.topic in self.context.topics), is_new=is_new)
+
+    def tell_roles(self, partitions: Iterable[TopicPartition], *, is_new: bool = False) -> Decision[None]:
+        """Gathers the requests that tell replicas and other brokers who leads the partitions."""
+        for some in slices(partitions):
             for partition in some:
-                if partition.topic in self.context.topics:
-                    self.requests.tell_roles(partition, is_new=is_new)
+                self.requests.tell_roles(partition, is_new=is_new)
             yield GIVE_WAY
 
     def elect(self, partitions: Iterable[TopicPartition]) -> Decision[list[TopicPartition]]:
