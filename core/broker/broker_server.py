@@ -281,7 +281,7 @@ class BrokerServer:
         controller = self._make_controller(meta)
         node = NodeIdentity(self.directory, meta.cluster_id, meta.node_id, is_read_only=self.is_read_only)
         configs = Configs(config, controller, node)
-        peers = ClusterPeers(configs.broker, controller)
+        peers = ClusterPeers(configs.broker, lambda: controller.image)
 
         log_manager = self._make_log_manager(configs)
         self._deletion = deletion = FileDeletion(log_manager, runtime)

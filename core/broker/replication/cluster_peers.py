@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.serving.listener_endpoints import PLAINTEXT
@@ -19,13 +18,6 @@ PLAINTEXT_PROTOCOL = 0
 """PLAINTEXT, as registrations name it (org.apache.kafka.common.security.auth.SecurityProtocol)."""
 
 
-class HasImage(Protocol):
-    @property
-    def image(self) -> MetadataImage:
-        """The present metadata."""
-        ...
-
-
 class ClusterPeers:
     """A `core.cluster.partition.leadership.Peers`; owned by the broker's task.
 
@@ -33,17 +25,17 @@ class ClusterPeers:
     PLAINTEXT, or else at any with that protocol.
     """
 
-    def __init__(self, config: BrokerConfig, metadata: HasImage) -> None:
+    def __init__(self, config: BrokerConfig, find_image: Callable[[], MetadataImage]) -> None:
         self.max_lag_ms = config.replica_lag_time_max_ms
         name = config.inter_broker_listener_name
         self._listener = None if name is None else name.strip().upper()
-        self._metadata = metadata
+        self._find_image = find_image
         self._unreachable: set[int] = set()
         self._found: dict[int, tuple[RegisterBrokerRecord, Endpoint]] = {}  # with the record that it comes from
 
     def find_broker_epoch(self, node_id: int) -> int | None:
         """See `Peers.find_broker_epoch`."""
-        broker = self._metadata.image.brokers.get(node_id)
+        broker = self._find_image().brokers.get(node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown:
             return None
         return broker.broker_epoch
@@ -52,7 +44,7 @@ class ClusterPeers:
         """Returns that broker's endpoint for other brokers, or None if it is not alive, or has no such listener, which
         is logged.
         """
-        broker = self._metadata.image.brokers.get(node_id)
+        broker = self._find_image().brokers.get(node_id)
         if broker is None:
             return None
         record, endpoint = self._found.get(node_id, (None, None))

@@ -21,7 +21,7 @@ class Cluster:
         config = BrokerConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
         self.brokers: dict[int, RegisterBrokerRecord] = {}
         self.image = MetadataImage(brokers=self.brokers)
-        self.peers = ClusterPeers(config, self)
+        self.peers = ClusterPeers(config, lambda: self.image)
 
     def add(self, node_id: int, *endpoints: BrokerEndpoint, fenced: bool = False, is_leaving: bool = False) -> None:
         self.brokers[node_id] = RegisterBrokerRecord(
