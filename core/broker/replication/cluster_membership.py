@@ -49,55 +49,11 @@ from core.protocol.schema.controlled_shutdown import (
     ControlledShutdownResponse,
 )
 
+_log = logging.getLogger("plog.broker")
+
 _VERSION = 3
 _MOST_NAMED = 10
 """The most partitions in one message."""
-
-
-async def controlled_shutdown(
-    channel: ControllerChannel, config: BrokerConfig, *, node_id: int, broker_epoch: Callable[[], int]
-) -> bool:
-    """Asks the controller, again if partitions remain or there is no answer, `controlled.shutdown.max.retries` times at
-    most. Returns whether this broker leads no partition any longer; the log says why not. Does nothing if
-    `controlled.shutdown.enable` is off.
-    """
-    if not config.controlled_shutdown_enable:
-        return False
-    for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
-        request = ControlledShutdownRequest(node_id, broker_epoch())
-        try:
-            answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, _find_error)
-            reason = _remaining(answer)
-        except (ConnectionFailedError, KafkaError) as error:
-            reason = str(error)
-        if reason is None:
-            return True
-        ending = (
-            "this broker asks again"
-            if tries_left
-            else "this broker stops all the same, and the controller elects other leaders when it notices"
-        )
-        _log.warning("the controller has not taken over all that broker %d leads: %s; %s", node_id, reason, ending)
-        if tries_left:
-            await channel.wait_for_change(config.controlled_shutdown_retry_backoff_ms)
-    return False
-
-
-def _remaining(answer: ControlledShutdownResponse) -> str | None:
-    """Describes the partitions that this broker still leads; returns None if it leads no partition."""
-    remaining = [str(TopicPartition(one.topic_name, one.partition_index)) for one in answer.remaining_partitions]
-    if not remaining:
-        return None
-    more = len(remaining) - _MOST_NAMED
-    return f"no other broker can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
-
-
-def _find_error(answer: ControlledShutdownResponse) -> int:
-    return answer.error_code
-
-
-_log = logging.getLogger("plog.broker")
-
 _SILENCE_MS = 10_000
 
 
@@ -245,3 +201,45 @@ class Membership:
         await self._topic_creation.close()
         await self.producer_ids.close()
         await self.transactions.close()
+
+
+async def controlled_shutdown(
+    channel: ControllerChannel, config: BrokerConfig, *, node_id: int, broker_epoch: Callable[[], int]
+) -> bool:
+    """Asks the controller, again if partitions remain or there is no answer, `controlled.shutdown.max.retries` times at
+    most. Returns whether this broker leads no partition any longer; the log says why not. Does nothing if
+    `controlled.shutdown.enable` is off.
+    """
+    if not config.controlled_shutdown_enable:
+        return False
+    for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
+        request = ControlledShutdownRequest(node_id, broker_epoch())
+        try:
+            answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, _find_error)
+            reason = _remaining(answer)
+        except (ConnectionFailedError, KafkaError) as error:
+            reason = str(error)
+        if reason is None:
+            return True
+        ending = (
+            "this broker asks again"
+            if tries_left
+            else "this broker stops all the same, and the controller elects other leaders when it notices"
+        )
+        _log.warning("the controller has not taken over all that broker %d leads: %s; %s", node_id, reason, ending)
+        if tries_left:
+            await channel.wait_for_change(config.controlled_shutdown_retry_backoff_ms)
+    return False
+
+
+def _remaining(answer: ControlledShutdownResponse) -> str | None:
+    """Describes the partitions that this broker still leads; returns None if it leads no partition."""
+    remaining = [str(TopicPartition(one.topic_name, one.partition_index)) for one in answer.remaining_partitions]
+    if not remaining:
+        return None
+    more = len(remaining) - _MOST_NAMED
+    return f"no other broker can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _find_error(answer: ControlledShutdownResponse) -> int:
+    return answer.error_code
