@@ -185,12 +185,8 @@ class Membership:
         """
         if self.controller.controller_id == NO_CONTROLLER:
             return
-        await controlled_shutdown(
-            self.channel,
-            self._configs.broker,
-            node_id=self._node_id,
-            broker_epoch=self._broker_epoch,
-        )
+        config = self._configs.broker
+        await controlled_shutdown(self.channel, config, node_id=self._node_id, broker_epoch=self._broker_epoch)
 
     async def close(self) -> None:
         """Stops all fetchers and all requests to other brokers."""
@@ -215,7 +211,7 @@ async def controlled_shutdown(
     for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
         request = ControlledShutdownRequest(node_id, broker_epoch())
         try:
-            answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, _find_error)
+            answer = await channel.try_once(CONTROLLED_SHUTDOWN, _VERSION, request, lambda answer: answer.error_code)
             reason = _remaining(answer)
         except (ConnectionFailedError, KafkaError) as error:
             reason = str(error)
@@ -239,7 +235,3 @@ def _remaining(answer: ControlledShutdownResponse) -> str | None:
         return None
     more = len(remaining) - _MOST_NAMED
     return f"no other broker can lead {', '.join(remaining[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
-
-
-def _find_error(answer: ControlledShutdownResponse) -> int:
-    return answer.error_code
