@@ -15,11 +15,10 @@ from time import monotonic
 from core.common.endpoint import Endpoint, parse_endpoint
 from core.common.errors import AccessError
 from core.common.filesystem import FileSystem, access_error
-from core.processes.process_group import ProcessGroup, describe_end
+from core.processes.process_group import ProcessGroup, describe_end, read_tail
 
 _LEFT_OUT = ("PLOG_PROFILE", "PLOG_DATA_DIR")
 """Variables for the user's own brokers, which the process must not get; config.toml is left out, too."""
-_MOST_OF_LOG = 20_000
 
 
 class BrokerProcess:
@@ -153,9 +152,5 @@ class BrokerProcess:
         )
 
     def _reason(self) -> str:
-        with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(max(self._log_start, self.log.stat().st_size - _MOST_OF_LOG))
-            lines = file.read().decode(errors="replace").splitlines()
-            found = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-            return found[-1] if found else ""
-        return ""
+        lines = read_tail(self.log, self._log_start).splitlines()
+        return next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), "")

@@ -20,6 +20,7 @@ from typing import IO, Self
 
 _GUARD = "trap '' HUP INT TERM; read -r _; kill -9 0"
 """HUP: the system sends it to an orphaned process group if one of its processes is suspended."""
+_MOST_OF_LOG = 20_000
 
 
 class ProcessGroup:
@@ -81,3 +82,12 @@ def describe_end(code: int | None, find_reason: Callable[[], str]) -> str:
         return f"was killed (signal {-code})"
     reason = find_reason()
     return f"has ended with exit code {code}{f': {reason}' if reason else ''}"
+
+
+def read_tail(path: Path, start: int) -> str:
+    """Reads the last bytes of the file, from the byte `start` on; from its beginning if it is shorter (a new file)."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        size = path.stat().st_size
+        file.seek(max(start if start <= size else 0, size - _MOST_OF_LOG))
+        return file.read().decode(errors="replace")
+    return ""

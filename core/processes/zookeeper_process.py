@@ -34,7 +34,7 @@ from core.common.filesystem import FileSystem, access_error
 from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES, ensure_no_cluster
 from core.processes.free_port import ensure_free
-from core.processes.process_group import ProcessGroup, describe_end
+from core.processes.process_group import ProcessGroup, describe_end, read_tail
 from core.spark.java_home import find_java
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -198,7 +198,7 @@ class ZooKeeperProcess:
         )
 
     def _reason(self) -> str:
-        return _last_error(self._output()) or _last_error(_read_tail(self.log, self._log_start))
+        return _last_error(self._output()) or _last_error(read_tail(self.log, self._log_start))
 
     def _output(self) -> str:
         assert self._stderr is not None
@@ -269,15 +269,6 @@ def _as_property(text: str) -> str:
     units = plain.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
-
-
-def _read_tail(path: Path, start: int) -> str:
-    """Reads the last bytes of the file, from the byte `start` on; from its beginning if it is shorter (a new file)."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        size = path.stat().st_size
-        file.seek(max(start if start <= size else 0, size - 20_000))
-        return file.read().decode(errors="replace")
-    return ""
 
 
 def _last_error(text: str) -> str:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from core.common.endpoint import Endpoint
 from core.common.properties_file import parse_properties
-from core.processes.process_group import ProcessGroup, describe_end
-from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error, _read_tail
+from core.processes.process_group import ProcessGroup, describe_end, read_tail
+from core.processes.zookeeper_process import ZooKeeperProcess, _as_property, _last_error
 from tests.support.for_each import for_each
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -72,9 +72,9 @@ def test_what_was_killed_has_no_other_reason(code: int, reason: str, text: str) 
 
 def test_errors_of_an_earlier_life_are_not_read(tmp_path: Path) -> None:
     log = tmp_path / "zookeeper.log"
-    assert _read_tail(log, 0) == ""
+    assert read_tail(log, 0) == ""
     log.write_text("t1 ERROR early (X)\nt2 ERROR late (X)\n")
     start = log.read_text().index("t2")
-    assert _read_tail(log, 0) == log.read_text()
-    assert _read_tail(log, start) == "t2 ERROR late (X)\n"
-    assert _read_tail(log, 1000) == log.read_text(), "it was begun again"
+    assert read_tail(log, 0) == log.read_text()
+    assert read_tail(log, start) == "t2 ERROR late (X)\n"
+    assert read_tail(log, 1000) == log.read_text(), "it was begun again"
