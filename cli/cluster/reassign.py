@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.cluster.move_progress import MoveProgress
 from cli.cluster.reassignment_common import (
+    MoveProgress,
     ThrottleOption,
     ToOption,
     carry_out,

@@ -189,7 +189,7 @@ def describe(
     Example:
       plog cluster describe flights-0
     """
-    from cli.cluster.partition_args import find_named_partitions
+    from cli.cluster.served_cluster import find_named_partitions
     from cli.cluster_rows import replica_rows
     from core.client.cluster_admin.cluster_partitions import report_partitions
     from core.client.net.kafka_client import KafkaClient

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from cli.cluster import move_progress
-from cli.cluster.move_progress import MoveProgress
-from cli.cluster.reassignment_common import say_progress, write_progress
+from cli.cluster import reassignment_common
+from cli.cluster.reassignment_common import MoveProgress, say_progress, write_progress
 from cli.output import OutputFormat
 from core.client.cluster_admin.reassignment_watch import CopiedBytes, MovedSoFar
 from core.cluster.assignment.planned_move import PlannedMove
@@ -44,7 +43,7 @@ def test_what_matters_less_gives_way_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, line: str
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(move_progress, "time", clock)
+    monkeypatch.setattr(reassignment_common, "time", clock)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
     progress = MoveProgress()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.cluster.partition_args import find_named_partitions
+from cli.cluster.served_cluster import find_named_partitions
 from core.common.errors import KafkaError
 from tests.support.for_each import for_each
 
