@@ -1,9 +1,11 @@
-"""An answer that must wait until the records that it acknowledges are committed (`Partition.is_committed`)."""
+"""An answer that must wait for the disk or for followers: until the records that it acknowledges are committed
+(`Partition.is_committed`), or those that were deleted are gone from all replicas.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from core.broker.partitions.replica_manager import PERHAPS_KEPT, ReplicaManager
 from core.cluster.partition.partition import REPLICATED, Partition
@@ -11,6 +13,19 @@ from core.common.error_code import ErrorCode
 from core.common.pending import Pending
 
 T = TypeVar("T")
+
+
+class Unfinished(Protocol):
+    """What is not done yet in a partition."""
+
+    @property
+    def partition(self) -> Partition: ...
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def note_result(self, replicas: ReplicaManager) -> None:
+        """Puts into the answer what became of it, when it is done or nobody waits for it any more."""
 
 
 class Uncommitted(NamedTuple):
@@ -23,6 +38,16 @@ class Uncommitted(NamedTuple):
     terms: int
     refuse: Callable[[ErrorCode], None]
 
+    @property
+    def is_done(self) -> bool:
+        return self.partition.is_committed(self.offset, self.terms)
+
+    def note_result(self, replicas: ReplicaManager) -> None:
+        if not self.is_done:
+            self.refuse(replicas.find_error(self.partition) or ErrorCode.REQUEST_TIMED_OUT)
+        elif self.terms & REPLICATED and self.partition.is_short_of_replicas:
+            self.refuse(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
 
 def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) -> list[Uncommitted]:
     """Returns the partition's records, if they must be committed before they are acknowledged."""
@@ -32,9 +57,11 @@ def find_uncommitted(partition: Partition, refuse: Callable[[ErrorCode], None]) 
 
 
 def when_committed(
-    replicas: ReplicaManager, waiting: Sequence[Uncommitted], answer: T, timeout_ms: int | None = None
+    replicas: ReplicaManager, waiting: Sequence[Unfinished], answer: T, timeout_ms: int | None = None
 ) -> T | Pending[T]:
-    """Returns the answer if it need not wait, otherwise a Pending that waits at most `timeout_ms`, if that is given."""
+    """Returns the answer, the one for success, if it need not wait; otherwise a Pending that waits at most
+    `timeout_ms`, if that is given.
+    """
     if not waiting:
         return answer
     wait = CommitWait(replicas, answer, waiting)
@@ -50,35 +77,29 @@ def error_of_uncommitted(code: ErrorCode) -> ErrorCode:
 
 
 class CommitWait(Pending[T]):
-    """Completes with the answer when all records are committed; records that are not when the time is up, or never will
-    be, are refused in the answer. Owned by the broker's task.
+    """Completes with the answer when all is done; what is not when the time is up, or never will be, is refused in the
+    answer. Owned by the broker's task.
     """
 
-    def __init__(self, replicas: ReplicaManager, answer: T, waiting: Sequence[Uncommitted]) -> None:
-        """`answer` is the one for success."""
+    def __init__(self, replicas: ReplicaManager, answer: T, waiting: Sequence[Unfinished]) -> None:
         self._replicas = replicas
         self._answer = answer
         self._waiting = waiting
-        for partition, _, _, _ in waiting:
-            partition.commit_waits[self] = None
+        for one in waiting:
+            one.partition.commit_waits[self] = None
 
     def maybe_complete(self) -> None:
-        """Completes if no partition can commit more of the records: they are committed, or it is no longer served or
-        led here.
-        """
-        for partition, offset, terms, _ in self._waiting:
-            if not partition.is_committed(offset, terms) and partition.is_served and partition.is_leading:
+        """Completes if no partition can do more: it is done there, or the partition is no longer served or led here."""
+        for one in self._waiting:
+            if not one.is_done and one.partition.is_served and one.partition.is_leading:
                 return
         self.complete_with(self.value_now())
 
     def value_now(self) -> T:
-        for partition, offset, terms, refuse in self._waiting:
-            if not partition.is_committed(offset, terms):
-                refuse(self._replicas.find_error(partition) or ErrorCode.REQUEST_TIMED_OUT)
-            elif terms & REPLICATED and partition.is_short_of_replicas:
-                refuse(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        for one in self._waiting:
+            one.note_result(self._replicas)
         return self._answer
 
     def forget(self) -> None:
-        for partition, _, _, _ in self._waiting:
-            partition.commit_waits.pop(self, None)
+        for one in self._waiting:
+            one.partition.commit_waits.pop(self, None)

@@ -6,10 +6,10 @@ of them could become leader and serve the records again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from core.broker.partitions.replica_manager import ReplicaManager
+from core.broker.requests.commit_wait import when_committed
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
@@ -33,11 +33,25 @@ _UNKNOWN = -1
 
 
 class _Deleted(NamedTuple):
-    """Records below `offset` that the leader has deleted, and their result."""
+    """Records below `offset` that the leader has deleted, and their result. They are gone when all live replicas have
+    deleted them, too.
+    """
 
     partition: Partition
     offset: int
     result: DeleteRecordsPartitionResult
+
+    @property
+    def is_done(self) -> bool:
+        return self.partition.low_watermark >= self.offset
+
+    def note_result(self, replicas: ReplicaManager) -> None:
+        if self.partition.is_served and self.partition.is_leading:
+            self.result.low_watermark = self.partition.low_watermark
+            self.result.error_code = ErrorCode.NONE if self.is_done else ErrorCode.REQUEST_TIMED_OUT
+        else:
+            self.result.low_watermark = _UNKNOWN
+            self.result.error_code = replicas.find_error(self.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def handle(
@@ -66,12 +80,8 @@ def handle(
         for partition in (p for topic in topics for p in topic.partitions):
             partition.error_code = partition.error_code or ErrorCode.KAFKA_STORAGE_ERROR
         return response
-    waiting = [one for one in deleted if one.partition.low_watermark < one.offset]
-    if not waiting:
-        return response
-    delayed = DelayedDeletion(services.replicas, response, waiting)
-    delayed.limit(services.runtime.schedule, request.timeout_ms)
-    return delayed
+    waiting = [one for one in deleted if not one.is_done]
+    return when_committed(services.replicas, waiting, response, request.timeout_ms)
 
 
 def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> _Deleted:
@@ -91,42 +101,6 @@ def _delete(services: Services, topic: str, offset: int, result: DeleteRecordsPa
     services.replicas.notify([log.partition])  # fetches that wait for deleted records must look again
     result.low_watermark = partition.low_watermark
     return _Deleted(partition, offset, result)
-
-
-class DelayedDeletion(Pending[DeleteRecordsResponse]):
-    """Completes when the followers have deleted the records, too, or no longer can under this leader. Owned by the
-    broker's task.
-    """
-
-    def __init__(self, replicas: ReplicaManager, response: DeleteRecordsResponse, waiting: Sequence[_Deleted]) -> None:
-        """`response` lacks only the results that are waited for."""
-        self._replicas = replicas
-        self._response = response
-        self._waiting = waiting
-        for partition, _, _ in waiting:
-            partition.commit_waits[self] = None
-
-    def maybe_complete(self) -> None:
-        """Completes if no partition has to wait any longer; called when followers have advanced."""
-        for partition, offset, _ in self._waiting:
-            if partition.is_served and partition.is_leading and partition.low_watermark < offset:
-                return
-        self.complete_with(self.value_now())
-
-    def value_now(self) -> DeleteRecordsResponse:
-        for partition, offset, result in self._waiting:
-            if partition.is_served and partition.is_leading:
-                result.low_watermark = partition.low_watermark
-                is_deleted = result.low_watermark >= offset
-                result.error_code = ErrorCode.NONE if is_deleted else ErrorCode.REQUEST_TIMED_OUT
-            else:
-                result.low_watermark = _UNKNOWN
-                result.error_code = self._replicas.find_error(partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return self._response
-
-    def forget(self) -> None:
-        for partition, _, _ in self._waiting:
-            partition.commit_waits.pop(self, None)
 
 
 SERVES = ServedApi(DELETE_RECORDS, handle)
