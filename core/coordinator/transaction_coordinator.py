@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_environment import TransactionEnvironment
 from core.coordinator.transaction_record_values import read_transaction, transaction_value
@@ -94,7 +95,7 @@ class TransactionCoordinator:
                 _log.info(
                     "the transaction of %s is brought to its end: %s", metadata.transactional_id, metadata.state.text
                 )
-                self._finish(metadata, metadata.partitions, lambda _outcome: None)
+                self._finish(metadata, metadata.partitions, Pending())
 
     def forget_all(self) -> None:
         """Forgets all ids, because their log is gone."""
@@ -213,23 +214,15 @@ class TransactionCoordinator:
     # --- the end of a transaction
 
     def end(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        *,
-        is_commit: bool,
-        transaction_version: int,
-        then: Callable[[Outcome], None],
-    ) -> None:
-        """Commits or aborts; when the outcome is committed, `then` gets the producer for the next transaction, or an
-        error. Raises what `add_partitions` raises; INVALID_TXN_STATE if nothing can end, or it ended with the other
-        outcome.
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, transaction_version: int
+    ) -> Outcome | Pending[Outcome]:
+        """Commits or aborts; when the outcome is committed, returns the producer for the next transaction, or an error.
+        Raises what `add_partitions` raises; INVALID_TXN_STATE if nothing can end, or it ended with the other outcome.
         """
         known = self._existing(transactional_id)
         decide = _ensure_may_end_and_raise_epoch if transaction_version >= RAISES_EPOCH else _ensure_may_end
         if not decide(known, producer, is_commit=is_commit):
-            then(known.producer)  # a retry
-            return
+            return known.producer  # a retry
         next_id = NO_PRODUCER_ID
         if transaction_version >= RAISES_EPOCH and known.is_epoch_exhausted:
             next_id = self._environment.next_producer_id()
@@ -238,37 +231,39 @@ class TransactionCoordinator:
             is_commit=is_commit, transaction_version=transaction_version, now_ms=now_ms, next_producer_id=next_id
         )
         self._keep(prepared)
-        self._finish(prepared, prepared.partitions, then)
+        answer = Pending[Outcome](lambda: KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._finish(prepared, prepared.partitions, answer)
+        return answer if answer.value is None else answer.value
 
     def _abort(self, known: TransactionMetadata) -> None:
         """Aborts without the producer, which is fenced."""
         fenced = known.fenced(self._environment.transaction_version, self._environment.now_ms())
         self._keep(fenced)
-        self._finish(fenced, fenced.partitions, lambda _outcome: None)
+        self._finish(fenced, fenced.partitions, Pending())
 
     def _finish(
-        self, prepared: TransactionMetadata, partitions: frozenset[TopicPartition], then: Callable[[Outcome], None]
+        self, prepared: TransactionMetadata, partitions: frozenset[TopicPartition], answer: Pending[Outcome]
     ) -> None:
         """Writes the missing markers and then the Complete state; tries again later what fails. A slow broker does not
         hold up the producer: Kafka answers before the markers are written, and here the answer waits for them at most
         `_LONGEST_WAIT_MS`, since the next transaction must wait for them anyway.
         """
         producer = prepared.completed(self._environment.now_ms()).producer
-        answer = _Once(then)
 
         def mark(error: KafkaError | None) -> None:
             if error is not None:
-                answer.give(error)
+                answer.complete_with(error)
             elif self._transactions.get(prepared.transactional_id) is not prepared:
-                answer.give(KafkaError(ErrorCode.NOT_COORDINATOR))  # forgotten: the new coordinator writes the markers
+                # It was forgotten: the new coordinator writes the markers.
+                answer.complete_with(KafkaError(ErrorCode.NOT_COORDINATOR))
             else:
                 self._environment.write_markers(prepared, partitions, complete)
-                if not answer.is_given:
-                    self._environment.schedule(_LONGEST_WAIT_MS, lambda: answer.give(producer))
+                if not answer.is_over:
+                    self._environment.schedule(_LONGEST_WAIT_MS, lambda: answer.complete_with(producer))
 
         def complete(left: frozenset[TopicPartition]) -> None:
             if self._transactions.get(prepared.transactional_id) is not prepared:
-                answer.give(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # its log is gone
+                answer.complete_with(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # its log is gone
                 return
             completed = prepared.completed(self._environment.now_ms())
             try:
@@ -279,9 +274,8 @@ class TransactionCoordinator:
                     "the end of the transaction of %s could not be written: %s", prepared.transactional_id, error
                 )
             if self._transactions[prepared.transactional_id] is prepared:
-                again = partial(self._finish, prepared, left, lambda _outcome: None)
-                self._environment.schedule(_RETRY_MS, again)
-            answer.give(producer)
+                self._environment.schedule(_RETRY_MS, partial(self._finish, prepared, left, Pending()))
+            answer.complete_with(producer)
 
         self._environment.call_when_committed(prepared.transactional_id, mark)
 
@@ -363,19 +357,6 @@ class TransactionCoordinator:
         """Asserts I3; tests check I1 and I2 by the log and the environment."""
         ongoing = {name for name, m in self._transactions.items() if m.state is TransactionState.ONGOING}
         assert self._open_since_ms.keys() == ongoing, "I3"
-
-
-class _Once:
-    """Passes on the first answer that it gets, and drops all others."""
-
-    def __init__(self, then: Callable[[Outcome], None]) -> None:
-        self._then = then
-        self.is_given = False
-
-    def give(self, outcome: Outcome) -> None:
-        if not self.is_given:
-            self.is_given = True
-            self._then(outcome)
 
 
 def _ensure_may_go_on(known: TransactionMetadata, expected: ProducerIdAndEpoch) -> None:

@@ -161,15 +161,14 @@ def test_what_kafkas_coordinator_wrote_plogs_writes_when_it_is_asked_the_same(fo
                 coordinator.add_partitions(name, producer, added, wanted.client_transaction_version)
                 known = wanted.partitions
             else:
-                ended: list[Any] = []
-                coordinator.end(
+                ended = coordinator.end(
                     name,
                     producer,
                     is_commit=wanted.is_commit,
                     transaction_version=wanted.client_transaction_version,
-                    then=ended.append,
                 )
-                (producer,) = ended
+                assert isinstance(ended, ProducerIdAndEpoch)
+                producer = ended
                 known = frozenset()
         assert len(world.written) == len(told)
         for (key, value), record in zip(world.written, told, strict=True):

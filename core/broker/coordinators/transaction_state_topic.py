@@ -183,16 +183,16 @@ class TransactionStateTopic(CoordinatorLog):
             for partition in marked
             for uncommitted in find_uncommitted(partition, partial(_add_name, left, partition))
         ]
-        if not elsewhere or self._others is None:
-            self._call_when_committed(waiting, lambda: then(frozenset(left)))
-            return
 
         def on_sent(lacking: set[TopicPartition]) -> None:
             left.update(lacking)
             self._call_when_committed(waiting, lambda: then(frozenset(left)))
 
-        raises_epochs = self.transaction_version >= RAISES_EPOCH
-        self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
+        if not elsewhere or self._others is None:
+            on_sent(set())
+        else:
+            raises_epochs = self.transaction_version >= RAISES_EPOCH
+            self._others.markers.send(prepared, marker, elsewhere, on_sent, raises_epochs=raises_epochs)
 
     def _leader_elsewhere(self, name: TopicPartition) -> int | None:
         known = None if self._others is None else self._broker.controller.image.find_partition(name)

@@ -10,6 +10,7 @@ import pytest
 
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
 from core.coordinator.transaction_coordinator import Outcome, TransactionCoordinator, TransactionFilter
 from core.coordinator.transaction_environment import TransactionConfig
@@ -103,7 +104,11 @@ class World:
     ) -> list[Outcome]:
         """What was answered so far."""
         answers: list[Outcome] = []
-        self.coordinator.end(name, producer, is_commit=is_commit, transaction_version=version, then=answers.append)
+        ended = self.coordinator.end(name, producer, is_commit=is_commit, transaction_version=version)
+        if isinstance(ended, Pending):
+            ended.on_value = answers.append
+        else:
+            answers.append(ended)
         return answers
 
     def state(self, name: str = "x") -> TransactionMetadata:

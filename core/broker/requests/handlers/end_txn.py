@@ -6,7 +6,6 @@ from core.broker.coordinators.transaction_guard import code_for_client
 from core.broker.requests.request_context import RequestContext
 from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
-from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.coordinator.transaction_coordinator import Outcome
@@ -22,23 +21,19 @@ def handle(
     services: Services, request: EndTxnRequest, context: RequestContext
 ) -> EndTxnResponse | Pending[EndTxnResponse]:
     """Answers when the outcome is committed and the markers are written, or can't be for now."""
-    answer = Pending(lambda: EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
     version = context.api_version
-
-    def then(outcome: Outcome) -> None:
-        answer.complete_with(_answer(outcome, version))
-
     try:
-        services.transactions.end(
+        outcome = services.transactions.end(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             is_commit=request.committed,
             transaction_version=RAISES_EPOCH if version >= _FIRST_VERSION_THAT_RAISES_EPOCH else 0,
-            then=then,
         )
     except KafkaError as error:
         return _answer(error, version)
-    return answer if answer.value is None else answer.value
+    if isinstance(outcome, Pending):
+        return outcome.map(lambda value: _answer(value, version))
+    return _answer(outcome, version)
 
 
 def _answer(outcome: Outcome, version: int) -> EndTxnResponse:
