@@ -1,5 +1,5 @@
 """An answer whose work is done in steps, perhaps many: other requests are served in between. Such work reads records by
-columns. `LazyNumpy` lets another thread load the libraries for it before the first step.
+columns: another thread loads the libraries for it before the first such step.
 """
 
 from __future__ import annotations
@@ -12,41 +12,9 @@ from typing import Any, TypeVar
 
 from core.broker.requests.fair_scheduler import TURN_SECONDS, FairScheduler
 from core.broker.requests.runtime import Runtime
-from core.common.background import RunInBackground
 from core.common.pending import Pending
 from core.common.task import Step, Task, Yield
 from core.records.record_walk import load_libraries
-
-
-class LazyNumpy:
-    """Loads the libraries once, and keeps the work that waits for them; owned by the broker's task."""
-
-    def __init__(self, run_in_background: RunInBackground) -> None:
-        self.are_loaded = False
-        self._run_in_background = run_in_background
-        self._waiting: list[Callable[[], None]] = []
-
-    def when_loaded(self, work: Callable[[], None]) -> None:
-        """Calls `work` once: now if they are loaded, else later; also if they can't be loaded, so that `work` raises
-        the error.
-        """
-        if self.are_loaded:
-            work()
-            return
-        self._waiting.append(work)
-        if len(self._waiting) == 1:
-            self._run_in_background(self._load, self._go_on)
-
-    def _load(self) -> None:
-        with suppress(Exception):  # the waiting work raises it again
-            load_libraries()
-            self.are_loaded = True
-
-    def _go_on(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for work in waiting:
-            work()
-
 
 T = TypeVar("T")
 
@@ -56,8 +24,10 @@ class SteppedAnswers:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._libraries = LazyNumpy(runtime.run_in_background)
-        self._owed: set[SteppedAnswer[Any]] = set()
+        self.has_libraries = False
+        """Whether the libraries of columns are loaded."""
+        self.owed: set[SteppedAnswer[Any]] = set()
+        """The answers whose work must be done."""
 
     def answer(self, task: Task[T | Pending[T]], *, is_owed: bool = False) -> T | Pending[T]:
         """Returns the result of the task if one turn is enough, or no turns are taken; otherwise a `SteppedAnswer`.
@@ -70,36 +40,43 @@ class SteppedAnswers:
         except StopIteration as end:
             made: T | Pending[T] = end.value
             return made
-        answer = SteppedAnswer[T](task, self._runtime.turns, self._libraries, self._owed if is_owed else None)
+        answer = SteppedAnswer[T](self, task, self._runtime.turns, is_owed=is_owed)
         answer.go_on_after(step)
         return answer.made if answer.is_done else answer  # type: ignore[return-value]  # made, also if that is None
 
     def finish_owed(self) -> None:
         """Does the owed work, before the broker closes."""
-        for answer in list(self._owed):
+        for answer in list(self.owed):
             if not answer.is_waiting:
                 answer.complete_now()
+
+    def load_libraries(self, then: Callable[[], None]) -> None:
+        """Loads them in another thread, and calls `then`; also if they can't be loaded, so that the work that needs
+        them raises the error.
+        """
+
+        def load() -> None:
+            with suppress(Exception):
+                if not self.has_libraries:
+                    load_libraries()
+                self.has_libraries = True
+
+        self._runtime.run_in_background(load, then)
 
 
 class SteppedAnswer(Pending[T]):
     """The driver of one task; owned by the broker's task. Ends the task early once no client waits for the answer."""
 
     def __init__(
-        self,
-        task: Task[T | Pending[T]],
-        turns: FairScheduler | None,
-        libraries: LazyNumpy,
-        owed: set[SteppedAnswer[Any]] | None,
+        self, answers: SteppedAnswers, task: Task[T | Pending[T]], turns: FairScheduler | None, *, is_owed: bool
     ) -> None:
-        """Without `turns` all steps follow at once. `owed` holds the answers whose work must be done, including this
-        one until it is.
-        """
+        """Without `turns` all steps follow at once. If it is owed, it is among those of `answers` until it is done."""
+        self._answers = answers
         self._task = task
-        self._owed = owed
-        if owed is not None:
-            owed.add(self)
+        self._is_owed = is_owed
+        if is_owed:
+            answers.owed.add(self)
         self._turns = turns
-        self._libraries = libraries
         self.is_done = False
         """Whether no steps are left; `made` is their result."""
         self.made: T | Pending[T] | None = None
@@ -119,9 +96,9 @@ class SteppedAnswer(Pending[T]):
         one more step, and none that holds much memory. Owed work holds none, and needs no place.
         """
         turns = self._turns
-        has_place = turns is None or self._owed is not None or not turns.has_enough_work
+        has_place = turns is None or self._is_owed or not turns.has_enough_work
         if not self._waits_after(step, has_place=has_place) and self._take_turn(has_place=has_place) and turns:
-            take_turns = turns.work if self._owed is None else turns.take
+            take_turns = turns.take if self._is_owed else turns.work
             take_turns(self.take_turn)
 
     def _waits_after(self, step: Step, *, has_place: bool) -> bool:
@@ -132,8 +109,11 @@ class SteppedAnswer(Pending[T]):
             step.on_value = self._resume
             step.on_failure = lambda error: self._resume(error=error)
             return True
-        if step is Yield.MUCH_FOLLOWS and turns is not None and not (has_place and self._libraries.are_loaded):
-            self._libraries.when_loaded(lambda: turns.work(self.take_turn))
+        if step is Yield.MUCH_FOLLOWS and turns is not None and not (has_place and self._answers.has_libraries):
+            if self._answers.has_libraries:
+                turns.work(self.take_turn)
+            else:
+                self._answers.load_libraries(lambda: turns.work(self.take_turn))
             return True
         return False
 
@@ -176,8 +156,7 @@ class SteppedAnswer(Pending[T]):
 
     def _set_done(self) -> None:
         self.is_done = True
-        if self._owed is not None:
-            self._owed.discard(self)
+        self._answers.owed.discard(self)
 
     def complete_now(self) -> None:
         self._turns = None
@@ -189,7 +168,7 @@ class SteppedAnswer(Pending[T]):
         super().complete_now()
 
     def cancel(self) -> None:
-        is_dropped = self._owed is None or self.is_waiting
+        is_dropped = not self._is_owed or self.is_waiting
         super().cancel()
         if is_dropped:
             self._set_done()

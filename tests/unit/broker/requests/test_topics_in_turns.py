@@ -167,7 +167,7 @@ def test_what_was_begun_is_done(broker: SteeredNode, loop: Loop, who_ends: str) 
         asked.pending.cancel()
         if who_ends == "client":
             loop.run()
-            assert not broker.services.stepped_answers._owed
+            assert not broker.services.stepped_answers.owed
         else:
             broker.close()
             broker = open_broker(broker.directory)

@@ -325,7 +325,7 @@ async def test_another_thread_loads_what_walks_need_before_the_first(
     add_topic(broker)
     add_topic(broker, "k", cleanup_policy="compact")
     assert produce(broker, many()).error_code == 0
-    broker.services.stepped_answers._libraries.are_loaded = False
+    broker.services.stepped_answers.has_libraries = False
     may_load = threading.Event()
     loaders: list[threading.Thread] = []
     walks: list[record_walk.RecordWalk] = []
@@ -371,7 +371,7 @@ def test_a_client_that_leaves_while_they_are_loaded(broker: SteeredNode, loop: L
     loop.run()
     assert stays.answer is None
     gone.pending.cancel()
-    disk.run()
+    disk.run_all()
     loop.run()
     assert stays.partition.error_code == 0
     assert log_of(broker).log_end_offset == MANY
@@ -796,7 +796,7 @@ def test_owed_work_that_fails_at_the_end_holds_up_nothing_else(tmp_path: Path) -
         pending.cancel()
     answers.finish_owed()
     assert sorted(done) == ["a", "b"]
-    assert not answers._owed
+    assert not answers.owed
 
 
 def waiting_for(source: Pending[str], done: list[str]) -> Task[str]:
@@ -859,6 +859,6 @@ def test_owed_work_that_waits_has_not_begun(broker: SteeredNode, loop: Loop, *, 
     else:
         pending.cancel()
         assert source.is_over
-        assert not broker.services.stepped_answers._owed
+        assert not broker.services.stepped_answers.owed
     loop.run()
     assert not done
