@@ -21,7 +21,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.pending import Pending, TimerHandle
 from core.common.topic_partition import TopicPartition
-from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_record_values import GroupRecord, group_metadata_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, read_consumer_protocol
 from core.protocol.schema.consumer_protocol import ConsumerProtocolSubscription

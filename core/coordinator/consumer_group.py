@@ -33,7 +33,7 @@ from core.coordinator.consumer_member import (
     wishes,
     without,
 )
-from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_record_values import GroupRecord, Message, read_record
 from core.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from core.protocol.schema import group_records as schema

@@ -24,7 +24,7 @@ from core.coordinator.consumer_member import (
     Subscription,
     without,
 )
-from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
 from core.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     consumer_protocol_version,

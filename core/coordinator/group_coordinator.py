@@ -30,7 +30,7 @@ from core.coordinator.classic_group import ClassicGroup, GroupState, join_error
 from core.coordinator.consumer_group import ConsumerGroup, ensure_valid_heartbeat
 from core.coordinator.consumer_group_migration import ConsumerGroupMigration, classic_members, consumer_members
 from core.coordinator.consumer_member import JOIN_EPOCH
-from core.coordinator.group_environment import ClientInfo, GroupEnvironment
+from core.coordinator.coordinator_environment import ClientInfo, GroupEnvironment
 from core.coordinator.group_record_values import (
     CommittedOffset,
     GroupRecord,

@@ -17,7 +17,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.coordinator.transaction_environment import TransactionEnvironment
+from core.coordinator.coordinator_environment import TransactionEnvironment
 from core.coordinator.transaction_record_values import read_transaction, transaction_value
 from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata, TransactionState, is_epoch_exhausted
 from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch

@@ -13,8 +13,8 @@ from core.broker.coordinators.coordinator_log import partition_of
 from core.common.errors import KafkaError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
+from core.coordinator.coordinator_environment import TransactionConfig
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_record_values import read_transaction, transaction_key, transaction_value
 from core.coordinator.transaction_state import TransactionMetadata, TransactionState
 from core.files.file_records import FileRecords

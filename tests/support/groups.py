@@ -12,8 +12,8 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.coordinator.coordinator_environment import ClientInfo, GroupConfig
 from core.coordinator.group_coordinator import GroupCoordinator
-from core.coordinator.group_environment import ClientInfo, GroupConfig
 from core.coordinator.group_record_values import GroupRecord
 from core.protocol.schema.heartbeat import HeartbeatRequest
 from core.protocol.schema.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

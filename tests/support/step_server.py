@@ -12,8 +12,8 @@ import signal
 import sys
 
 from cli.main import run
+from core.coordinator.coordinator_environment import TransactionEnvironment
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.coordinator.transaction_environment import TransactionEnvironment
 
 
 def die_at(step: str, count: int) -> None:

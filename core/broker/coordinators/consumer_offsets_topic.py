@@ -16,8 +16,8 @@ from core.cluster.image.metadata_image import TopicImage
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
+from core.coordinator.coordinator_environment import GroupConfig
 from core.coordinator.group_coordinator import GroupCoordinator
-from core.coordinator.group_environment import GroupConfig
 from core.coordinator.group_record_values import GroupRecord
 from core.records.record import Record
 from core.records.record_batch import ProducerIdAndEpoch

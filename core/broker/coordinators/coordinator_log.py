@@ -193,7 +193,7 @@ class CoordinatorLog(ABC):
         return partition_of(key, count) if count else None
 
     def number_of(self, key: str) -> int:
-        """See `GroupEnvironment.number_of` and `TransactionEnvironment.number_of`."""
+        """See `CoordinatorEnvironment.number_of`."""
         return self.find_number(key) or 0
 
     def name_of(self, key: str) -> TopicPartition:

@@ -24,8 +24,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.coordinator.coordinator_environment import TransactionConfig
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_record_values import transaction_key
 from core.coordinator.transaction_state import RAISES_EPOCH, TransactionMetadata
 from core.records.control_record import EndTransactionMarker, end_transaction_batch

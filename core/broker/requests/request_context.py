@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from core.coordinator.group_environment import ClientInfo
+from core.coordinator.coordinator_environment import ClientInfo
 
 _MOST_SHOWN = 200
 """The most characters of a client id in a log line."""

@@ -20,11 +20,10 @@ from core.common.clock import Clock
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.pending import TimerHandle
 from core.common.topic_partition import TopicPartition
+from core.coordinator.coordinator_environment import GroupConfig, TransactionConfig
 from core.coordinator.group_coordinator import GroupCoordinator
-from core.coordinator.group_environment import GroupConfig
 from core.coordinator.group_record_values import read_record
 from core.coordinator.transaction_coordinator import TransactionCoordinator
-from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_record_values import read_transaction
 from core.forensics.batch_location import find_file, undecodable
 from core.forensics.missing_offsets import Hole

@@ -12,8 +12,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
+from core.coordinator.coordinator_environment import TransactionConfig
 from core.coordinator.transaction_coordinator import Outcome, TransactionCoordinator, TransactionFilter
-from core.coordinator.transaction_environment import TransactionConfig
 from core.coordinator.transaction_record_values import read_transaction, transaction_key, transaction_value
 from core.coordinator.transaction_state import ALLOWED_TRANSITIONS, TransactionMetadata, TransactionState
 from core.records.record_batch import ProducerIdAndEpoch
