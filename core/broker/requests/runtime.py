@@ -46,8 +46,8 @@ class Runtime(Protocol):
 class ImmediateRuntime:
     """Does all work before the call returns. Timers never run: deleted topics' folders go at the next start."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.clock: Clock = clock or SystemClock()
+    def __init__(self) -> None:
+        self.clock: Clock = SystemClock()
         self.turns: FairScheduler | None = None
         self.run_in_background = self.run_flush = self.run_cleaning = self.run_loading = run_now
 

@@ -93,9 +93,9 @@ _log = logging.getLogger("plog.server")
 class LoopRuntime:
     """A `Runtime`; owned by the loop's task. It may be made, and get work, before the loop runs."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, clock: Clock | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path) -> None:
         """`directory` is logged if an OSError does not say where it happened."""
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SystemClock()
         self.turns = FairScheduler(loop)
         self.schedule = TimingWheel(loop).schedule
         self._loop = loop
