@@ -50,7 +50,7 @@ def list_(
         raise UsageError(
             f"--state {min(wanted - _STATES.keys())}: no state of a group", hint=", ".join(_STATES.values())
         )
-    with place.session().open_client(is_read_only=True, rests_on=_are_groups) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_groups, opens_late=True) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
             for g in GroupAdmin(client).list_groups()
@@ -98,7 +98,7 @@ def describe(
     def is_looked_at(topic: str) -> bool:
         return _are_groups(topic) or topic in committed
 
-    with place.session().open_client(is_read_only=True, rests_on=is_looked_at) as client:
+    with place.session().open_client(is_read_only=True, rests_on=is_looked_at, opens_late=True) as client:
         admin = GroupAdmin(client)
 
         def look() -> tuple[list[str], list[Row]]:

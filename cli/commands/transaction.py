@@ -49,7 +49,7 @@ def list_(
     """
     from core.client.write.transaction_admin import TransactionAdmin
 
-    with place.session().open_client(is_read_only=True, rests_on=_are_transactions) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         found = TransactionAdmin(client).list_transactions(
             states=[_state(state) for state in states or ()],
             producer_ids=producer_ids or (),
@@ -104,7 +104,7 @@ def describe(
         "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "open_seconds",
         "partitions", "coordinator",
     ]  # fmt: skip
-    with place.session().open_client(is_read_only=True, rests_on=_are_transactions) as client:
+    with place.session().open_client(is_read_only=True, rests_on=_are_transactions, opens_late=True) as client:
         for transactional_id in transactional_ids:
             found = TransactionAdmin(client).describe(transactional_id)
             is_open = found.state == "Ongoing"
@@ -146,7 +146,7 @@ def find_hanging(
     def is_looked_at(topic: str) -> bool:
         return not topics or topic in topics or _are_transactions(topic)
 
-    with place.session().open_client(is_read_only=True, rests_on=is_looked_at) as client:
+    with place.session().open_client(is_read_only=True, rests_on=is_looked_at, opens_late=True) as client:
         found = TransactionAdmin(client).open_transactions(topics or ())
         hanging = [transaction for transaction in found if transaction.is_hanging]
         shown = found if all_ else hanging

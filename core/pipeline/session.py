@@ -76,6 +76,7 @@ class Session:
         is_read_only: bool = False,
         makes_directory: bool = False,
         rests_on: Callable[[str], bool] | None = None,
+        opens_late: bool = False,
     ) -> Iterator[KafkaClient]:
         """Opens a client of the server, or of a broker without sockets in this process, which owns the directory
         meanwhile; with `is_read_only` it does not change the directory. If a server takes the directory first, it is
@@ -84,6 +85,7 @@ class Session:
 
         `rests_on` says of a topic whether the answer rests on its logs; it is called at the end. Then damage to other
         logs is not reported; damage to these is, and ends the block with DamagedAnswerError when the answer is given.
+        With `opens_late` a large log is read only if its topic is one of them, or if a request names it.
         """
         if self.zookeeper is not None:
             with self.open_by_zookeeper() as cluster:
@@ -99,7 +101,9 @@ class Session:
 
                     ensure_data_directory(self.directory)
                 try:
-                    client = stack.enter_context(self._open_embedded(is_read_only=is_read_only, rests_on=rests_on))
+                    client = stack.enter_context(
+                        self._open_embedded(is_read_only=is_read_only, rests_on=rests_on, opens_late=opens_late)
+                    )
                 except DirectoryLockedError:
                     server = self.find_server()
                     if server is None:
@@ -133,7 +137,9 @@ class Session:
     # --- the engine in this process
 
     @contextmanager
-    def _open_embedded(self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None) -> Iterator[KafkaClient]:
+    def _open_embedded(
+        self, *, is_read_only: bool, rests_on: Callable[[str], bool] | None, opens_late: bool
+    ) -> Iterator[KafkaClient]:
         from core.pipeline.embedded_transport import each_line_once, kept_talk
 
         if rests_on is None:
@@ -142,19 +148,23 @@ class Session:
             return
         with (
             kept_talk(self.frontend.say, rests_on) as talk,
-            self._open_engine(is_read_only=is_read_only) as (node, client),
+            self._open_engine(is_read_only=is_read_only, opens_late=opens_late) as (node, client),
         ):
             yield client
+            for partition in [name for name in node.services.log_manager.unloaded if rests_on(name.topic)]:
+                node.services.late_loads.ask(partition)
             talk.note_damage(node)
         if any(map(rests_on, talk.damaged)):
             raise DamagedAnswerError("the answer rests on damaged logs")
 
     @contextmanager
-    def _open_engine(self, *, is_read_only: bool) -> Iterator[tuple[BrokerServer, KafkaClient]]:
+    def _open_engine(
+        self, *, is_read_only: bool, opens_late: bool = False
+    ) -> Iterator[tuple[BrokerServer, KafkaClient]]:
         from core.client.net.kafka_client import KafkaClient
         from core.pipeline.embedded_transport import EmbeddedTransport
 
-        node = self._open_node(is_read_only=is_read_only)
+        node = self._open_node(is_read_only=is_read_only, opens_late=opens_late)
         node.services.log_manager.delete(node.services.log_manager.find_deleted_directories())
         node.services.transaction_log.load_all()
         undivided = self.frontend.undivided
@@ -169,7 +179,7 @@ class Session:
             with undivided(limit_s=float("inf")):
                 node.close()
 
-    def _open_node(self, *, is_read_only: bool) -> BrokerServer:
+    def _open_node(self, *, is_read_only: bool, opens_late: bool) -> BrokerServer:
         """Raises DirectoryLockedError if the lock is still taken after `lock_timeout_s`, or as soon as its holder
         listens: `plog serve` was started a moment ago, and can be asked now.
         """
@@ -180,7 +190,13 @@ class Session:
         while True:
             wait_s = min(self.lock_timeout_s, _LOOK_AGAIN_S)
             try:
-                return BrokerServer(self.directory, BrokerConfig(), lock_timeout_s=wait_s, is_read_only=is_read_only)
+                return BrokerServer(
+                    self.directory,
+                    BrokerConfig(),
+                    lock_timeout_s=wait_s,
+                    is_read_only=is_read_only,
+                    loads_late=opens_late,
+                )
             except DirectoryLockedError:
                 holder = find_lock_holder(self.directory)
                 if time.monotonic() >= deadline or (holder is not None and holder.address):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.broker.config.broker_config import BrokerConfig
+from core.broker.partitions import lazy_logs
+from core.common.errors import DamagedAnswerError
+from core.log.log_manager import LogManager
+from core.pipeline.session import Session
 from tests.cli.conftest import ok
 from tests.support.broker import SteeredNode
 from tests.support.for_each import for_each
@@ -93,3 +99,39 @@ def test_what_a_crash_alone_leaves_is_no_damage(root: Path) -> None:
         path.unlink()
     for arguments in OF_GROUPS:
         assert call_plog(*arguments, "--data-dir", str(root)).returncode == 0
+
+
+def test_a_large_log_that_no_request_names_is_not_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read: list[str] = []
+    load = LogManager.load
+
+    def note(*arguments: Any) -> Any:
+        read.append(arguments[1].topic)
+        return load(*arguments)
+
+    named = [arguments for arguments in OF_GROUPS + OF_TRANSACTIONS if arguments is not DESCRIBE]
+    answers = [ok(*arguments, "--data-dir", str(root)) for arguments in named]
+    monkeypatch.setattr(lazy_logs, "AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(LogManager, "load", note)
+    caplog.set_level(logging.INFO, "plog.coordinator")
+    for arguments, answer in zip(named, answers, strict=True):
+        caplog.clear()
+        assert ok(*arguments, "--data-dir", str(root)) == answer
+        lines = [record.getMessage() for record in caplog.records if record.name == "plog.coordinator"]
+        assert len(lines) == len(set(lines)) > 0, "each partition is replayed once"
+    assert set(read) == {"__consumer_offsets", "__transaction_state"}
+
+
+def test_damage_to_a_large_log_is_told_though_no_request_names_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_logs, "AT_ONCE_BYTES", 0)
+    flip(log_of(root, "other"))
+    session = Session(directory=root)
+    with session.open_client(is_read_only=True, rests_on=lambda topic: topic == "t", opens_late=True):
+        pass
+    with (
+        pytest.raises(DamagedAnswerError),
+        session.open_client(is_read_only=True, rests_on=lambda topic: topic == "other", opens_late=True),
+    ):
+        pass

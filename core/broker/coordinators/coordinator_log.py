@@ -331,10 +331,10 @@ class CoordinatorLog(ABC):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._is_led_here(number) else self._why_no_coordinator
 
     def _load(self, number: int) -> None:
+        name = TopicPartition(self._topic, number)
+        self._broker.late_loads.when_loaded(name, self, partial(self._load, number))  # at once if there is no loop
         if number in self._loaded or number in self._readings:
             return
-        name = TopicPartition(self._topic, number)
-        self._broker.late_loads.when_loaded(name, self, partial(self._load, number))
         partition = self._broker.replicas.partitions.get(name)
         if partition is None or not partition.is_leading:
             return  # not opened yet, offline, or led elsewhere: it must not count as empty
