@@ -96,66 +96,22 @@ MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 _CORRELATION_ID = slice(4, 8)
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-_SERVED: dict[int, ServedApi[Any, Any]] = {
-    module.SERVES.api.key: module.SERVES
-    for module in (
-        produce,
-        fetch,
-        list_offsets,
-        metadata,
-        find_coordinator,
-        api_versions,
-        create_topics,
-        delete_topics,
-        delete_records,
-        init_producer_id,
-        describe_configs,
-        create_partitions,
-        incremental_alter_configs,
-        consumer_group_heartbeat,
-        consumer_group_describe,
-        offset_for_leader_epoch,
-        alter_configs,
-        describe_log_dirs,
-        elect_leaders,
-        list_partition_reassignments,
-        describe_quorum,
-        describe_cluster,
-        describe_producers,
-        list_config_resources,
-        describe_topic_partitions,
-        offset_commit,
-        offset_fetch,
-        join_group,
-        heartbeat,
-        leave_group,
-        sync_group,
-        describe_groups,
-        list_groups,
-        delete_groups,
-        offset_delete,
-        list_transactions,
-        describe_transactions,
-        update_features,
-        txn_offset_commit,
-        write_txn_markers,
-        end_txn,
-        unregister_broker,
-        unregister_controller,
-        add_offsets_to_txn,
-        add_partitions_to_txn,
-        alter_partition,
-        allocate_producer_ids,
-        controlled_shutdown,
-        alter_partition_reassignments,
-        describe_client_quotas,
-        describe_user_scram_credentials,
-        alter_client_quotas,
-        describe_acls,
-        create_acls,
-        delete_acls,
-    )
-} | {served.api.key: served for served in control_request.SERVES}
+_HANDLERS = (
+    produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
+    delete_records, init_producer_id, describe_configs, create_partitions, incremental_alter_configs,
+    consumer_group_heartbeat, consumer_group_describe, offset_for_leader_epoch, alter_configs, describe_log_dirs,
+    elect_leaders, list_partition_reassignments, describe_quorum, describe_cluster, describe_producers,
+    list_config_resources, describe_topic_partitions, offset_commit, offset_fetch, join_group, heartbeat, leave_group,
+    sync_group, describe_groups, list_groups, delete_groups, offset_delete, list_transactions, describe_transactions,
+    update_features, txn_offset_commit, write_txn_markers, end_txn, unregister_broker, unregister_controller,
+    add_offsets_to_txn, add_partitions_to_txn, alter_partition, allocate_producer_ids, controlled_shutdown,
+    alter_partition_reassignments, describe_client_quotas, describe_user_scram_credentials, alter_client_quotas,
+    describe_acls, create_acls, delete_acls,
+)  # fmt: skip
+
+_SERVED: dict[int, ServedApi[Any, Any]] = {module.SERVES.api.key: module.SERVES for module in _HANDLERS} | {
+    served.api.key: served for served in control_request.SERVES
+}
 
 
 def served_apis(finalized: Finalized | None) -> dict[AnyApi, VersionRange]:
