@@ -15,6 +15,7 @@ from typing import Any
 from core.broker.observe.request_log import is_logging_requests, log_request
 from core.broker.observe.request_metrics import RequestMetrics, error_codes
 from core.broker.requests.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
@@ -27,14 +28,11 @@ from core.broker.requests.handlers import (
     consumer_group_heartbeat,
     control_request,
     controlled_shutdown,
-    create_acls,
     create_partitions,
     create_topics,
-    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
-    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -106,11 +104,11 @@ _HANDLERS = (
     update_features, txn_offset_commit, write_txn_markers, end_txn, unregister_broker, unregister_controller,
     add_offsets_to_txn, add_partitions_to_txn, alter_partition, allocate_producer_ids, controlled_shutdown,
     alter_partition_reassignments, describe_client_quotas, describe_user_scram_credentials, alter_client_quotas,
-    describe_acls, create_acls, delete_acls,
 )  # fmt: skip
 
-_SERVED: dict[int, ServedApi[Any, Any]] = {module.SERVES.api.key: module.SERVES for module in _HANDLERS} | {
-    served.api.key: served for served in control_request.SERVES
+_SERVED: dict[int, ServedApi[Any, Any]] = {
+    served.api.key: served
+    for served in (*(module.SERVES for module in _HANDLERS), *control_request.SERVES, *acls.SERVES)
 }
 
 
