@@ -95,9 +95,9 @@ class ConfigResource(ABC):
         self._services = services
         self._name = name
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def names(services: Services) -> Iterable[str]:
+    def names(cls, services: Services) -> Iterable[str]:
         """Returns the names of the resources of this kind that ListConfigResources lists."""
 
     @abstractmethod
@@ -124,6 +124,12 @@ class _StoredConfigs(ConfigResource):
 
     resource_type: ClassVar[int]
     keys: ClassVar[ConfigDef]
+    nameless: ClassVar[str]
+    """Kafka's refusal of a change to a resource without a name."""
+
+    @classmethod
+    def names(cls, services: Services) -> Iterable[str]:
+        return [name for type_, name in services.image.configs if type_ == cls.resource_type]
 
     @property
     def _stored(self) -> Mapping[str, str]:
@@ -149,17 +155,14 @@ class _StoredConfigs(ConfigResource):
         """Leaves out unchanged settings: another version of Kafka may have set values that plog would refuse."""
         return {key: value for key, value in after.items() if value != self._stored.get(key)}
 
-    @abstractmethod
     def _ensure_configurable(self) -> None:
         """Raises KafkaError if no resource can have that name."""
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, self.nameless)
 
     @abstractmethod
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         """Raises KafkaError for settings that contradict each other, then if the resource does not exist."""
-
-
-def _names_of(services: Services, resource_type: int) -> Iterable[str]:
-    return [name for type_, name in services.image.configs if type_ == resource_type]
 
 
 def _split(text: str | None) -> list[str]:
@@ -169,9 +172,10 @@ def _split(text: str | None) -> list[str]:
 class TopicConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.TOPIC
     keys = TOPIC_CONFIG
+    nameless = "Default topic resources are not allowed."
 
-    @staticmethod
-    def names(services: Services) -> Iterable[str]:
+    @classmethod
+    def names(cls, services: Services) -> Iterable[str]:
         return services.image.topics
 
     def describe(self) -> list[DescribedConfig]:
@@ -191,8 +195,7 @@ class TopicConfigs(_StoredConfigs):
         return _split(value_text(self._services.config.topic_default(key)) if present is None else present)
 
     def _ensure_configurable(self) -> None:
-        if not self._name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        super()._ensure_configurable()
         ensure_valid_topic_name(self._name)
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
@@ -207,8 +210,8 @@ class BrokerConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.BROKER
     keys = BROKER_CONFIG
 
-    @staticmethod
-    def names(services: Services) -> Iterable[str]:
+    @classmethod
+    def names(cls, services: Services) -> Iterable[str]:
         return [str(services.node.node_id)]
 
     def describe(self) -> list[DescribedConfig]:
@@ -310,21 +313,13 @@ class GroupConfigs(_StoredConfigs):
 
     resource_type = ConfigResourceType.GROUP
     keys = GROUP_CONFIG
-
-    @staticmethod
-    def names(services: Services) -> Iterable[str]:
-        return _names_of(services, ConfigResourceType.GROUP)
+    nameless = "Default group resources are not allowed."
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return [
-            _described(
-                key,
-                self._stored.get(key.name),
-                ConfigSource.GROUP_CONFIG,
-                self._fallbacks(key),
-            )
+            _described(key, self._stored.get(key.name), ConfigSource.GROUP_CONFIG, self._fallbacks(key))
             for key in GROUP_CONFIG
         ]
 
@@ -332,10 +327,6 @@ class GroupConfigs(_StoredConfigs):
         if key.name in GROUP_DEFAULTS:
             return broker_synonyms(self._services.config, GROUP_DEFAULTS[key.name].key.name)
         return [Synonym(broker_key(key.name), value_text(key.default), ConfigSource.DEFAULT_CONFIG)]
-
-    def _ensure_configurable(self) -> None:
-        if not self._name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         ensure_valid_group_configs(self._changed(after), self._services.config)
@@ -375,10 +366,7 @@ CLIENT_METRICS_CONFIG = ConfigDef(
 class ClientMetricsConfigs(_StoredConfigs):
     resource_type = ConfigResourceType.CLIENT_METRICS
     keys = CLIENT_METRICS_CONFIG
-
-    @staticmethod
-    def names(services: Services) -> Iterable[str]:
-        return _names_of(services, ConfigResourceType.CLIENT_METRICS)
+    nameless = "Subscription name can't be empty"
 
     def describe(self) -> list[DescribedConfig]:
         if not self._name:
@@ -387,10 +375,6 @@ class ClientMetricsConfigs(_StoredConfigs):
             _described(key, self._stored.get(key.name), ConfigSource.CLIENT_METRICS_CONFIG, [])
             for key in CLIENT_METRICS_CONFIG
         ]
-
-    def _ensure_configurable(self) -> None:
-        if not self._name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
 
     def _ensure_valid(self, after: Mapping[str, str]) -> None:
         for key, value in self._changed(after).items():
@@ -438,8 +422,8 @@ _ROOT = "root"
 class BrokerLoggers(ConfigResource):
     """The levels of this process's loggers (KIP-412); not stored."""
 
-    @staticmethod
-    def names(services: Services) -> Iterable[str]:
+    @classmethod
+    def names(cls, services: Services) -> Iterable[str]:
         return [str(services.node.node_id)]
 
     def describe(self) -> list[DescribedConfig]:
