@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,7 +110,7 @@ class EntryCount(NamedTuple):
 
 def count_entries(file: FileEntry) -> EntryCount:
     """Counts a file's entries; not a log's batches, as that would read all of it."""
-    if file.kind in (None, FileKind.LOG, FileKind.METADATA_SNAPSHOT):
+    if file.kind is None or file.kind not in _TABLES:
         return EntryCount()
     if file.is_missing:
         return EntryCount(None, "there is a .log, but not this index")
@@ -147,21 +148,25 @@ _COUNTED: dict[FileKind | None, Callable[[Path], int]] = {
 
 def has_table(path: Path) -> bool:
     """Returns whether a file can be shown as a table, by its name."""
-    return kind_of(path) not in (None, FileKind.LOG, FileKind.METADATA_SNAPSHOT)
+    return kind_of(path) in _TABLES
 
 
 def open_table(path: Path) -> FileTable | None:
     """Opens a file as a table, or returns None for a log or a file that is not Kafka's. Raises AccessError if it can't
     be read.
     """
-    kind = kind_of(path)
-    if kind is None or not has_table(path):
+    if not has_table(path):
         return None
     ensure_regular(path)
-    if kind in _TABLES:
-        return _TABLES[kind](path)
-    return ListedTable(path, kind, _COLUMNS[kind])
+    return _TABLES[kind_of(path)](path)
 
+
+_LISTED: dict[FileKind, Sequence[str]] = {
+    FileKind.DAMAGED_RANGES: DamagedRange._fields,
+    FileKind.META_PROPERTIES: ("version", "cluster_id", "node_id", "directory_id"),
+    FileKind.CLEAN_SHUTDOWN: ("version", "broker_epoch"),
+}
+"""The columns of files of which there is nothing to compare with the log."""
 
 _TABLES: dict[FileKind | None, Callable[[Path], FileTable]] = {
     FileKind.OFFSET_INDEX: OffsetIndexTable,
@@ -171,9 +176,5 @@ _TABLES: dict[FileKind | None, Callable[[Path], FileTable]] = {
     FileKind.LEADER_EPOCHS: LeaderEpochTable,
     FileKind.OFFSET_CHECKPOINT: OffsetCheckpointTable,
     FileKind.PARTITION_METADATA: PartitionMetadataTable,
-}
-_COLUMNS = {
-    FileKind.DAMAGED_RANGES: DamagedRange._fields,
-    FileKind.META_PROPERTIES: ("version", "cluster_id", "node_id", "directory_id"),
-    FileKind.CLEAN_SHUTDOWN: ("version", "broker_epoch"),
+    **{kind: partial(ListedTable, kind=kind, columns=columns) for kind, columns in _LISTED.items()},
 }

@@ -14,9 +14,11 @@ import pytest
 import core.view.files.producer_tables
 from core.common.errors import AccessError
 from core.common.filesystem import File, FileSystem
+from core.files.file_names import DAMAGED_RANGES
 from core.files.partition_metadata_file import write_partition_metadata
 from core.files.producer_snapshot import format_producer_snapshot, pack_producer, read_producer_snapshot
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
+from core.inspector.check.file_kind import FileKind
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.verify import verify
 from core.inspector.dump.side_file_dump import dump_rows
@@ -99,6 +101,33 @@ def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
     assert {file.path.name: file.what for file in list_files(tmp_path)} == names
     assert {count_entries(file).entries for file in list_files(tmp_path)} == {None}
     assert {open_table(tmp_path / name) for name in names} == {None}
+
+
+def test_each_kind_of_file_but_logs_has_a_table(tmp_path: Path) -> None:
+    names = {
+        FileKind.LOG: "00000000000000000000.log",
+        FileKind.OFFSET_INDEX: "00000000000000000000.index",
+        FileKind.TIME_INDEX: "00000000000000000000.timeindex",
+        FileKind.TRANSACTION_INDEX: "00000000000000000000.txnindex",
+        FileKind.PRODUCER_SNAPSHOT: "00000000000000000000.snapshot",
+        FileKind.METADATA_SNAPSHOT: "00000000000000000000-0000000000.checkpoint",
+        FileKind.OFFSET_CHECKPOINT: "recovery-point-offset-checkpoint",
+        FileKind.LEADER_EPOCHS: "leader-epoch-checkpoint",
+        FileKind.DAMAGED_RANGES: DAMAGED_RANGES,
+        FileKind.PARTITION_METADATA: "partition.metadata",
+        FileKind.META_PROPERTIES: "meta.properties",
+        FileKind.CLEAN_SHUTDOWN: ".kafka_cleanshutdown",
+    }
+    assert set(names) == set(FileKind)
+    for kind, name in names.items():
+        path = tmp_path / name
+        path.touch()
+        table = open_table(path)
+        assert (table is None) == (kind in (FileKind.LOG, FileKind.METADATA_SNAPSHOT)), kind
+        if table is not None:
+            table.close()
+            assert table.columns, kind
+    assert {file.kind for file in list_files(tmp_path)} == set(FileKind)
 
 
 def test_an_index_that_is_missing_is_listed() -> None:
