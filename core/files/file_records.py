@@ -268,11 +268,7 @@ class FileRecords:
         return read_batch(memoryview(self.file.read_at(size, position)), 0, position)
 
     def iter_batches(
-        self,
-        position: int = 0,
-        end: int | None = None,
-        *,
-        read_bytes: int = _READ_BYTES,
+        self, position: int = 0, end: int | None = None, *, read_bytes: int = _READ_BYTES
     ) -> Iterator[Batch]:
         """Yields whole batches from `position` on, read in pieces of `read_bytes`.
 
@@ -286,11 +282,7 @@ class FileRecords:
                 yield kind(view, start, data_position + start)
 
     def iter_pieces(
-        self,
-        position: int = 0,
-        end: int | None = None,
-        *,
-        read_bytes: int = _READ_BYTES,
+        self, position: int = 0, end: int | None = None, *, read_bytes: int = _READ_BYTES
     ) -> Iterator[tuple[bytes, int, list[int]]]:
         """Yields the batches of `iter_batches`, grouped as they were read: the bytes, their position, and where in them
         each batch starts; a part of the next batch may follow the last.

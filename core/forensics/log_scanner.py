@@ -69,11 +69,7 @@ class LogScanner:
     """
 
     def __init__(
-        self,
-        segments: Sequence[SegmentReader],
-        evidence: KnownOffsets,
-        *,
-        is_live: Callable[[], bool] = lambda: False,
+        self, segments: Sequence[SegmentReader], evidence: KnownOffsets, *, is_live: Callable[[], bool] = lambda: False
     ) -> None:
         """`is_live` says, when something odd is met at the log's end, whether somebody is writing to it: then it is not
         called damaged there. Raises AccessError if a file can't be read.
@@ -457,10 +453,7 @@ class SegmentReader(SegmentLookup):
 
 @contextlib.contextmanager
 def open_reading(
-    files: Sequence[tuple[int, Path]],
-    evidence: KnownOffsets,
-    *,
-    is_locked: bool = False,
+    files: Sequence[tuple[int, Path]], evidence: KnownOffsets, *, is_locked: bool = False
 ) -> Iterator[LogScanner]:
     """Opens the log of these `.log` files with their base offsets, in any folder. With `is_locked` nobody writes to it.
     Raises AccessError if one can't be opened.
