@@ -6,7 +6,7 @@ import contextlib
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from core.common.errors import CorruptRecordError
@@ -338,14 +338,12 @@ class FileRecords:
         return size
 
 
-def rising_headers(
-    records: FileRecords, position: int, next_offset: int, limit: int, end: int | None = None
-) -> Iterator[Batch]:
-    """Yields what `FileRecords.iter_headers` yields, with offsets from `next_offset` on and below `limit`. Raises
-    CorruptRecordError for the first batch whose offsets do not rise.
+def rising_headers(headers: Iterable[Batch], next_offset: int, limit: int | None = None) -> Iterator[Batch]:
+    """Yields the headers, with offsets from `next_offset` on and below `limit`. Raises CorruptRecordError for the first
+    batch whose offsets do not rise.
     """
-    for batch in records.iter_headers(position, end):
-        if stated_offset(batch) < next_offset or batch.last_offset >= limit:
+    for batch in headers:
+        if stated_offset(batch) < next_offset or (limit is not None and batch.last_offset >= limit):
             raise batch.corrupt("offsets do not rise")
         yield batch
         next_offset = batch.last_offset + 1

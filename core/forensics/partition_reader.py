@@ -182,7 +182,7 @@ class PartitionReader:
                 segment, following = self.segments[number], self._following_base(self.segments[number])
                 position = segment.position_before(start_offset) if number == first else 0
                 limit = AFTER_ALL_OFFSETS if following is None else following
-                for batch in rising_headers(segment.records, position, segment.base_offset, limit):
+                for batch in rising_headers(segment.records.iter_headers(position), segment.base_offset, limit):
                     if batch.next_offset > start_offset:
                         yield batch
                         next_offset = batch.next_offset

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.java_limits import LONG_MAX
 from core.common.task import Task, Yield
-from core.files.file_records import FileRecords
+from core.files.file_records import FileRecords, rising_headers
 from core.forensics.bit_flip import is_odd_end, one_bit_apart
 from core.forensics.damage import DamagedRange
 from core.forensics.missing_offsets import offsets_are
@@ -173,22 +173,20 @@ class SegmentLookup(ABC):
             end = max(end, batch.next_offset)
         return end
 
-    def look_at_end(self, known_end: int) -> tuple[bool, bool]:
-        """Says whether the offsets rise from batch to batch after the last index entry; and whether one flipped bit has
-        moved the last batch beyond the known end, which is 0 if unknown.
+    def is_end_moved(self, known_end: int) -> bool:
+        """Says whether one flipped bit has moved the last batch beyond the known end, which is 0 if unknown. Raises
+        CorruptRecordError if the offsets do not rise from batch to batch after the last index entry.
         """
         next_offset, is_moved = self.base_offset, False
-        for batch in self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET):
+        for batch in rising_headers(self.headers_from(self.base_offset + MAX_RELATIVE_OFFSET), next_offset):
             first = stated_offset(batch)
-            if first < next_offset:
-                return False, False
             is_moved = (
                 next_offset <= known_end  # else other batches are beyond it, too: it is not where the log ended
                 and one_bit_apart(first, next_offset)
                 and is_odd_end(batch.next_offset, known_end, is_after_hole=first > next_offset)
             )
             next_offset = batch.next_offset
-        return True, is_moved
+        return is_moved
 
     # --- damage
 

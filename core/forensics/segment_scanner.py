@@ -54,7 +54,7 @@ class RisingOffsets:
     def _do_rise_from(self, position: int) -> bool:
         before: Batch | None = None
         try:
-            for batch in rising_headers(self._records, position, 0, self._limit, self._end):
+            for batch in rising_headers(self._records.iter_headers(position, self._end), 0, self._limit):
                 is_wrapped = isinstance(before, RecordBatch) and not isinstance(batch, RecordBatch)
                 if before is not None and is_wrapped and self._is_overlapped(batch.position, before.next_offset):
                     return False

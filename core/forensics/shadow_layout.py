@@ -30,7 +30,7 @@ from core.files.file_names import (
     find_offset_files,
     offset_file_name,
 )
-from core.files.file_records import FileRecords
+from core.files.file_records import FileRecords, rising_headers
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_scanner import BatchScanner
 from core.forensics.bit_flip import is_odd_end
@@ -42,7 +42,7 @@ from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
-from core.records.batches import Batch, contradicts
+from core.records.batches import Batch, contradicts, stated_offset
 from core.records.control_record import LARGEST_MARKER
 from core.records.record_batch import RecordBatch, is_thinned
 
@@ -133,24 +133,17 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
         next_offset = base_offset
         try:
             entries = _listed_aborts(records.path)  # before the log, to which somebody may be writing
-            for batch in records.iter_headers(0, whole_bytes=LARGEST_MARKER):
-                end_offset = batch.last_offset + 1
+            for batch in rising_headers(records.iter_headers(0, whole_bytes=LARGEST_MARKER), base_offset, limit):
+                is_after_hole = stated_offset(batch) > next_offset
                 if isinstance(batch, RecordBatch):
                     _follow(batch, records, follower)
-                    first, count = batch.base_offset, batch.count
-                    was_cleaned = was_cleaned or is_thinned(count, batch.last_offset_delta, batch.attributes)
-                    if count < 0 or end_offset <= first:
+                    count, delta = batch.count, batch.last_offset_delta
+                    was_cleaned = was_cleaned or is_thinned(count, delta, batch.attributes)
+                    if count < 0 or delta < 0:
                         return False
-                else:  # its first offset is inside
-                    first = max(next_offset, min(batch.last_offset, limit))
-                    if batch.last_offset < next_offset:
-                        return False
-                if first < next_offset or end_offset > limit:
-                    return False
-                is_after_hole = first > next_offset
-                if is_after_hole and isinstance(batch, RecordBatch):
-                    holes.append((next_offset, first))
-                next_offset = end_offset
+                    if is_after_hole:  # a compressed message of magic 0 or 1 may begin before its stated offset
+                        holes.append((next_offset, batch.base_offset))
+                next_offset = batch.next_offset
             if not follower.end_segment(entries):
                 return False
         except (CorruptRecordError, OSError):

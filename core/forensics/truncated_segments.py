@@ -79,7 +79,7 @@ def _find(records: FileRecords, base_offset: int, limit: int) -> TruncatedSegmen
     next_offset, largest = base_offset, NO_TIMESTAMP
     offset_at = time_at = 0  # the entries before are for batches that are there
     fits_offset = fits_time = True
-    for batch in rising_headers(records, 0, base_offset, limit):
+    for batch in rising_headers(records.iter_headers(0), base_offset, limit):
         next_offset, largest = batch.last_offset + 1, max(largest, batch.max_timestamp)
         while offset_at < len(by_offset) and by_offset[offset_at][1] <= batch.position:
             relative, position = by_offset[offset_at]  # of several batches: where they begin, and their last offset

@@ -615,12 +615,12 @@ class _Loader:
         try:
             if not len(self._segments):
                 return True
-            is_rising, is_moved = self._segments.active.look_at_end(known_end)
+            is_moved = self._segments.active.is_end_moved(known_end)
         except CorruptRecordError:
             return False
-        if is_rising and is_moved:
+        if is_moved:
             self._recovery.believed_end = known_end
-        return is_rising and not is_moved
+        return not is_moved
 
     def _known(self, *, had_clean_shutdown: bool) -> KnownOffsets:
         """Returns the offsets that other files state of the log, before any change."""
