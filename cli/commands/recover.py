@@ -58,8 +58,14 @@ def recover(
       plog recover sample-data/damaged
       plog recover sample-data/damaged --salvage-records salvaged.ndjson
     """
-    from core.inspector.recover.recovery import link_lines, step_text, summary_lines, unchanged_lines, unfinished_lines
-    from core.inspector.recover.recovery_plan import RecoveryOptions
+    from core.inspector.recover.recovery_plan import (
+        RecoveryOptions,
+        link_lines,
+        step_text,
+        summary_lines,
+        unchanged_lines,
+        unfinished_lines,
+    )
     from core.inspector.recover.recovery_planner import plan_recovery
 
     if undo and (apply or dry_run or like_kafka or fix_bits or accept_visible or accept_missing or salvage_records):
@@ -158,7 +164,8 @@ def _apply(path: Path, options: RecoveryOptions) -> int:
     """Applies the plan, and returns the exit code. Plans again: now nobody else may write."""
     from core.inspector.check.segment_check import VerifyOptions
     from core.inspector.check.verify import verify
-    from core.inspector.recover.recovery import Recovery, losses_text, root_of
+    from core.inspector.recover.recovery import Recovery
+    from core.inspector.recover.recovery_plan import losses_text, root_of
     from core.inspector.recover.recovery_planner import plan_recovery
 
     root = root_of(path)
@@ -207,7 +214,8 @@ def _kept_where(plans: Sequence[FolderPlan], root: Path) -> str:
 
 def _undo(path: Path) -> None:
     from core.forensics.recovery_journal import JOURNAL
-    from core.inspector.recover.recovery import Recovery, root_of, unfinished_folders
+    from core.inspector.recover.recovery import Recovery
+    from core.inspector.recover.recovery_plan import root_of, unfinished_folders
 
     root = root_of(path)
     with Recovery(root, folder=path if root != path else None) as recovery:

@@ -26,8 +26,7 @@ from core.common.time_text import duration_text
 from core.common.topic_partition import TopicPartition
 from core.inspector.check.findings import Finding
 from core.inspector.check.segment_check import VerifyOptions
-from core.inspector.recover.recovery import step_text
-from core.inspector.recover.recovery_plan import RecoveryOptions, Step
+from core.inspector.recover.recovery_plan import RecoveryOptions, Step, step_text
 from core.view.files.checking import Checking, CheckProgress, CheckState
 from core.view.files.verification import RecoveryPlan, Verification
 

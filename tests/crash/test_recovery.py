@@ -17,8 +17,8 @@ import pytest
 from core.common.errors import AccessError, DirectoryLockedError
 from core.common.filesystem import FileSystem
 from core.forensics.recovery_journal import JOURNAL
-from core.inspector.recover.recovery import Recovery, unfinished_folders
-from core.inspector.recover.recovery_plan import RecoveryOptions
+from core.inspector.recover.recovery import Recovery
+from core.inspector.recover.recovery_plan import RecoveryOptions, unfinished_folders
 from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support.asking_disk import AskingFileSystem
 from tests.support.damage import places

@@ -9,8 +9,15 @@ from core.common.clock import Clock
 from core.inspector.check.findings import Finding
 from core.inspector.check.segment_check import VerifyOptions
 from core.inspector.check.verify import find_unchecked, verify
-from core.inspector.recover.recovery import link_lines, summary_lines, unchanged_lines, unfinished_lines
-from core.inspector.recover.recovery_plan import FolderPlan, RecoveryOptions, Step
+from core.inspector.recover.recovery_plan import (
+    FolderPlan,
+    RecoveryOptions,
+    Step,
+    link_lines,
+    summary_lines,
+    unchanged_lines,
+    unfinished_lines,
+)
 from core.inspector.recover.recovery_planner import plan_recovery
 from core.view.files.checking import Checking, CheckRun
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from cli.findings_out import finding_text
 from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen
-from core.inspector.recover.recovery import step_text
+from core.inspector.recover.recovery_plan import step_text
 from core.view.files.checking import CheckRun, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA

@@ -14,8 +14,8 @@ from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES
 from core.forensics.recovery_journal import JOURNAL, read_lost_offsets, undo
 from core.inspector.check.verify import verify
-from core.inspector.recover.recovery import Recovery, unfitting_ends
-from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions
+from core.inspector.recover.recovery import Recovery
+from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, unfitting_ends
 from core.inspector.recover.recovery_planner import plan_recovery
 from tests.support import doors
 from tests.support.damage import places

@@ -11,7 +11,7 @@ import pytest
 
 from cli.findings_out import checked_text, finding_text, unchecked_text
 from core.inspector.check.segment_check import VerifyOptions
-from core.inspector.recover.recovery import step_text
+from core.inspector.recover.recovery_plan import step_text
 from core.view.files.checking import Checking, CheckRun, CheckState
 from core.view.files.verification import RecoveryPlan, Verification
 from tests.support.for_each import for_each
