@@ -21,7 +21,7 @@ from enum import StrEnum
 from io import StringIO
 from typing import Annotated, Any, NamedTuple
 
-from cli.terminal import fill, find_width, is_terminal, likes_colour, say, text_width, wrapped
+from cli.terminal import fill, find_width, is_terminal, likes_colour, say, text_width
 from core.common.command_option import Option
 from core.common.printable import printable
 
@@ -101,18 +101,6 @@ def write_fields(pairs: Sequence[tuple[str, object]]) -> None:
     """Prints `name: value` lines to stdout, about one thing."""
     for line in fields(pairs, find_width(sys.stdout)):
         print(line)
-
-
-def show(text: str) -> None:
-    """Prints text to stdout for people: control characters escaped, on a terminal broken between words."""
-    print(wrapped(printable(text), find_width(sys.stdout)))
-
-
-def clear_screen() -> None:
-    """Clears a terminal; a pipe gets one listing after the other."""
-    if is_terminal():
-        sys.stdout.write("\x1b[H\x1b[2J")
-        sys.stdout.flush()
 
 
 # --- the layout of a table

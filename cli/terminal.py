@@ -130,6 +130,18 @@ def _wrap(line: str, width: int) -> list[str]:
     return fill(words.split(" "), " ", width, first=start, indent=f"{start}  ")
 
 
+def show(text: str) -> None:
+    """Prints text to stdout for people: control characters escaped, on a terminal broken between words."""
+    print(wrapped(printable(text), find_width(sys.stdout)))
+
+
+def clear_screen() -> None:
+    """Clears a terminal; a pipe gets one listing after the other."""
+    if is_terminal():
+        sys.stdout.write("\x1b[H\x1b[2J")
+        sys.stdout.flush()
+
+
 def say(text: str) -> None:
     """Prints to stderr: stdout is for data. Control characters are escaped, lines broken between words."""
     print(wrapped(printable(text), find_width(sys.stderr)), file=sys.stderr)

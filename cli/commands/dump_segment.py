@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.findings_out import print_findings
-from cli.output import OutputFormat, Row, show, write_rows
+from cli.output import OutputFormat, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.terminal import cut, ensure_no_terminal, find_width, is_terminal, open_stdout, say, say_failures, text_width
+from cli.terminal import (
+    cut,
+    ensure_no_terminal,
+    find_width,
+    is_terminal,
+    open_stdout,
+    say,
+    say_failures,
+    show,
+    text_width,
+)
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import DryRunOption
-from cli.output import OutputFormat, OutputOption, Row, clear_screen, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.terminal import say
+from cli.terminal import clear_screen, say
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.time_text import duration_text

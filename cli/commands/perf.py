@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.data_location import Place, ReadPlace
-from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
-from cli.terminal import say
+from cli.terminal import say, show
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.pipeline.produce_request import Acks, Codec, acks_number

@@ -12,9 +12,9 @@ import typer
 from cli.data_location import Place, ReadPlace
 from cli.findings_out import print_findings
 from cli.options import PLACES_HELP
-from cli.output import OutputFormat, OutputOption, Row, show, write_rows
+from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.terminal import can_show, find_width, say, say_failures, text_width
+from cli.terminal import can_show, find_width, say, say_failures, show, text_width
 from core.common.command_option import Argument, Option
 from core.common.errors import UsageError
 from core.common.printable import printable

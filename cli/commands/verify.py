@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import OutputFormat, OutputOption, show, write_rows
+from cli.output import OutputFormat, OutputOption, write_rows
 from cli.plog_command import command, new_app
-from cli.terminal import say, say_failures
+from cli.terminal import say, say_failures, show
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError
 from core.inspector.check.file_kind import skip_unreadable
