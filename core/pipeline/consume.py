@@ -32,6 +32,7 @@ from core.pipeline.record_printer import (
     RecordPrinter,
     Sink,
     ValueSink,
+    merge_by_time,
 )
 from core.pipeline.record_stream import Chunks, Step, filtering, read_bounded, read_following, read_latest, through
 from core.pipeline.session import Session
@@ -242,7 +243,7 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
         try:
             if request.merge:
-                printer.print_merged({tp: read({tp: start}) for tp, start in starts.items()})
+                printer.print_pages(merge_by_time({tp: read({tp: start}) for tp, start in starts.items()}))
             elif request.per_partition:
                 for tp, start in starts.items():
                     RecordPrinter(run, sink).print_all(read({tp: start}))

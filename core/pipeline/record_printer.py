@@ -7,7 +7,7 @@ A sink takes a page at a time: rows of one partition, or of several in an order 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -220,10 +220,9 @@ class RecordPrinter:
             if self.print(chunk):
                 return
 
-    def print_merged(self, of_partitions: Mapping[TopicPartition, Chunks]) -> None:
-        """Writes the records of all partitions, in order of time."""
-
-        for page, order in merge_by_time(of_partitions):
+    def print_pages(self, pages: Iterable[tuple[list[PartitionRows], Int64s]]) -> None:
+        """Writes rows of several partitions, page after page, each in its order."""
+        for page, order in pages:
             undecoded = _undecoded_in(page, order)
             count, error = self._find_end(undecoded, len(order))
             if count:
