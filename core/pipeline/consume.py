@@ -32,7 +32,6 @@ from core.pipeline.record_printer import (
     RecordPrinter,
     Sink,
     ValueSink,
-    merge_by_time,
 )
 from core.pipeline.record_stream import Chunks, Step, filtering, read_bounded, read_following, read_latest, through
 from core.pipeline.session import Session
@@ -243,6 +242,8 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
 
         try:
             if request.merge:
+                from core.pipeline.time_merge import merge_by_time
+
                 printer.print_pages(merge_by_time({tp: read({tp: start}) for tp, start in starts.items()}))
             elif request.per_partition:
                 for tp, start in starts.items():

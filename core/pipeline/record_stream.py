@@ -1,7 +1,7 @@
 """Leads records from a source to a sink, as chunks of columns of one partition each.
 
 A source yields chunks; each step (filters, schemas, joined slices) takes them and returns others. A merge
-(record_printer.py) puts those of all partitions in order of time.
+(time_merge.py) puts those of all partitions in order of time.
 """
 
 from __future__ import annotations
