@@ -16,6 +16,8 @@ import math
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -54,20 +56,27 @@ _LARGEST = {
 """The largest whole numbers, if smaller than an offset may be: limits of Kafka's protocol, or bytes in memory."""
 
 
-def limit_numbers(command: Any) -> None:  # typer hides its Command class
-    """Makes the command refuse numbers beyond the limits, as used wrongly."""
-    for option in command.params:
-        if option.type.name.split()[0] in ("int", "integer"):
-            _limit(option, _LARGEST.get(option.opts[0], _INT64), is_whole=True)
-        elif option.type.name.startswith("float"):
-            _limit(option, _MOST, is_whole=False)
+def check_values(command: Any) -> None:  # typer hides its Command class
+    """Makes the command refuse numbers beyond the limits, and empty paths, as used wrongly."""
+    for parameter in command.params:
+        kind = parameter.type.name
+        if kind == "path":
+            _convert_by(parameter, _refuse_empty)
+        elif kind.split()[0] in ("int", "integer"):
+            _limit(parameter, _LARGEST.get(parameter.opts[0], _INT64), is_whole=True)
+        elif kind.startswith("float"):
+            _limit(parameter, _MOST, is_whole=False)
+
+
+def _convert_by(parameter: Any, convert: Callable[..., Any]) -> None:
+    """Has values converted by this function, which is given the type's own first."""
+    type_ = copy.copy(parameter.type)  # which others have as well
+    type_.convert = partial(convert, type_.convert)
+    parameter.type = type_
 
 
 def _limit(option: Any, largest: int, *, is_whole: bool) -> None:
-    type_ = copy.copy(option.type)  # which others have as well
-    convert = type_.convert
-
-    def limited(value: Any, parameter: Any, context: Any) -> Any:
+    def limited(convert: Callable[..., Any], value: Any, parameter: Any, context: Any) -> Any:
         number = convert(value, parameter, context)
         if number is not None and 0 < abs(number) < _LEAST:
             raise typer.BadParameter(f"{value} is too small, expected at least {_LEAST:f}", context, parameter)
@@ -77,29 +86,14 @@ def _limit(option: Any, largest: int, *, is_whole: bool) -> None:
         least = (-largest - 1 if is_whole else -largest) if least is None else least
         raise typer.BadParameter(f"{value} is out of range, expected {least} to {largest}", context, parameter)
 
-    type_.convert = limited
-    option.type = type_
+    _convert_by(option, limited)
 
 
-def refuse_empty_paths(command: Any) -> None:  # typer hides its Command class
-    """Makes the command refuse empty paths, as used wrongly."""
-    for parameter in command.params:
-        if parameter.type.name == "path":
-            _refuse_empty(parameter)
-
-
-def _refuse_empty(parameter: Any) -> None:
-    type_ = copy.copy(parameter.type)  # which others have as well
-    convert = type_.convert
-
-    def refusing(value: Any, parameter: Any, context: Any) -> Any:
-        if value == "":
-            name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.human_readable_name
-            raise UsageError(f"{name} is an empty path", hint="is a variable unset? This folder is called .")
-        return convert(value, parameter, context)
-
-    type_.convert = refusing
-    parameter.type = type_
+def _refuse_empty(convert: Callable[..., Any], value: Any, parameter: Any, context: Any) -> Any:
+    if value == "":
+        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.human_readable_name
+        raise UsageError(f"{name} is an empty path", hint="is a variable unset? This folder is called .")
+    return convert(value, parameter, context)
 
 
 COMMANDS = {
@@ -172,8 +166,7 @@ def _load(name: str) -> Any:
     for path, one in leaf_commands(command, name):
         add_security_options(one)
         one.epilog = other_names_text(one, path)
-        limit_numbers(one)
-        refuse_empty_paths(one)
+        check_values(one)
     return command
 
 
