@@ -43,7 +43,8 @@ from core.files.file_names import (
 )
 from core.protocol.frame import encode_request
 from core.protocol.schema.api_versions import API_VERSIONS, ApiVersionsRequest
-from core.records.record_batch_builder import RecordBatchBuilder
+from core.records.record import Record
+from core.records.record_batch_builder import batch_of
 from tests.support.server import PLOG
 from tests.support.waiting import ANSWER_SECONDS
 
@@ -143,10 +144,9 @@ class _Asking:
 
 
 def batch(record_bytes: int, now_ms: int, epoch: int = 0) -> bytearray:
-    builder = RecordBatchBuilder()
-    for number in range(_RECORDS):
-        builder.append(now_ms, b"k%d" % number, bytes([97 + number]) * record_bytes)
-    return bytearray(builder.build(partition_leader_epoch=epoch))
+    values = [bytes([97 + number]) * record_bytes for number in range(_RECORDS)]
+    records = [Record(number, now_ms, b"k%d" % number, value) for number, value in enumerate(values)]
+    return bytearray(batch_of(records, partition_leader_epoch=epoch))
 
 
 def make_topic(directory: Path, partitions: int) -> None:

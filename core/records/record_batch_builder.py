@@ -8,7 +8,7 @@ from typing import Any
 
 from core.records.checksum import crc32c
 from core.records.compression import CompressionType, compress
-from core.records.record import Headers, Record, encode_record
+from core.records.record import Record, encode_record
 from core.records.record_batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -95,63 +95,18 @@ def with_section(batch: RecordBatch, codec: CompressionType, section: bytes) -> 
     return RecordBatch(memoryview(header + section))
 
 
-class RecordBatchBuilder:
-    """Collects records for one batch; owned by one task.
-
-    The first record's timestamp becomes the base. `size_bytes` is an upper bound of what `build` returns uncompressed.
+def batch_of(records: Sequence[Record], **fields: Any) -> bytes:
+    """Makes one batch of these records, at consecutive offsets from its base; its base timestamp is that of the first
+    record. `fields` are those of `batch_parts`.
     """
-
-    def __init__(self) -> None:
-        self._records: list[bytes] = []
-        self._base_timestamp = 0
-        self._max_timestamp = -1
-        self.size_bytes = 61
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
-        if not self._records:
-            self._base_timestamp = timestamp
-        self._max_timestamp = max(self._max_timestamp, timestamp)
-        encoded = encode_record(len(self._records), timestamp - self._base_timestamp, key, value, headers)
-        self._records.append(encoded)
-        self.size_bytes += len(encoded)
-
-    def build(
-        self,
-        *,
-        base_offset: int = 0,
-        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
-        compression: CompressionType = CompressionType.NONE,
-        compression_level: int | None = None,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-        is_transactional: bool = False,
-        is_control: bool = False,
-    ) -> bytes:
-        """Makes the batch of the appended records; the builder may be thrown away then."""
-        return build_batch(
-            b"".join(self._records),
-            count=len(self._records),
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
-            base_offset=base_offset,
-            partition_leader_epoch=partition_leader_epoch,
-            compression=compression,
-            compression_level=compression_level,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
-            is_control=is_control,
-        )
-
-
-def batch_of(records: Sequence[Record], **fields: object) -> bytes:
-    """Makes one batch of these records, at consecutive offsets from its base; `fields` are those of `build`."""
-    builder = RecordBatchBuilder()
-    for record in records:
-        builder.append(record.timestamp, record.key, record.value, record.headers)
-    return builder.build(**fields)  # type: ignore[arg-type]
+    base_timestamp = records[0].timestamp if records else 0
+    return build_batch(
+        b"".join(
+            encode_record(number, record.timestamp - base_timestamp, record.key, record.value, record.headers)
+            for number, record in enumerate(records)
+        ),
+        count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max([-1, *(record.timestamp for record in records)]),
+        **fields,
+    )

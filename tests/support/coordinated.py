@@ -60,7 +60,7 @@ def write_group(
     **fields: object,
 ) -> None:
     """Appends records of that group's coordinator to its one of `count` partitions, as one batch; `fields` as of
-    `RecordBatchBuilder.build`.
+    `batch_parts`.
     """
     folder = directory / f"__consumer_offsets-{partition_of(group_id, count)}"
     log = open_log(folder, clock=ManualClock(timestamp))

@@ -26,7 +26,7 @@ NOW = 1_700_000_000_000
 
 
 def make_batch(*values: bytes, timestamp: int = NOW, key: bytes | None = b"k", **fields: object) -> RecordBatch:
-    """A batch as a producer sends it; `fields` as of `RecordBatchBuilder.build`."""
+    """A batch as a producer sends it; `fields` as of `batch_parts`."""
     records = [Record(number, timestamp + number, key, value) for number, value in enumerate(values)]
     return RecordBatch(memoryview(bytearray(batch_of(records, **fields))))
 

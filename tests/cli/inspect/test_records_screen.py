@@ -21,7 +21,8 @@ from core.common.time_text import time_text
 from core.forensics.gap_ledger import GapLedger
 from core.forensics.partition_reader import PartitionReader
 from core.pipeline.session import Session
-from core.records.record_batch_builder import RecordBatchBuilder
+from core.records.record import Record
+from core.records.record_batch_builder import batch_of
 from core.records.record_filter import RecordFilter, parse_filter
 from core.view.records.log_rows import DirectoryRows, RowKind, Steps
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, until, with_loop
@@ -365,9 +366,7 @@ async def test_names_of_headers_never_drive_the_terminal_either(tmp_path: Path) 
 
 
 def make_batch_with_headers(headers: tuple[tuple[bytes, bytes | None], ...]) -> bytes:
-    builder = RecordBatchBuilder()
-    builder.append(1_700_000_000_000, b"k", b"v", headers)
-    return bytes(builder.build())
+    return batch_of([Record(0, 1_700_000_000_000, b"k", b"v", headers)])
 
 
 @pytest.mark.longer

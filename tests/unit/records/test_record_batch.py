@@ -14,7 +14,7 @@ from core.records.record_batch import (
     set_base_offset_and_leader_epoch,
     set_log_append_time,
 )
-from core.records.record_batch_builder import RecordBatchBuilder, batch_of, build_batch
+from core.records.record_batch_builder import batch_of, build_batch
 from tests.support.for_each import for_each
 from tests.support.logs import iter_batches
 
@@ -174,10 +174,3 @@ def test_both_checksums_agree() -> None:
     assert crc32c(b"123456789") == crc32c_by_table(b"123456789") == 0xE3069283  # the check value of the polynomial
     for compute in (crc32c, crc32c_by_table):
         assert compute(b"6789", compute(b"12345")) == 0xE3069283
-
-
-def test_builder_size_is_a_bound() -> None:
-    builder = RecordBatchBuilder()
-    for record in RECORDS:
-        builder.append(record.timestamp, record.key, record.value)
-    assert len(builder.build()) == builder.size_bytes
