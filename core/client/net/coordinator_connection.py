@@ -24,17 +24,14 @@ def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> i
     there is no coordinator yet.
     """
     connection = client.any_connection()
-    if connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION:
-        request = FindCoordinatorRequest(key_type=type_, coordinator_keys=[key])
-        (found,) = connection.call(FIND_COORDINATOR, request).coordinators
-        code, message, node_id = found.error_code, found.error_message, found.node_id
-    else:
-        old = connection.call(FIND_COORDINATOR, FindCoordinatorRequest(key, key_type=type_))
-        code, message, node_id = old.error_code, old.error_message, old.node_id
-    ensure_success(code, key, message)
-    if node_id not in client.node_ids:
+    is_batched = connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION
+    request = FindCoordinatorRequest("" if is_batched else key, type_, [key] if is_batched else [])
+    answer = connection.call(FIND_COORDINATOR, request)
+    (found,) = answer.coordinators if is_batched else [answer]
+    ensure_success(found.error_code, key, found.error_message)
+    if found.node_id not in client.node_ids:
         client.refresh([])
-    return node_id
+    return found.node_id
 
 
 def at_coordinator(
