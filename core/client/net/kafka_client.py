@@ -358,11 +358,7 @@ class KafkaClient:
             assert topic.name is not None
             partitions = {
                 p.partition_index: PartitionInfo(
-                    p.leader_id,
-                    p.leader_epoch,
-                    tuple(p.replica_nodes),
-                    tuple(p.isr_nodes),
-                    tuple(p.offline_replicas),
+                    p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes), tuple(p.offline_replicas)
                 )
                 for p in topic.partitions
             }
@@ -409,9 +405,8 @@ class KafkaClient:
         """
         if error.code is not ErrorCode.LEADER_NOT_AVAILABLE or name in self._once_known:
             return error
-        return KafkaError(
-            error.code, f"topic {name!r} does not exist, and could not be created yet", hint=_NOT_MADE_HINT
-        )
+        text = f"topic {name!r} does not exist, and could not be created yet"
+        return KafkaError(error.code, text, hint=_NOT_MADE_HINT)
 
     def leader_of(self, partition: TopicPartition) -> int:
         """Returns the leader, and waits a while for one. Raises KafkaError without one, or without such a partition."""
