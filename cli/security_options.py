@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,24 +61,11 @@ def _names_server(parameter: Any) -> bool:
 
 
 def _make_options() -> list[TyperOption]:
+    make = partial(TyperOption, type=str, expose_value=False)
+    names = ["-X", "--command-property"]
     return [
-        TyperOption(
-            param_decls=["--command-config"],
-            type=str,
-            metavar="FILE",
-            help=_CONFIG_HELP,
-            callback=_keep_config,
-            expose_value=False,
-        ),
-        TyperOption(
-            param_decls=["-X", "--command-property"],
-            type=str,
-            metavar="KEY=VALUE",
-            multiple=True,
-            help=_PROPERTY_HELP,
-            callback=_keep_properties,
-            expose_value=False,
-        ),
+        make(param_decls=["--command-config"], metavar="FILE", help=_CONFIG_HELP, callback=_keep_config),
+        make(param_decls=names, metavar="KEY=VALUE", multiple=True, help=_PROPERTY_HELP, callback=_keep_properties),
     ]
 
 
@@ -189,10 +177,7 @@ def _read_settings(given: _Given) -> tuple[dict[str, str], list[str]]:
     """Reads the file's settings, and puts the single ones over them; returns warnings too."""
     from core.client.net.client_config_files import read_settings_file, reference_warnings, replace_references
 
-    settings: dict[str, str] = {}
-    warnings: list[str] = []
-    if given.config is not None:
-        settings, warnings = read_settings_file(given.config)
+    settings, warnings = ({}, []) if given.config is None else read_settings_file(given.config)
     properties = _properties(given.properties)
     warnings += reference_warnings(properties, "-X")
     return settings | replace_references(properties, "-X"), warnings
