@@ -125,7 +125,11 @@ def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[],
     """
     request.ensure_consistent()
     run = ConsumeRun(request, session)
-    joiner = _joiner() if request.join else None
+    joiner = None
+    if request.join:
+        from core.pipeline.large_values import Joiner
+
+        joiner = Joiner()
     steps = _steps(run, joiner)
     if request.max_messages == 0:
         return True
@@ -146,12 +150,6 @@ def consume(request: ConsumeRequest, session: Session, open_stdout: Callable[[],
     if run.left_out:
         run.say("hint: plog verify --deep names all damage of a directory, plog recover shows what can be mended")
     return not run.left_out and not has_undecoded
-
-
-def _joiner() -> Joiner:
-    from core.pipeline.large_values import Joiner
-
-    return Joiner()
 
 
 def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
