@@ -17,8 +17,7 @@ import pytest
 
 from core.client.admin.admin import Admin
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, find_coordinator
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import CoordinatorType, KafkaClient, find_coordinator
 from core.client.net.retry import RETRIABLE, Retry
 from core.common.endpoint import parse_bootstrap
 from core.common.error_code import ErrorCode

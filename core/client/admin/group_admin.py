@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, find_coordinator
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import CoordinatorType, KafkaClient, find_coordinator
 from core.client.net.retry import Result, Retry
 from core.common.error_code import ErrorCode
 from core.common.errors import ConnectionFailedError, KafkaError, MalformedMessageError, ensure_success

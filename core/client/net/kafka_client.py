@@ -1,4 +1,4 @@
-"""A cluster as a client sees it: its topics, the leaders of their partitions, and connections to the brokers.
+"""A cluster as a client sees it: its topics, leaders, coordinators, and connections to the brokers.
 
 `Connector` makes the connections: TCP, TLS on it, ApiVersions, SASL; as a `ClientSecurity` says.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from core.client.net.client_connection import ClientConnection, Connect, Req, Res, SocketTransport
@@ -18,7 +19,14 @@ from core.client.net.connect_notice import ConnectNotice
 from core.client.net.retry import FAILOVER_SECONDS, RETRIABLE, Result, Retry
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
-from core.common.errors import ConnectionFailedError, KafkaError, PlogError, UnansweredError, UnreachableAddressError
+from core.common.errors import (
+    ConnectionFailedError,
+    KafkaError,
+    PlogError,
+    UnansweredError,
+    UnreachableAddressError,
+    ensure_success,
+)
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -507,3 +515,37 @@ def _topic_error(code: ErrorCode, name: str) -> KafkaError:
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return KafkaError(code, f"no topic {name!r}", hint=f"plog topic list, or plog topic create {name}")
     return KafkaError(code, f"topic {name!r}: {code.text}")
+
+
+_FIRST_BATCHED_VERSION = 4  # KIP-699
+
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+def find_coordinator(client: KafkaClient, type_: CoordinatorType, key: str) -> int:
+    """Returns the node id of the key's coordinator, which the client can connect to afterwards. Raises KafkaError if
+    there is no coordinator yet.
+    """
+    from core.protocol.schema.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+
+    connection = client.any_connection()
+    is_batched = connection.version_of(FIND_COORDINATOR) >= _FIRST_BATCHED_VERSION
+    request = FindCoordinatorRequest("" if is_batched else key, type_, [key] if is_batched else [])
+    answer = connection.call(FIND_COORDINATOR, request)
+    (found,) = answer.coordinators if is_batched else [answer]
+    ensure_success(found.error_code, key, found.error_message)
+    if found.node_id not in client.node_ids:
+        client.refresh([])
+    return found.node_id
+
+
+def at_coordinator(
+    client: KafkaClient, type_: CoordinatorType, key: str, work: Callable[[ClientConnection], Result]
+) -> Result:
+    """Returns what `work` returns at the coordinator; repeats it, for a while, if the coordinator moves, loads or is
+    being created, or dies and another broker takes over (`KafkaClient.retry_while_leader_moves`).
+    """
+    return client.retry_while_leader_moves(lambda: work(client.connection_to(find_coordinator(client, type_, key))))

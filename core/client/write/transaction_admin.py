@@ -12,8 +12,7 @@ from functools import partial
 
 from core.client.admin.admin import LATEST, Admin
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, at_coordinator, find_coordinator
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import CoordinatorType, KafkaClient, at_coordinator, find_coordinator
 from core.client.net.retry import RETRIABLE, Retry
 from core.client.read.consumer import READ_COMMITTED, READ_UNCOMMITTED, Consumer
 from core.client.read.record_source import ReadOptions

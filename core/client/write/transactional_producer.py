@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from core.client.net.client_connection import ClientConnection
-from core.client.net.coordinator_connection import CoordinatorType, at_coordinator
-from core.client.net.kafka_client import KafkaClient
+from core.client.net.kafka_client import CoordinatorType, KafkaClient, at_coordinator
 from core.client.net.retry import RETRIABLE, Retry
 from core.client.write.producer import Producer, ProducerIdentity, RecordsToSend
 from core.common.error_code import ErrorCode
