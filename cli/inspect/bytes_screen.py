@@ -33,7 +33,7 @@ from core.common.printable import printable
 from core.files.file_names import locate_partition
 
 if TYPE_CHECKING:
-    from core.view.bytes.field_bytes import FieldBytes, FieldSource, Step
+    from core.view.bytes.field_bytes import FieldBytes, FieldSource, Step, Unit
     from core.view.bytes.field_groups import Field
 
 
@@ -366,7 +366,7 @@ _WIDE = 120
 _POSITION = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+)\s*")
 _OFFSET = re.compile(r"\s*@(\d+)\s*")
 
-Move = Callable[["FieldSource", int], int | None]
+_NOWHERE = {"field": "the last field", "item": "nothing follows", "batch": "no batch follows"}
 
 
 class _Seen(NamedTuple):
@@ -397,12 +397,12 @@ as they are in the file, compressed ones too.
         (":", "a position (4096 or 0x1000), an offset (@107), or another place"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "field(1)", "Field"),
-        Binding("shift+tab", "field(-1)", "Field before", show=False),
-        Binding("n", "item(1)", "Next"),
-        Binding("p", "item(-1)", "Previous"),
-        Binding("right_square_bracket", "batch(1)", "Batch"),
-        Binding("left_square_bracket", "batch(-1)", "Batch before", show=False),
+        Binding("tab", "move_by('field', 1)", "Field"),
+        Binding("shift+tab", "move_by('field', -1)", "Field before", show=False),
+        Binding("n", "move_by('item', 1)", "Next"),
+        Binding("p", "move_by('item', -1)", "Previous"),
+        Binding("right_square_bracket", "move_by('batch', 1)", "Batch"),
+        Binding("left_square_bracket", "move_by('batch', -1)", "Batch before", show=False),
         Binding("slash", "search", "Find"),
         Binding("r", "records", "Records"),
     ]
@@ -572,41 +572,28 @@ as they are in the file, compressed ones too.
 
     # --- moving
 
-    def _move(self, move: Move, nowhere: str) -> None:
-        """Moves to the model's target, starting from the target of the moves before."""
+    def action_move_by(self, unit: Unit, step: int) -> None:
+        """Goes to the next field, item or batch, or back to the start of this one or of the one before; it starts from
+        the target of the moves before.
+        """
         source = self._source
         if source is None or not self.view.size_bytes:
             return
 
         def find() -> int | None:
-            found = move(source, min(self._place, source.size_bytes - 1))
+            at = min(self._place, source.size_bytes - 1)
+            found = source.following(unit, at) if step > 0 else source.preceding(unit, at)
             if found is not None:
                 self._place = found
             return found
 
         def go(found: int | None) -> None:
             if found is None:
-                self.tell(nowhere)
+                self.tell(_NOWHERE[unit])
             else:
                 self.view.jump_to(found)
 
         self.in_background(find, go, background=self._background)
-
-    def action_field(self, step: int) -> None:
-        """Goes to the next field, or back to the start of this one or of the one before."""
-        self._move(
-            lambda source, at: source.next_field(at) if step > 0 else source.previous_field(at), "the last field"
-        )
-
-    def action_item(self, step: int) -> None:
-        """Goes to the next record, entry or line, or back."""
-        self._move(lambda source, at: source.next_item(at) if step > 0 else source.previous_item(at), "nothing follows")
-
-    def action_batch(self, step: int) -> None:
-        """Goes to the next batch, or back."""
-        self._move(
-            lambda source, at: source.next_batch(at) if step > 0 else source.previous_batch(at), "no batch follows"
-        )
 
     def go(self, text: str) -> None:
         if found := _POSITION.fullmatch(text):

@@ -12,7 +12,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from core.broker.config.config_sources import is_secret_config
 from core.common.errors import AccessError, UnreadableFileError, UsageError
@@ -31,6 +31,9 @@ from core.view.bytes.field_groups import Field, FieldGroup, LineGroups, LogGroup
 
 Needles = Sequence[bytes]
 """Alternatives of a search."""
+
+Unit = Literal["field", "item", "batch"]
+"""What a key goes on by; an item is a record, an entry or a line."""
 
 _HEX = re.compile(r"(0[xX])?((?:\s*[0-9a-fA-F]{2})+)\s*")
 _QUOTED = re.compile(r"([\"'])(.+)\1")
@@ -149,35 +152,22 @@ class FieldSource(ABC):
 
     # --- moving
 
-    def next_item(self, position: int) -> int | None:
-        """Returns the start of the next record, entry or batch, or None."""
-        end = self.group_at(position).end
+    def following(self, unit: Unit, position: int) -> int | None:
+        """Returns the start of the unit after the one that holds a byte, or None; raises as `group_at` does."""
+        _, end = self._bounds(unit, position)
         return end if end < self.size_bytes else None
 
-    def previous_item(self, position: int) -> int | None:
-        """Returns the start of the item at the position, or, if it starts there, of the one before; None at byte 0."""
-        start = self.group_at(position).start
-        return start if start < position or not start else self._group_at(start - 1).start
+    def preceding(self, unit: Unit, position: int) -> int:
+        """Returns the start of the unit that holds a byte, or, if it starts there, of the one before."""
+        start, _ = self._bounds(unit, position)
+        return start if start < position or not start else self._bounds(unit, start - 1)[0]
 
-    def next_batch(self, position: int) -> int | None:
-        """As `next_item`, past the records of a batch."""
-        end = self.group_at(position).outer_end
-        return end if end < self.size_bytes else None
-
-    def previous_batch(self, position: int) -> int | None:
-        """As `previous_item`, past the records of a batch."""
-        start = self.group_at(position).outer_start
-        return start if start < position or not start else self._group_at(start - 1).outer_start
-
-    def next_field(self, position: int) -> int | None:
-        """Returns the start of the next field, or None."""
-        end = self.field_at(position).end
-        return end if end < self.size_bytes else None
-
-    def previous_field(self, position: int) -> int | None:
-        """Returns the start of the field at the position, or, if it starts there, of the one before."""
-        start = self.field_at(position).start
-        return start if start < position or not start else self.field_at(start - 1).start
+    def _bounds(self, unit: Unit, position: int) -> tuple[int, int]:
+        if unit == "field":
+            field = self.field_at(position)
+            return field.start, field.end
+        group = self.group_at(position)
+        return (group.start, group.end) if unit == "item" else (group.outer_start, group.outer_end)
 
     # --- finding
 

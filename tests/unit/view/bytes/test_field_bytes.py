@@ -70,7 +70,7 @@ def compressed(bytes_: FieldBytes) -> Iterator[FieldSource | CorruptRecordError]
         else:
             if found is not None:
                 yield found
-        position = bytes_.next_batch(position)
+        position = bytes_.following("batch", position)
 
 
 def all_fields(source: FieldSource) -> list[Field]:
@@ -224,28 +224,28 @@ def test_items_are_records_and_batches_are_batches() -> None:
     frames = [start for start, _, _ in batch_frames(LOG.read_bytes())]
     with FieldBytes(LOG) as shown:
         walked = [0]
-        while (position := shown.next_batch(walked[-1])) is not None:
+        while (position := shown.following("batch", walked[-1])) is not None:
             walked.append(position)
         assert walked == frames
         back = [frames[-1] + 5]
-        while back[-1] != 0 and (found := shown.previous_batch(back[-1])) is not None:
-            back.append(found)
+        while back[-1] != 0:
+            back.append(shown.preceding("batch", back[-1]))
         assert back[1:] == frames[::-1]
-        assert shown.next_item(0) == 61
+        assert shown.following("item", 0) == 61
         items = [61]
         while items[-1] < frames[1]:
-            following = shown.next_item(items[-1])
+            following = shown.following("item", items[-1])
             assert following is not None
             items.append(following)
         assert len(items) == 4, "three records, then the next batch"
         for before, after in pairwise(items):
-            assert shown.previous_item(after) == before
-            assert shown.previous_item(after - 1) == before
-        assert shown.next_field(0) == 8
-        assert shown.previous_field(9) == 8
-        assert shown.previous_field(8) == 0
-        assert shown.previous_field(0) == 0
-        assert shown.next_field(shown.size_bytes - 1) is None
+            assert shown.preceding("item", after) == before
+            assert shown.preceding("item", after - 1) == before
+        assert shown.following("field", 0) == 8
+        assert shown.preceding("field", 9) == 8
+        assert shown.preceding("field", 8) == 0
+        assert shown.preceding("field", 0) == 0
+        assert shown.following("field", shown.size_bytes - 1) is None
 
 
 def test_an_entry_leads_to_its_batch() -> None:
@@ -256,7 +256,7 @@ def test_an_entry_leads_to_its_batch() -> None:
         lead = time_index.lead_at(0)
         assert lead is not None
         assert (lead.path, lead.position, lead.offset) == (LOG, None, 5)
-        assert index.next_item(0) == 8
+        assert index.following("item", 0) == 8
     with FieldBytes(LOG) as shown:
         assert shown.lead_at(0) is None
 
@@ -337,7 +337,7 @@ def test_a_file_that_nothing_is_known_of_is_plain_hex(tmp_path: Path) -> None:
     with FieldBytes(path) as shown:
         (field,) = all_fields(shown)
         assert (field.name, field.end) == ("bytes", 256)
-        assert shown.next_item(0) is None
+        assert shown.following("item", 0) is None
         assert shown.read(250, 100) == ReadBytes(bytes(range(250, 256)))
 
 

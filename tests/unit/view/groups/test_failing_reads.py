@@ -65,7 +65,7 @@ def read_bytes(root: Path) -> None:
         with closing(FieldBytes(path)) as of:
             of.fields_in(0, min(of.size_bytes, 400))
             of.field_at(max(of.size_bytes - 1, 0))
-            of.next_item(0)
+            of.following("item", 0)
 
 
 def read_map(root: Path) -> None:
