@@ -14,7 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -414,54 +414,6 @@ class ServerRows(LogRows):
         return LogRow(start, end, RowKind.GAP, text)
 
 
-class InternalValues:
-    """Reads the records of one topic as `plog dump-segment` decodes them; immutable."""
-
-    def __init__(self, topic: str) -> None:
-        self._is_metadata = topic == CLUSTER_METADATA_TOPIC
-        self._decoder: Decoder | None = hidden_metadata(_is_secret) if self._is_metadata else find_decoder(topic)
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether the topic is a known internal one."""
-        return self._decoder is not None
-
-    def decoded(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Returns the key and the value as JSON; unchanged if they can't be decoded."""
-        if self._decoder is None:
-            return row.key, row.value
-        record = Record(row.offset, row.timestamp or 0, row.key, row.value, row.headers)
-        try:
-            key, value = self._decoder(record)
-        except CorruptRecordError:
-            return self.plain(row)
-        return (row.key if key is None else _json(key)), None if value is DELETED else _json(value)
-
-    def key_words(self, row: LogRow) -> bytes | None:
-        """Returns the fields of the key, in a few words, such as the group, the topic and the partition."""
-        key, _ = self.decoded(row)
-        try:
-            named = json.loads(key or b"")["data"].values()
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return key
-        return " ".join(map(str, named)).encode()
-
-    def plain(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Returns the key and the value unchanged, except a value that may hold a secret."""
-        if self._is_metadata and has_secrets(row.value, _is_secret):
-            return row.key, HIDDEN.encode()
-        return row.key, row.value
-
-
-def _is_secret(_resource_type: int, _name: str) -> bool:
-    """Only a broker knows which settings are secrets, so all count as secrets."""
-    return True
-
-
-def _json(fields: object) -> bytes:
-    return json.dumps(fields, ensure_ascii=False).encode()
-
-
 NULL = "(null)"
 """Stands for a null key or value; `null` alone would be text."""
 
@@ -553,23 +505,27 @@ def _hex_line(data: bytes, at: int) -> str:
 class RowWriter:
     """Formats keys and values of one topic's rows; owned by the reader's task, which has the registry.
 
-    Records of Kafka's own topics are decoded, in every form but hex; possible secrets are hidden in every form.
+    Records of Kafka's own topics are decoded as `plog dump-segment` does, in every form but hex; possible secrets are
+    hidden in every form.
     """
 
     def __init__(self, topic: str, form: Form, registry: SchemaRegistry | None = None) -> None:
-
         self.form = form
         self._registry = registry
-        internal = InternalValues(topic) if topic.startswith("__") else None
-        self._internal = internal if internal is not None and internal.is_internal else None
-        is_plain = form is Form.JSON and self._internal is None
+        self._is_metadata = topic == CLUSTER_METADATA_TOPIC
+        self._decoder: Decoder | None = None
+        if self._is_metadata:
+            self._decoder = hidden_metadata(_is_secret)
+        elif topic.startswith("__"):
+            self._decoder = find_decoder(topic)
+        is_plain = form is Form.JSON and self._decoder is None
         self._key_form = Form.TEXT if is_plain else form  # a key is rarely JSON, and 007 is no number
 
     def cells(self, row: LogRow) -> tuple[str, str]:
         """Formats both in one line each. Raises what `cell_text` raises."""
         key, value = self.contents(row)
-        if self._internal is not None and self.form is not Form.HEX:
-            key = self._internal.key_words(row)
+        if self._decoder is not None and self.form is not Form.HEX:
+            key = _key_words(key)
         shown = cell_text(key, self._key_form, self._registry, is_key=True)
         return shown, cell_text(value, self.form, self._registry)
 
@@ -580,7 +536,30 @@ class RowWriter:
         return whole_lines(self.contents(row)[1], self.form, self._registry)
 
     def contents(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
-        """Returns the bytes to show."""
-        if self._internal is None:
-            return row.key, row.value
-        return self._internal.plain(row) if self.form is Form.HEX else self._internal.decoded(row)
+        """Returns the bytes to show: JSON of a record of Kafka's own topics, unless it can't be decoded."""
+        if self._decoder is not None and self.form is not Form.HEX:
+            record = Record(row.offset, row.timestamp or 0, row.key, row.value, row.headers)
+            with suppress(CorruptRecordError):
+                key, value = self._decoder(record)
+                return (row.key if key is None else _json(key)), None if value is DELETED else _json(value)
+        if self._is_metadata and has_secrets(row.value, _is_secret):
+            return row.key, HIDDEN.encode()
+        return row.key, row.value
+
+
+def _is_secret(_resource_type: int, _name: str) -> bool:
+    """Only a broker knows which settings are secrets, so all count as secrets."""
+    return True
+
+
+def _json(fields: object) -> bytes:
+    return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def _key_words(key: bytes | None) -> bytes | None:
+    """Returns the fields of a decoded key, in a few words, such as the group, the topic and the partition."""
+    try:
+        named = json.loads(key or b"")["data"].values()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return key
+    return " ".join(map(str, named)).encode()

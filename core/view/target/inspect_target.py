@@ -53,19 +53,15 @@ def parse_place(text: str, topics: Mapping[str, Sequence[int]], current: TopicPa
         raise UsageError(f"nothing was typed: expected {EXPECTED}")
     name, separator, where = text.partition("@")
     if not name and separator and current is not None:
-        return Place(current, _bare(where))
+        return Place(current, where or None)
     found = _find(name, topics, current)
     if found is not None:
-        return Place(found, _bare(where) if separator else None)
+        return Place(found, where or None)
     if current is not None and not separator and _is_where(text):
         return Place(current, text)
     raise UsageError(
         f"{text!r} names no topic, and no place in one: expected {EXPECTED}", hint=did_you_mean(name, topics)
     )
-
-
-def _bare(where: str) -> str | None:
-    return where or None
 
 
 def _find(name: str, topics: Mapping[str, Sequence[int]], current: TopicPartition | None) -> TopicPartition | None:
