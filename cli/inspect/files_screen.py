@@ -15,7 +15,7 @@ from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
 from cli.inspect.screen import InspectScreen, InspectWorker, Job
 from cli.inspect.text_view import Detail
 from cli.progress import size_text
@@ -25,7 +25,7 @@ from core.files.file_names import locate_partition, parse_offset_file_name
 
 if TYPE_CHECKING:
     from core.view.files.file_table import FileRow, FileTable
-    from core.view.files.partition_files import EntryCount, FileEntry
+    from core.view.files.partition_files import FileEntry
 
 
 _MOST_KNOWN = 4096
@@ -294,16 +294,12 @@ def _padded(column: Column, rows: Sequence[Row]) -> Column:
 _COUNTED_AT_ONCE = 64
 
 
-def _bad(row: Row) -> Style | None:
-    return BAD if row["problem"] else None
-
-
 _COLUMNS = (
-    Column("file", style=_bad),
+    Column("file", style=style_if("problem", BAD)),
     Column("what", importance=1),
     Column("size", is_number=True, importance=4, text=size_text),
     Column("entries", is_number=True, importance=3, text=number_text),
-    Column("problem", importance=2, max_width=16, style=_bad),
+    Column("problem", importance=2, max_width=16, style=style_if("problem", BAD)),
 )
 
 
@@ -375,7 +371,7 @@ Enter shows what is in a file, entry by entry, beside what the log says. A log h
         rows += [_row(file, "../") for file in list_files(locate_partition(folder)[1]) if file.what]
         yield list(rows)
         for number, row in enumerate(rows):
-            rows[number] = {**row, **_counted(count_entries(row["entry"]))}
+            rows[number] = {**row, **count_entries(row["entry"])._asdict()}
             if number % _COUNTED_AT_ONCE == _COUNTED_AT_ONCE - 1:
                 yield list(rows)
         yield rows
@@ -430,7 +426,3 @@ def _row(file: FileEntry, above: str) -> dict[str, Any]:
         "path": file.path,
         "entry": file,
     }
-
-
-def _counted(count: EntryCount) -> Row:
-    return {"entries": count.entries, "problem": count.problem}

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from cli.inspect.line_view import BAD, Column, Glyphs, Row, TableView, number_text
+from cli.inspect.line_view import BAD, Column, Glyphs, Row, TableView, number_text, style_if
 from cli.inspect.screen import LookingScreen
 from cli.inspect.text_view import Detail
 from core.common.time_text import duration_text, time_text
@@ -46,11 +46,7 @@ def sparkline(values: Sequence[float | None], glyphs: Glyphs, width: int) -> str
 
 _MOST_SAMPLES = 240
 _TREND_WIDTH = 12
-
-
-def behind(row: Row) -> Style | None:
-    """Returns the style of a lag: yellow, if there is one."""
-    return Style(color="yellow") if row.get("lag") else None
+_BEHIND = style_if("lag", Style(color="yellow"))
 
 
 class GroupLooker(LookingScreen):
@@ -103,7 +99,7 @@ group was to read next.
             Column("time_ms", "committed", text=time_text),
             Column("offset", is_number=True, text=number_text, null="deleted"),
             Column("rate", "offsets/s", is_number=True, importance=1, text="{:,.1f}".format),
-            Column("lag", "lag then", is_number=True, importance=2, text=number_text, style=behind),
+            Column("lag", "lag then", is_number=True, importance=2, text=number_text, style=_BEHIND),
             Column("metadata", importance=3),
         )
         self.view = TableView(columns, id="commits", key=lambda row: row["number"])
@@ -146,10 +142,6 @@ group was to read next.
             self.inspect_app.open_records(self._partition, row["offset"])
 
 
-def _bad(row: Row) -> Style | None:
-    return BAD if row.get("problem") else None
-
-
 class GroupsScreen(GroupLooker):
     """Lists the consumer groups; Enter shows one."""
 
@@ -174,9 +166,9 @@ which have the last state that was written. Then it is not known whether a group
             Column("type", importance=4),
             Column("members", is_number=True, importance=3, text=number_text),
             Column("partitions", is_number=True, importance=2, text=number_text),
-            Column("lag", is_number=True, text=number_text, style=behind),
+            Column("lag", is_number=True, text=number_text, style=_BEHIND),
             Column("trend", importance=5),
-            Column("problem", importance=1, max_width=24, style=_bad),
+            Column("problem", importance=1, max_width=24, style=style_if("problem", BAD)),
         )
         self.view = TableView(columns, id="groups", key=lambda row: row["group"])
         yield self.view
@@ -233,12 +225,12 @@ Trend is the lag since this screen was opened, a bar every two seconds; h shows 
             Column("partition", is_number=True),
             Column("offset", is_number=True, importance=1, text=number_text),
             Column("end_offset", "end", is_number=True, importance=4, text=number_text),
-            Column("lag", is_number=True, text=number_text, style=behind),
-            Column("lag_ms", "lag time", is_number=True, importance=2, text=duration_text, style=behind),
+            Column("lag", is_number=True, text=number_text, style=_BEHIND),
+            Column("lag_ms", "lag time", is_number=True, importance=2, text=duration_text, style=_BEHIND),
             Column("trend", importance=3),
             Column("client", importance=5),
             Column("metadata", importance=6),
-            Column("problem", importance=1, max_width=24, style=_bad),
+            Column("problem", importance=1, max_width=24, style=style_if("problem", BAD)),
         )
         members = (
             Column("member_id", "member"),

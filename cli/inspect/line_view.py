@@ -323,6 +323,11 @@ class Column(NamedTuple):
         return self.null if value is None else self.text(value)
 
 
+def style_if(name: str, style: Style) -> Callable[[Row], Style | None]:
+    """Makes the `style` of a column: that one in rows with a value of that name that is not empty or 0."""
+    return lambda row: style if row.get(name) else None
+
+
 number_text = "{:,}".format
 """Writes a number with commas."""
 

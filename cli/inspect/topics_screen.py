@@ -8,11 +8,10 @@ from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
 from cli.inspect.screen import InspectScreen, LookingScreen
 from cli.progress import size_text
 from core.common.topic_partition import TopicPartition
@@ -21,12 +20,8 @@ if TYPE_CHECKING:
     from core.view.figures.topic_figures import TopicFigures, TopicListing, TopicRow
 
 
-def _bad(row: Row) -> Style | None:
-    return BAD if row.get("findings") else None
-
-
 _COLUMNS = (
-    Column("topic", style=_bad),
+    Column("topic", style=style_if("findings", BAD)),
     Column("partitions", is_number=True, text=number_text),
     Column("records", "offsets", is_number=True, importance=3, text=number_text),
     Column("size_bytes", "size", is_number=True, importance=1, text=size_text),
@@ -36,7 +31,7 @@ _COLUMNS = (
     ),
     Column("groups_behind", "groups behind", is_number=True, importance=2, text=number_text),
     Column("largest_lag", "lag", is_number=True, importance=5, text=number_text),
-    Column("findings", importance=1, max_width=30, style=_bad),
+    Column("findings", importance=1, max_width=30, style=style_if("findings", BAD)),
 )
 
 
@@ -129,7 +124,7 @@ _PARTITION_COLUMNS = (
     Column("offsets", is_number=True, importance=1, text=number_text),
     Column("size_bytes", "size", is_number=True, importance=3, text=size_text),
     Column("isr", "in sync", importance=5),
-    Column("findings", importance=6, style=_bad),
+    Column("findings", importance=6, style=style_if("findings", BAD)),
 )
 
 

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from cli.findings_out import checked_text, finding_row, finding_text, unchecked_text
-from cli.inspect.line_view import BAD, Column, Row, TableView, number_text
+from cli.inspect.line_view import BAD, Column, Row, TableView, number_text, style_if
 from cli.inspect.screen import InspectScreen, InspectWorker
 from cli.inspect.text_view import Detail, TextLine, TextView
 from cli.progress import size_text
@@ -347,16 +347,12 @@ def explained(finding: Finding) -> list[tuple[str, str]]:
     ]
 
 
-def _loss(row: Row) -> Style | None:
-    return BAD if row["lost"] else None
-
-
 _STEP_COLUMNS = (
     Column("action"),
     Column("file", importance=1, max_width=44),
     Column("position", is_number=True, importance=4, text=number_text),
     Column("offset", is_number=True, importance=3, text=number_text),
-    Column("lost", "records lost", is_number=True, importance=2, style=_loss),
+    Column("lost", "records lost", is_number=True, importance=2, style=style_if("lost", BAD)),
     Column("why", max_width=_LEAST_TEXT),
 )
 
