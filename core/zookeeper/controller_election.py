@@ -18,7 +18,7 @@ from typing import NamedTuple
 from core.common.clock import Clock
 from core.common.errors import MalformedMessageError
 from core.zookeeper import znodes
-from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionState, Watch, ZooKeeperSession, read_or_create
 from core.zookeeper.zookeeper_transaction import (
     Check,
     Create,
@@ -222,12 +222,6 @@ class ControllerElection:
 
     async def _read_epoch(self) -> tuple[int, int]:
         """Reads the epoch of the last controller, and the version of its node; creates the node if need be."""
-        node = await self._session.read(znodes.CONTROLLER_EPOCH)
-        while node is None:
-            try:
-                await self._session.commit([Create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(_NO_EPOCH))])
-            except ZooKeeperError as error:
-                if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
-                    raise
-            node = await self._session.read(znodes.CONTROLLER_EPOCH)
+        data = znodes.encode_controller_epoch(_NO_EPOCH)
+        node = await read_or_create(self._session, znodes.CONTROLLER_EPOCH, data)
         return znodes.decode_controller_epoch(node.data), node.stat.version

@@ -56,7 +56,7 @@ from core.zookeeper.znodes import (
     partition_state_path,
     topic_path,
 )
-from core.zookeeper.zookeeper_session import ZooKeeperSession
+from core.zookeeper.zookeeper_session import ZooKeeperSession, read_or_create
 from core.zookeeper.zookeeper_transaction import (
     Answer,
     Check,
@@ -235,10 +235,7 @@ class ControllerStore:
 
     async def read_producer_ids(self) -> tuple[int, int]:
         """Reads where the next block of producer ids begins, and the version of its node."""
-        node = await self._session.read(PRODUCER_ID_BLOCK)
-        if node is None:
-            await self._session.ensure_paths([PRODUCER_ID_BLOCK])
-            return await self.read_producer_ids()
+        node = await read_or_create(self._session, PRODUCER_ID_BLOCK)
         block = decode_producer_id_block(node.data)
         return (0 if block is None else block.last_producer_id + 1), node.stat.version
 

@@ -23,7 +23,7 @@ from core.zookeeper.znodes import (
     decode_cluster_id,
     encode_cluster_id,
 )
-from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession
+from core.zookeeper.zookeeper_session import SessionState, ZooKeeperSession, read_or_create
 from core.zookeeper.zookeeper_transaction import Create, Node, NodeStat, Operation, Refusal, SetData, ZooKeeperError
 
 _log = logging.getLogger("plog.zookeeper")
@@ -178,7 +178,8 @@ async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: s
     the directory is another cluster's, or, unless a new cluster `may_begin`, if there is no cluster: the chroot may be
     mistyped.
     """
-    while (node := await session.read(CLUSTER_ID)) is None:
+    node = await session.read(CLUSTER_ID)
+    if node is None:
         if not may_begin and await session.read(_BROKERS) is None:
             ours = f", and the data directory is of cluster {known}" if known else ""
             raise UsageError(
@@ -186,11 +187,7 @@ async def ensure_cluster_id(session: ZooKeeperSession, known: str | None, new: s
                 hint="is the path after the address right? --new-cluster begins a cluster there",
             )
         await session.ensure_paths([CLUSTER_ID.rpartition("/")[0]])
-        try:
-            await session.commit([Create(CLUSTER_ID, encode_cluster_id(known or new))])
-        except ZooKeeperError as error:
-            if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
-                raise
+        node = await read_or_create(session, CLUSTER_ID, encode_cluster_id(known or new))
     found = decode_cluster_id(node.data)
     if known and known != found:
         raise UsageError(

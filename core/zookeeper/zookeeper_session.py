@@ -584,6 +584,17 @@ def _from_the_top(path: str) -> list[str]:
     return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
+async def read_or_create(session: ZooKeeperSession, path: str, data: bytes = b"") -> Node:
+    """Reads a node, which it creates with that data if there is none; whoever creates it first decides on the data."""
+    while (node := await session.read(path)) is None:
+        try:
+            await session.commit([Create(path, data)])
+        except ZooKeeperError as error:
+            if error.refusal is not Refusal.NODE_EXISTS and not error.is_lost:
+                raise
+    return node
+
+
 T = TypeVar("T")
 
 
