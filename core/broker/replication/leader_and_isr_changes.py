@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import partial
-from typing import NamedTuple
 
 from core.broker.config.effective_configs import Configs
 from core.broker.partitions.file_deletion import FileDeletion
@@ -32,7 +31,7 @@ from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.log.log_manager import LogManager
 from core.protocol.schema.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from core.protocol.schema.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from core.protocol.schema.stop_replica import StopReplicaRequest
+from core.protocol.schema.stop_replica import StopReplicaPartitionState, StopReplicaRequest
 
 _log = logging.getLogger("plog.broker")
 
@@ -40,14 +39,6 @@ _ANY_EPOCHS = (-1, -2)
 """Leader epochs of a StopReplica that applies in any case: for a deleted topic, and from old controllers."""
 
 Errors = dict[TopicPartition, ErrorCode]
-
-
-class Stopped(NamedTuple):
-    """One partition of a StopReplica request."""
-
-    partition: TopicPartition
-    leader_epoch: int
-    is_deleted: bool
 
 
 class LeaderAndIsrChanges:
@@ -213,16 +204,18 @@ class LeaderAndIsrChanges:
         errors: Errors = {}
         stopped: list[PartitionRecord] = []
         deleted: list[TopicPartition] = []
-        for one in _stopped(request):
-            error = self._why_not_stopped(one)
-            errors[one.partition] = error or ErrorCode.NONE
-            if error is None:
-                known = self._image.find_partition(one.partition)
-                if known is not None:
-                    stopped.append(self._without_role(known, is_deleted=one.is_deleted))
-                if one.is_deleted:
-                    self._unfit.pop(one.partition, None)
-                    deleted.append(one.partition)
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                name = TopicPartition(topic.topic_name, state.partition_index)
+                error = self._why_not_stopped(name, state)
+                errors[name] = error or ErrorCode.NONE
+                if error is None:
+                    known = self._image.find_partition(name)
+                    if known is not None:
+                        stopped.append(self._without_role(known, is_deleted=state.delete_partition))
+                    if state.delete_partition:
+                        self._unfit.pop(name, None)
+                        deleted.append(name)
         effects = self._apply(stopped)
         self._apply(self._removed_topics())
         configs = {name: self._configs.of_topic(name.topic) for name in deleted}
@@ -231,13 +224,13 @@ class LeaderAndIsrChanges:
         left = filter(self._log_manager.has_folder, deleted)  # the disk refused to rename these
         return errors | dict.fromkeys(left, ErrorCode.KAFKA_STORAGE_ERROR)
 
-    def _why_not_stopped(self, one: Stopped) -> ErrorCode | None:
-        if _is_impossible(one.partition):
+    def _why_not_stopped(self, name: TopicPartition, state: StopReplicaPartitionState) -> ErrorCode | None:
+        if _is_impossible(name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if one.partition in self._log_manager.offline and not one.is_deleted:
+        if name in self._log_manager.offline and not state.delete_partition:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        known = self._image.find_partition(one.partition)
-        if known is not None and one.leader_epoch not in _ANY_EPOCHS and one.leader_epoch < known.leader_epoch:
+        known = self._image.find_partition(name)
+        if known is not None and state.leader_epoch not in _ANY_EPOCHS and state.leader_epoch < known.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return None
 
@@ -285,10 +278,3 @@ def _registration(topic_id: bytes, state: LeaderAndIsrPartitionState) -> Partiti
         removing_replicas=state.removing_replicas,
         directories=[MIGRATING_DIRECTORY] * len(state.replicas),
     )
-
-
-def _stopped(request: StopReplicaRequest) -> Iterator[Stopped]:
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            name = TopicPartition(topic.topic_name, state.partition_index)
-            yield Stopped(name, state.leader_epoch, state.delete_partition)
