@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from cli.cluster.served_cluster import find_partitions, open_cluster
+from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace, typed_place
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
-from core.common.command_option import Argument
 
 if TYPE_CHECKING:
     from core.client.cluster_admin.replica_check import ReplicaComparison
@@ -26,14 +25,7 @@ _EXIT_DIFFERENT, _EXIT_NOT_COMPARED = 1, 3
 
 
 def check(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
-            metavar="[PARTITION]...",
-            completes="topic",
-        ),
-    ] = None,
+    names: PartitionsArgument = None,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.cluster.served_cluster import find_partitions, open_cluster
+from cli.cluster.served_cluster import PartitionsArgument, find_partitions, open_cluster
 from cli.data_location import Place, ReadPlace
 from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.terminal import say
-from core.common.command_option import Argument, Option
+from core.common.command_option import Option
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
@@ -25,14 +25,7 @@ _COLUMNS = ["partition", "before", "leader", "result"]
 
 
 def elect(
-    names: Annotated[
-        list[str] | None,
-        Argument(
-            "Partitions TOPIC-N or TOPIC:N,N, or all of a TOPIC. Default: all of the cluster.",
-            metavar="[PARTITION]...",
-            completes="topic",
-        ),
-    ] = None,
+    names: PartitionsArgument = None,
     preferred: Annotated[bool, Option("Give leadership back to the first replica of each, if it is in sync.")] = False,
     unclean: Annotated[
         bool, Option("Let a replica that is not in sync lead, if no other can: confirmed records may be lost.")
