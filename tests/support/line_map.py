@@ -50,7 +50,8 @@ class _Recorder:
             self._costs[function_of(item.nodeid)] += time.monotonic() - began
             self._coverage.switch_context("")
 
-    def pytest_unconfigure(self) -> None:
+    def pytest_sessionfinish(self) -> None:
+        # xdist waits for this, but kills a worker that takes 10 s to unconfigure
         self._coverage.stop()
         self._coverage.save()
         self._costs_file.write_text(json.dumps(self._costs))
