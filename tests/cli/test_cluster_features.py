@@ -108,7 +108,8 @@ def test_levels_of_a_new_cluster_are_completed() -> None:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch, shared_server: Server) -> ClusterDescription:
     """What the server is taken to say; a test changes it."""
-    description = ClusterDescription("id", 1, [BrokerDescription(1, {"": "a:1"}, versions={}, features=PLOG)])
+    broker = BrokerDescription(1, {"": "a:1"}, versions={}, features=PLOG)
+    description = ClusterDescription("id", 1, [broker], features_epoch=7)
     monkeypatch.setattr(cluster_status, "describe_cluster", lambda _client: description)
     return description
 
@@ -128,6 +129,7 @@ def test_who_lacks_what_is_in_a_line_of_its_own(found: ClusterDescription, share
     said = told(server=shared_server.address)
     assert "would finalize transaction.version 1\n" in said
     assert "note: broker 3 is fenced, and can't be asked\n" in said
+    assert "finalized levels as of epoch 7\n" in said
     found.features["transaction.version"] = 2
     said = told(server=shared_server.address, code=1)
     assert "error: broker 2 does not support transaction.version 2, which is finalized\n" in said

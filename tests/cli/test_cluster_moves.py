@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.reassignment_common import parse_broker, parse_brokers, parse_rate
-from core.common.errors import UsageError
+from core.client.admin import metadata_quorum
+from core.client.admin.metadata_quorum import MetadataQuorum, QuorumNode
+from core.client.cluster_admin.replica_check import Difference, ReplicaCheck, ReplicaComparison
+from core.common.errors import ConnectionFailedError, UsageError
+from core.common.topic_partition import TopicPartition
+from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.server import Server, call_plog
@@ -127,6 +132,39 @@ def test_a_broker_alone(server: Server, tmp_path: Path, monkeypatch: pytest.Monk
     missing = call_plog("cluster", "reassign", "--plan", str(tmp_path / "none"), *where)
     assert missing.returncode == 3
     assert b"could not read" in missing.stderr
+
+
+def test_what_differs_and_what_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    t0, t1 = (TopicPartition("t", number) for number in range(2))
+    found = {
+        t0: ReplicaComparison(t0, False, [1, 2], differences=[Difference(3, 7, "other keys")], more_differences=1200),
+        t1: ReplicaComparison(t1, False, [1, 2], not_compared={3: ConnectionFailedError("no answer")}),
+    }
+    monkeypatch.setattr(ReplicaCheck, "compare", lambda _check, placed, **_: found[placed.partition])
+    with running_broker() as broker:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        assert call_plog("topic", "create", "t", "--partitions", "2", *where).returncode == 0
+        done = call_plog("cluster", "check", *where)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[:3] == [
+        "error: t-0 differs from offset 3 to 7: other keys",
+        "error: t-0 differs in 1,200 more places",
+        "warning: broker 3 was not compared for t-1: no answer",
+    ]
+    assert b"1,201 differences" in done.stdout
+
+
+def test_lag_is_counted_from_the_controllers_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controller 2 ends at offset 90; voter 1 is at 70, observer 3 is ahead of what was heard of 2."""
+    ends = {1: 70, 2: 90, 3: 95}
+    nodes = [QuorumNode(node, node != 3, end, -1, -1) for node, end in ends.items()]
+    monkeypatch.setattr(metadata_quorum, "find_quorum", lambda *_, **__: MetadataQuorum(2, 5, 60, nodes))
+    with running_broker() as broker:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        rows = json.loads(call_plog("cluster", "controller", "--output", "json", *where).stdout)
+    assert {row["node"]: (row["role"], row["lag"]) for row in rows} == {
+        1: ("voter", 20), 2: ("controller", 0), 3: ("observer", 0),
+    }  # fmt: skip
 
 
 def test_who_has_been_the_controller_by_the_files() -> None:

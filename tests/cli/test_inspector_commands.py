@@ -134,7 +134,7 @@ def test_gaps_and_their_certificate(tmp_path: Path) -> None:
     assert (account["records"], missing) == (len(records), 226 - len(records))
     done = call_plog("gaps", str(DAMAGED / "c_bitflip_middle-0"))
     assert done.returncode == 1
-    assert b"damaged" in done.stdout
+    assert done.stdout.splitlines()[1].split()[:4] == [b"c_bitflip_middle-0", b"21-22", b"2", b"damaged"]
     assert call_plog("gaps", str(SOUND), "--isolation", "serializable").returncode == 2
     nowhere = str(tmp_path / "nowhere" / "account.json")
     assert call_plog("gaps", str(SOUND), "--certificate", nowhere).returncode == 3
@@ -206,6 +206,9 @@ def test_stats(tmp_path: Path) -> None:
     assert found["summary"]["records"] == 212
     text = ok("stats", str(SOUND)).decode()
     assert "txn_multisegment-0: 212 records in 91 batches" in text
+    rows = read_json(0, "gaps", str(SOUND))
+    aborted = sum(row["count"] for row in rows if row["reason"] == "aborted")
+    assert f"\n  {aborted} of the records aborted or in open transactions\n" in text
     assert "zstd     would save " in text
     page = tmp_path / "report.html"
     done = call_plog("stats", str(SOUND), str(DAMAGED), "--html", str(page))
@@ -231,6 +234,7 @@ def test_dump_by_key_and_format() -> None:
 
 def test_dump_hex() -> None:
     text = ok("dump-segment", "--hex", str(GOLDEN / "headers" / "00000000000000000000.log")).decode()
+    assert text.startswith(f"{GOLDEN}/headers/00000000000000000000.log: log\n00000000  00 ")
     assert "00000000  00 00 00 00 00 00 00 00                          base offset: 0" in text
     assert "header key: a" in text
     index = ok("dump-segment", "--hex", str(GOLDEN / "multisegment" / "00000000000000000000.index")).decode()

@@ -127,6 +127,7 @@ def test_status_says_what_a_partition_waits_for(where: tuple[str, str], cluster:
 def test_an_election_says_what_it_costs(where: tuple[str, str], cluster: Cluster) -> None:
     told = said("cluster", "elect", "--unclean", "t:0", "--dry-run", *where, code=0)
     assert f"warning: {WAITS}" in told
+    assert "would do this without --dry-run; nothing was changed\n" in told
     assert "2 would lead" in told
 
 
