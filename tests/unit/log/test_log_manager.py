@@ -153,6 +153,17 @@ def test_a_log_that_can_not_be_closed_leaves_the_others_clean(manager: LogManage
     assert "b-c 12 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
+def test_a_stop_that_can_not_be_noted_is_logged(
+    manager: LogManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".kafka_cleanshutdown.tmp").mkdir()
+    manager.close(broker_epoch=1)
+    (message,) = caplog.messages
+    assert str(tmp_path / ".kafka_cleanshutdown") in message
+    assert message.endswith("; the next start reads the logs as after a crash")
+    assert not new_manager(tmp_path).had_clean_shutdown
+
+
 def test_a_start_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
     manager.checkpoints.write_recovery_points()
     torn = tmp_path / "a-0" / f"{0:020d}.log"

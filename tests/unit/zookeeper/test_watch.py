@@ -28,3 +28,23 @@ async def test_a_change_while_the_last_one_is_read_is_read_too(turns: int) -> No
     for _ in range(20):
         await asyncio.sleep(0)
     assert answers == [0, 1]
+
+
+async def test_what_is_read_while_a_watch_is_cancelled_is_given_up() -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[asyncio.Future[int]] = []
+    answers: list[int] = []
+    cancelled: list[Watch] = []
+
+    async def read(_on_event: OnEvent) -> int:
+        asked.append(loop.create_future())
+        return await asked[-1]
+
+    watches = [Watch(path, read, answers.append, loop.call_soon, cancelled.append) for path in ("/read", "/unread")]
+    watches[0].refresh()
+    await asyncio.sleep(0)
+    for watch in watches:
+        watch.cancel()
+    await asyncio.sleep(0)
+    assert [future.cancelled() for future in asked] == [True]
+    assert (answers, cancelled) == ([], watches)

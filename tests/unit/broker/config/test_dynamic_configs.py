@@ -361,6 +361,20 @@ def test_levels_of_loggers(broker: SteeredNode) -> None:
     assert replace(broker, LOGGER, "1", root="INFO") == INVALID_REQUEST
 
 
+@for_each(
+    "name, message",
+    [
+        ("2", "Unexpected broker id, expected 1 but received 2"),
+        ("x", "Broker id must be an integer, but it is: x"),
+        ("", "Broker id must not be empty"),
+    ],
+)
+def test_a_broker_tells_the_levels_of_its_own_loggers_alone(broker: SteeredNode, name: str, message: str) -> None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(LOGGER, name, None)])
+    (result,) = ask(broker, DESCRIBE_CONFIGS, request).results
+    assert (result.error_code, result.error_message, result.configs) == (INVALID_REQUEST, message, [])
+
+
 # --- all
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from core.protocol.schema.describe_configs import DESCRIBE_CONFIGS, DescribeConf
 from core.protocol.schema.metadata import METADATA, MetadataRequest
 from tests.support.broker import SteeredNode, ask, open_broker
 from tests.support.for_each import for_each
+from tests.support.waiting import PROMPT_SECONDS
 
 NAMED = {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,SECURE:SSL"}
 
@@ -51,6 +54,23 @@ async def told_brokers(endpoint: Endpoint) -> list[tuple[int, str, int]]:
     writer.close()
     _, response = decode_response(METADATA, 12, memoryview(answer))
     return [(broker.node_id, broker.host, broker.port) for broker in response.brokers]
+
+
+async def test_a_connection_that_lacked_a_descriptor_is_accepted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = socket.socket.accept
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+
+    def fail_first(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_first)
+    async with serving(open_broker(tmp_path / "data"), two()) as server, asyncio.timeout(PROMPT_SECONDS):
+        assert len(await told_brokers(server.endpoints["INSIDE"])) == 1
+    assert failures == []
 
 
 async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
