@@ -69,6 +69,14 @@ def test_topics_settings_and_partitions_that_are_none(
     assert call_plog("topic", "list", "--output", "csv", *where).stdout == b"topic,partitions\nt,1\n"
 
 
+@for_each("count, there", [(1, "partition 0"), (2, "0 to 1"), (3, "0 to 2")])
+def test_which_partitions_there_are(where: list[str], count: int, there: str) -> None:
+    topic = f"of{count}"
+    ok("topic", "create", topic, "--partitions", str(count), *where)
+    told = refused("consume", topic, "--partition", "7", *where, code=2)
+    assert told == f"error: topic {topic} has no partition 7, only {there}\n"
+
+
 def test_a_topic_that_may_be_there_already(where: list[str]) -> None:
     assert call_plog("topic", "create", "t", "--if-not-exists", *where).returncode == 0
 

@@ -97,6 +97,7 @@ def test_a_decimal_is_what_it_says(schema: Any, text: bytes, stored: str) -> Non
         (ORDER, b'{"billing": {}}', "billing.street: it is missing"),
         ("int", b"2147483648", "too large for int"), ("int", b"5.5", "expected int"), ("int", b"true", "expected int"),
         ("float", b"1e39", "too large for float"), ("double", b"1e400", "too large for double"),
+        ("double", b'"nan"', '"nan", expected double'),
         ("bytes", b'"\\u0100"', "U+00FF"), ("string", b'"\\ud800"', "a surrogate"),
         ({"type": "fixed", "name": "F", "size": 2}, b'"abc"', "3 bytes, expected 2"),
         ([A_ := {"type": "record", "name": "A", "fields": [{"name": "v", "type": "int"}]}, {**A_, "name": "B"}],
