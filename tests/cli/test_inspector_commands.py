@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,16 @@ def test_gaps_lists_losses_alone(tmp_path: Path) -> None:
     assert read_json(0, "gaps", str(SOUND), "--lost", "--certificate", str(certificate)) == []
     (account,) = json.loads(certificate.read_text())["partitions"]
     assert {row["reason"] for row in account["gaps"]} == {"aborted", "control record"}
+
+
+@for_each("retention_ms, when", [(1, "was"), (10**12, "is")])
+def test_a_trace_knows_whether_retention_is_due(tmp_path: Path, retention_ms: int, when: str) -> None:
+    where = ["--data-dir", str(tmp_path / f"{when} due")]
+    ok("topic", "create", "t", "--set", f"retention.ms={retention_ms}", *where)
+    ok("produce", "t", "--format", "envelope", *where, stdin=b'{"value": "v", "timestamp": 1700000000000}\n')
+    due = datetime.fromtimestamp(1_700_000_000 + retention_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    told = f"its segment {when} due for deletion at {due.replace('+00:00', 'Z')}"
+    assert told in ok("trace", "t@0", *where).decode()
 
 
 def test_trace(damaged: Path) -> None:
