@@ -104,6 +104,21 @@ def test_the_last_batch_of_a_producer_stays_without_records(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("is_one_by_one", [False, True])
+def test_a_producers_only_batch_stays_at_offset_0_without_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_one_by_one: bool
+) -> None:
+    if is_one_by_one:
+        monkeypatch.setattr(cleaner_reader, "_plain_headers", lambda *_: None)
+    log = open_log(tmp_path / "t-0")
+    add(log, (b"a", b"0"), producer_id=7, producer_epoch=2, base_sequence=0)
+    add(log, (b"a", b"x"))
+    log.roll()
+    log = clean(log)
+    found = [(b.base_offset, b.count, b.base_sequence) for b in batches(log) if isinstance(b, RecordBatch)]
+    assert found == [(0, 0, 0), (1, 1, -1)]
+
+
+@pytest.mark.parametrize("is_one_by_one", [False, True])
 def test_a_rounds_last_batch_stays_so_that_the_end_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_one_by_one: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from core.log.segment_swap import begin_swap, settle_swap
 from tests.support.compaction import compact
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, GoldenCase, golden_cases
-from tests.support.logs import NOW, append, append_marker, make_batch, open_log
+from tests.support.logs import NOW, append, append_marker, make_batch, make_marker, open_log
 
 FIRST = "00000000000000000000"
 
@@ -345,6 +346,32 @@ def test_only_what_was_committed_is_given_however_much_is_read_together(
         batches = reader.read(start, reader.end_offset)
         assert [batch.base_offset for batch in batches] == [o for o in sorted(committed) if start <= o < stable]
         reader.close()
+
+
+def test_a_marker_that_a_cleaner_seems_to_have_taken_makes_no_record_committed(directory: Path) -> None:
+    """The producer's next epoch begins after the hole: its earlier transaction, which was aborted, had ended there."""
+    log = open_log(directory)
+    ends = [0]
+    for batch in (
+        make_batch(b"aborted", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True),
+        make_marker(7, is_commit=False),
+        make_batch(b"committed", producer_id=7, producer_epoch=1, base_sequence=0, is_transactional=True),
+        make_marker(7, is_commit=True, producer_epoch=1),
+    ):
+        log.append_as_leader(batch, 0, from_client=False)
+        ends.append(log.segments.first.size_bytes)
+    log.close()
+    file = directory / f"{FIRST}.log"
+    data = file.read_bytes()
+    shutil.rmtree(directory)
+    directory.mkdir()
+    file.write_bytes(data[: ends[1]] + data[ends[2] :])
+    write_offset_checkpoint(directory.parent / "cleaner-offset-checkpoint", {TopicPartition("t", 0): 4}, FileSystem())
+    reader = PartitionReader(directory)
+    with pytest.raises(CorruptRecordError):
+        values(reader)
+    assert values(reader, 1) == [b"committed"]
+    assert values(reader, read_committed=False) == [b"aborted", b"committed"]
 
 
 def test_a_search_by_time_passes_over_a_batch_that_overlaps_the_one_before(directory: Path) -> None:

@@ -92,6 +92,8 @@ def test_the_others() -> None:
         ({"endingOffsets": '{"t": {"0": -2}}'}, "endingOffsets can't be earliest"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, "option startingOffsets: t-0 at -3, expected an offset, -2 or -1"),
         ({"minPartitions": "0"}, "option minPartitions: 0, expected 1 or more"),
+        ({"latestPerKey": "true", "minPartitions": "2"}, "latestPerKey reads each partition by one task"),
+        ({"latestPerKey": "true", "maxRecordsPerPartition": "9"}, "latestPerKey reads each partition by one task"),
         ({"minPartitions": "many"}, "option minPartitions: 'many' is not understood: expected a whole number"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss: 'maybe', expected true or false"),
         ({"subscribePattern": "["}, "option subscribePattern"),
