@@ -132,6 +132,15 @@ PLAIN = [Record(n, n, b"key%d" % n, b"value" * n, ()) for n in range(8)]
 WITH_HEADERS = [Record(n, n, b"k", b"v", ((b"name", b"value" * n), (b"", None))[: n % 3]) for n in range(9)]
 
 
+def test_the_record_that_is_wrong_is_counted_from_its_own_batch() -> None:
+    """The last record of the second batch says that it has a header, and ends."""
+    sound = [Record(0, 0, b"k", b"v"), Record(1, 0, b"k", b"v")]
+    batches = [bytearray(batch_of(sound)), bytearray(batch_of(sound, base_offset=2))]
+    batches[1][-1] = 2  # a varint of 1
+    with pytest.raises(CorruptRecordError, match="record 1 of the batch: "):
+        decode_columns([RecordBatch(memoryview(data)) for data in batches]).header_columns()
+
+
 @pytest.mark.parametrize("items", [PLAIN, WITH_HEADERS], ids=["plain", "with headers"])
 def test_hostile_bytes_decode_as_the_plain_decoder_or_are_corrupt(items: list[Record]) -> None:
     """Whatever bytes a batch holds: nothing is read outside of it, nothing else is found than the plain decoder finds,
