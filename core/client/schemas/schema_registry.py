@@ -369,54 +369,76 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
 
 
 def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
-    from google.protobuf import json_format, message_factory
-    from google.protobuf.message import DecodeError, EncodeError
+    protobuf = ProtobufJson(
+        [(name, other.schema_str) for name, other in registry.references(schema)], schema.schema_str
+    )
+    return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed)
 
-    write = json.JSONEncoder(ensure_ascii=False).encode
-    pool = _pool_of(_compile([*registry.references(schema), (_MAIN, schema)]))
-    main = pool.FindFileByName(_MAIN)
 
-    def message_at(indexes: list[int]) -> Any:
-        descriptor: Any = None
-        for index in indexes:
-            among = list(main.message_types_by_name.values()) if descriptor is None else descriptor.nested_types
-            if not 0 <= index < len(among):
-                raise ValueError(f"there is no message {indexes}")
-            descriptor = among[index]
-        return message_factory.GetMessageClass(descriptor)()
+class ProtobufJson:
+    """The messages of a .proto file. Immutable once made."""
 
-    def fields(data: bytes) -> tuple[Any, Any]:
-        indexes, position = _read_indexes(data)
-        message = message_at(indexes)
-        try:
-            message.ParseFromString(data[position:])
-        except DecodeError as error:
-            raise ValueError(str(error)) from error
-        return message.DESCRIPTOR, json_format.MessageToDict(
-            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, descriptor_pool=pool
-        )
+    def __init__(self, imported: list[tuple[str, str]], text: str) -> None:
+        """`imported` are the names and texts of the files that this one imports, whatever they import before them.
+        Raises ValueError for a file that protoc does not take.
+        """
+        self._pool = _pool_of(_compile([*imported, (_MAIN, text)]))
+        self._main = self._pool.FindFileByName(_MAIN)
+        self._write = json.JSONEncoder(ensure_ascii=False).encode
 
-    def decode(data: bytes) -> bytes:
-        return write(fields(data)[1]).encode()
+    def decode(self, data: bytes) -> bytes:
+        """Returns the JSON of message indexes and their message. Raises ValueError."""
+        return self._write(self._fields(data)[1]).encode()
 
-    def decode_typed(data: bytes) -> tuple[bytes, bytes]:
-        descriptor, value = fields(data)
-        shown = write(value).encode()
-        return shown, write(_convert(value, descriptor, _number_maker)).encode()
+    def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Returns the JSON, and the same with 64-bit numbers as numbers."""
+        descriptor, value = self._fields(data)
+        shown = self._write(value).encode()
+        return shown, self._write(_convert(value, descriptor, _number_maker)).encode()
 
-    def encode(text: bytes) -> bytes:
-        message = message_at([0])
+    def encode(self, text: bytes) -> bytes:
+        """Returns the message indexes and the message, the file's first, of a JSON text. Raises ValueError."""
+        from google.protobuf import json_format
+        from google.protobuf.message import EncodeError
+
+        message = self._message_at([0])
         fields = read_json(text)
         if not isinstance(fields, dict):  # Parse takes [] and "" for a message
             raise ValueError("expected a JSON object")
         _convert(fields, message.DESCRIPTOR, _base64_check)
         try:
-            json_format.Parse(decode_text(text), message, descriptor_pool=pool)
+            json_format.Parse(decode_text(text), message, descriptor_pool=self._pool)
             return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
         except (json_format.ParseError, EncodeError) as error:
             raise ValueError(" ".join(str(error).split())) from error
 
-    return Codec(decode, encode, decode_typed)
+    def _message_at(self, indexes: list[int]) -> Any:
+        from google.protobuf import message_factory
+
+        descriptor: Any = None
+        for index in indexes:
+            among = list(self._main.message_types_by_name.values()) if descriptor is None else descriptor.nested_types
+            if not 0 <= index < len(among):
+                raise ValueError(f"there is no message {indexes}")
+            descriptor = among[index]
+        return message_factory.GetMessageClass(descriptor)()
+
+    def _fields(self, data: bytes) -> tuple[Any, Any]:
+        from google.protobuf import json_format
+        from google.protobuf.message import DecodeError
+
+        indexes, position = _read_indexes(data)
+        message = self._message_at(indexes)
+        try:
+            message.ParseFromString(data[position:])
+        except DecodeError as error:
+            raise ValueError(str(error)) from error
+        return message.DESCRIPTOR, json_format.MessageToDict(
+            message,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=self._pool,
+        )
 
 
 def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
@@ -492,7 +514,7 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
     return indexes or [0], position
 
 
-def _compile(files: list[tuple[str, Any]]) -> Any:  # -> a FileDescriptorSet with all that they import
+def _compile(files: list[tuple[str, str]]) -> Any:  # -> a FileDescriptorSet with all that they import
     import tempfile
 
     import grpc_tools
@@ -500,13 +522,13 @@ def _compile(files: list[tuple[str, Any]]) -> Any:  # -> a FileDescriptorSet wit
 
     with tempfile.TemporaryDirectory() as directory:
         sources = Path(directory, "sources")
-        for name, schema in files:
+        for name, text in files:
             path = sources / name
             if not Path(os.path.normpath(path)).is_relative_to(sources):
                 raise ValueError(f"it refers to {name!r}, which is no name of a file beside it")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(schema.schema_str, encoding="utf-8")
+                path.write_text(text, encoding="utf-8")
             except OSError as error:
                 raise ValueError(f"it refers to {name!r}: {error.strerror}") from error
         out, known = Path(directory, "descriptors"), Path(directory, "known")
