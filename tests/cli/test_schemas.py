@@ -164,6 +164,24 @@ def test_keys_too(registry: SchemaRegistryServer, client: SchemaRegistryClient, 
     assert ok("consume", "t", "--format", r"%k %s\n", *options, *where) == b"12 plain\n"
 
 
+@pytest.mark.parametrize("schema", ['"bytes"', '{"type": "bytes"}'])
+def test_bytes_alone_have_no_length(
+    schema: str, registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]
+) -> None:
+    """The first value is that of schema-registry#1411, which Java wrote; Confluent's Python client does the same."""
+    number = client.register_schema("t-value", Schema(schema, "AVRO"))
+    java = bytes.fromhex("00000000017b226964223a202231222c2022616d6f756e74223a20312e357d0a")
+    assert number == 1
+    written = [java, *(AvroSerializer(client, schema)(data, VALUE) for data in (b"", b"\0\xff"))]
+    for value in written:
+        put(where, value)
+    options = ["--schema-registry", registry.url, *where]
+    lines = ok("consume", "t", *options).splitlines()
+    assert [json.loads(line) for line in lines] == ['{"id": "1", "amount": 1.5}\n', "", "\0\xff"]
+    ok("produce", "t", "--value-schema", "1", *options, stdin=b"\n".join(lines))
+    assert [value[5:] for value in values(where)[3:]] == [value[5:] for value in written]
+
+
 def test_what_is_wrong_is_said(registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]) -> None:
     options = ["--schema-registry", registry.url]
     put(where, b"\0\0\0\0\x07abc")

@@ -83,9 +83,9 @@ class _Type(NamedTuple):
 class AvroJson:
     """Immutable once made."""
 
-    def __init__(self, schema: Any, named: dict[str, Any]) -> None:
-        """`named` are the named types that the schema refers to; its own are added. Raises ValueError for an invalid
-        schema.
+    def __init__(self, schema: Any, named: dict[str, Any], *, has_bare_bytes: bool = False) -> None:
+        """`named` are the named types that the schema refers to; its own are added. `has_bare_bytes`: a datum of the
+        type bytes is the bytes alone, without Avro's length before them. Raises ValueError for an invalid schema.
         """
         import fastavro
 
@@ -103,10 +103,16 @@ class AvroJson:
         wire, self._type = self._compile(parsed)
         self._wire = fastavro.parse_schema(wire)
         self._fastavro = fastavro
+        self._is_bare = has_bare_bytes and self._wire == "bytes"
         self._marked = re.compile(f'"{self._mark}([^"]+)"')
 
     def decode(self, data: bytes) -> bytes:
         """Returns the JSON of a datum. Raises CutOffError, and ValueError for bytes that don't fit the schema."""
+        datum = data if self._is_bare else self._read(data)
+        text = json.dumps(datum if self._type.show is None else self._type.show(datum))
+        return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
+
+    def _read(self, data: bytes) -> Any:
         stream = io.BytesIO(data)
         try:
             datum = self._fastavro.schemaless_reader(stream, self._wire, None, return_named_type=True)
@@ -118,8 +124,7 @@ class AvroJson:
             raise ValueError(f"at byte {stream.tell()}: {error}") from error
         if stream.tell() != len(data):
             raise ValueError(f"{len(data) - stream.tell()} bytes follow the datum")
-        text = json.dumps(datum if self._type.show is None else self._type.show(datum))
-        return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
+        return datum
 
     def encode(self, text: bytes) -> bytes:
         """Returns the datum of a JSON text. Raises ValueError."""
@@ -127,8 +132,11 @@ class AvroJson:
             value = read_json(text, is_exact=True)
         except ValueError as error:
             raise ValueError(f"not JSON: {describe_error(error)}") from error
+        datum = self._type.read(value)
+        if self._is_bare:
+            return bytes(datum)
         out = io.BytesIO()
-        self._fastavro.schemaless_writer(out, self._wire, self._type.read(value))
+        self._fastavro.schemaless_writer(out, self._wire, datum)
         return out.getvalue()
 
     # --- types

@@ -7,7 +7,8 @@ Ids begin with 1: bytes that begin with id 0 name no schema, nor do keys of 8 by
 not fit. They are what Java's LongSerializer makes of numbers below 2^56.
 
 Avro is written as Avro's own JSON encoding (avro_json.py), so that nothing is lost on the way back; plain JSON is taken
-too. Protobuf is its JSON mapping (protobuf_json.py). Source: Confluent's wire format.
+too. Of a schema that is the type bytes alone, the datum is the bytes themselves, without Avro's length. Protobuf is its
+JSON mapping (protobuf_json.py). Source: Confluent's wire format, KafkaAvroSerializer.
 
 Needs the extra `schema`: confluent-kafka's client of the registry, fastavro, jsonschema, and protoc from grpcio-tools.
 """
@@ -318,7 +319,7 @@ def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
     named: dict[str, Any] = {}
     for _, other in registry.references(schema):
         AvroJson(json.loads(other.schema_str), named)
-    avro = AvroJson(json.loads(schema.schema_str), named)
+    avro = AvroJson(json.loads(schema.schema_str), named, has_bare_bytes=True)
     return Codec(avro.decode, avro.encode)
 
 
