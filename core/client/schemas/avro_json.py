@@ -2,7 +2,8 @@
 
 Output is Avro's own JSON encoding: a union's value names its branch (`{"int": 5}`, but null is null), bytes are text
 whose characters are the bytes. One thing differs: a decimal is a number with all digits of its scale, 12.30, where Avro
-has the bytes of 1230. Other logical types are the numbers and texts that they are made of.
+has the bytes of 1230. NaN, Infinity and -Infinity are texts, as Java writes them (AVRO-2032). Other logical types are
+the numbers and texts that they are made of.
 
 Input is the same encoding, or plain JSON: a union's value may go without its branch if only one fits (of those that fit
 equally well, named types must be named), fields that have a default or may be null may be missing, a decimal may be a
@@ -34,6 +35,7 @@ _EXACT = Context(prec=MAX_PREC)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _LARGEST_FLOAT = 3.4028234663852886e38
 _BITS = {"int": 31, "long": 63}
+_write = json.JSONEncoder(allow_nan=False).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PYTHON_TYPES = {
     "boolean": bool, "int": int, "long": int, "float": float, "double": float,
@@ -109,7 +111,11 @@ class AvroJson:
     def decode(self, data: bytes) -> bytes:
         """Returns the JSON of a datum. Raises CutOffError, and ValueError for bytes that don't fit the schema."""
         datum = data if self._is_bare else self._read(data)
-        text = json.dumps(datum if self._type.show is None else self._type.show(datum))
+        shown = datum if self._type.show is None else self._type.show(datum)
+        try:
+            text = _write(shown)
+        except ValueError:  # a float that JSON has no number for
+            text = _write(_with_names(shown))
         return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
 
     def _read(self, data: bytes) -> Any:
@@ -316,6 +322,17 @@ def _read_plain(value: Any, branches: list[_Branch], misfit: _MisfitError | None
             return fitting[0][1]
     expected = ", ".join(branch.type.label for branch in branches)
     raise misfit or _misfit(value, f"one of {expected}")
+
+
+def _with_names(value: Any) -> Any:
+    """Returns a JSON value with the names of the floats that are no numbers, as Protobuf's JSON mapping has them."""
+    if isinstance(value, dict):
+        return {name: _with_names(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_names(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _each(show: _Show | None) -> _Show | None:

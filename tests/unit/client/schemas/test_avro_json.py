@@ -125,4 +125,16 @@ def test_a_datum_that_is_cut_is_told_from_one_that_is_wrong() -> None:
 def test_times_beyond_python_are_shown() -> None:
     schema = {"type": "long", "logicalType": "timestamp-millis"}
     assert avro(schema).decode(avro(schema).encode(b"9223372036854775807")) == b"9223372036854775807"
-    assert avro("double").decode(avro("double").encode(b'"NaN"')) == b"NaN"
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_floats_that_are_no_numbers_are_texts(name: str) -> None:
+    """Bare names are no JSON; they are taken still."""
+    schema = ["null", "double", {"type": "array", "items": {"type": "map", "values": "float"}}]
+    for datum in (float(name), [{"a": float(name)}]):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), datum)
+        shown = avro(schema).decode(out.getvalue())
+        assert json.loads(shown) in ({"double": name}, {"array": [{"a": name}]})
+        assert avro(schema).encode(shown) == avro(schema).encode(shown.replace(b'"%b"' % name.encode(), name.encode()))
+        assert avro(schema).encode(shown) == out.getvalue()
