@@ -34,14 +34,27 @@ TopicsOption = Annotated[
 @command(app, "list")
 def list_(
     state: Annotated[list[str] | None, Option("Only groups in this state; may be repeated.", metavar="STATE")] = None,
+    topics: Annotated[
+        list[str] | None,
+        Option(
+            "Only groups that read this topic, or some of its partitions, with their lag; may be repeated.",
+            "--topic",
+            metavar="TOPIC[:N,N..]",
+            completes="topic",
+        ),
+    ] = None,
+    no_times: Annotated[
+        bool, Option("With --topic: do not read __consumer_offsets for the times of the last commits.")
+    ] = False,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """List the consumer groups.
+    """List the consumer groups; or with --topic those that read a topic, with their lag there and their last commit.
 
     \b
     Example:
       plog group list --state stable
+      plog group list --topic flights
     """
     from core.client.admin.group_admin import GroupAdmin
 
@@ -50,6 +63,11 @@ def list_(
         raise UsageError(
             f"--state {min(wanted - _STATES.keys())}: no state of a group", hint=", ".join(_STATES.values())
         )
+    if no_times and not topics:
+        raise UsageError("--no-times goes with --topic")
+    if topics:
+        _list_readers(topics, wanted, place, output, with_times=not no_times)
+        return
     with place.session().open_client(is_read_only=True, rests_on=_are_groups, opens_late=True) as client:
         rows: list[Row] = [
             {"group": g.group_id, "state": g.state, "type": g.type.lower(), "protocol_type": g.protocol_type}
@@ -57,6 +75,48 @@ def list_(
             if not wanted or g.state.lower() in wanted
         ]
         write_rows(rows, ["group", "state", "type", "protocol_type"], output, drops=["protocol_type", "type"])
+
+
+def _list_readers(topics: list[str], states: set[str], place: Place, output: OutputFormat, *, with_times: bool) -> None:
+    from cli.progress import Progress
+    from core.client.read.group_offset_reset import parse_topics
+    from core.common.time_text import time_text
+    from core.view.groups.topic_readers import find_topic_readers
+
+    names = {topic.partition(":")[0] for topic in topics}
+    session = place.session()
+    with session.open_client(
+        is_read_only=True, rests_on=lambda topic: _are_groups(topic) or topic in names, opens_late=True
+    ) as client:
+        partitions = parse_topics(client, topics)
+        progress = Progress("asked about", "groups")
+        found = find_topic_readers(
+            client, partitions, lambda text: say(f"note: {text}"), progress.add, with_times=with_times
+        )
+        progress.done()
+        rows: list[Row] = [
+            {
+                "group": one.group_id,
+                "topic": one.topic,
+                "state": one.state,
+                "type": one.type,
+                "members": one.members,
+                "partitions": one.partitions,
+                "lag": one.lag,
+                "last_commit": None if one.last_commit_ms is None else time_text(one.last_commit_ms),
+                "note": one.problem or None,
+            }
+            for one in found
+            if not states or one.state.lower() in states
+        ]
+        if not rows:
+            say(f"no group {'in that state ' if states and found else ''}reads {' or '.join(topics)}")
+        write_rows(
+            rows, _READER_COLUMNS, output, drops=["type", "note", "topic", "partitions", "last_commit", "members"]
+        )
+
+
+_READER_COLUMNS = ["group", "topic", "state", "type", "members", "partitions", "lag", "last_commit", "note"]
 
 
 _STATES = {

@@ -106,6 +106,14 @@ def test_a_groups_life(topic: list[str]) -> None:
         {"group": "g", "state": "Empty", "type": "classic", "protocol_type": ""}
     ]
     assert ok("group", "list", "--state", "stable", "--output", "json", *topic) == b"[]\n"
+    readers = json.loads(ok("group", "list", "--topic", "t", "--output", "json", *topic))
+    assert [(r["group"], r["state"], r["members"], r["partitions"], r["lag"]) for r in readers] == [
+        ("g", "Empty", 0, 2, 12)
+    ]
+    assert readers[0]["last_commit"] is not None
+    nobody = call_plog("group", "list", "--topic", "t", "--state", "stable", *topic)
+    assert (nobody.returncode, b"no group in that state reads t" in nobody.stderr) == (0, True)
+    assert b"--no-times goes with --topic" in call_plog("group", "list", "--no-times", *topic).stderr
     unknown = call_plog("group", "list", "--state", "idle", *topic)
     assert (unknown.returncode, b"hint: Empty, " in unknown.stderr) == (2, True)
     rows = described(topic)

@@ -12,14 +12,18 @@ from typing import Any
 
 import pytest
 
+from core.client.admin import group_survey
+from core.client.admin.group_admin import GroupAdmin, ListedGroup
+from core.common.clock import SystemClock
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_record_values import group_metadata_record
 from core.protocol.consumer_protocol import write_consumer_protocol
 from core.protocol.schema.consumer_protocol import AssignedPartitions, ConsumerProtocolAssignment
 from core.protocol.schema.group_records import GroupMetadataValue, MemberMetadata
-from core.view.groups.known_groups import KnownGroups
+from core.view.groups.known_groups import FileGroups, KnownGroups
 from core.view.groups.known_transactions import KnownTransactions
+from core.view.target.log_figures import LogFigures
 from tests.support.coordinated import commit, golden_directory, inspected, write_group, write_values
 from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA
@@ -119,6 +123,48 @@ def test_groups(name: str, made: dict[str, Path]) -> None:
         for member in view.group.members
     ]
     assert fingerprint(made[name]) == before
+
+
+@for_each("name", ["Kafka's", "damaged"])
+def test_readers_of_a_topic(name: str, made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the coordinators' topic has them; the coordinators are asked about many groups at once, or one by one."""
+    source = FileGroups(LogFigures(made[name], SystemClock()), SystemClock())
+    for _ in source.refresh():
+        pass
+    expected = []
+    for group in source.list_groups():
+        for topic in ("grouped", "t"):
+            commits = {
+                p: one
+                for coordinator in (part.coordinator for part in source._topic.parts.values())
+                for p, one in coordinator.offsets(group.group_id).items()
+                if p.topic == topic
+            }
+            if commits:
+                newest = time_text(max(one.commit_timestamp for one in commits.values()))
+                lag = sum(max((source.bounds([p])[p].end or 0) - one.offset, 0) for p, one in commits.items())
+                expected.append((group.group_id, topic, group.state, len(commits), lag, newest))
+    columns = ("group", "topic", "state", "partitions", "lag", "last_commit")
+    names = ["--topic", "grouped", "--topic", "t"]
+    rows = asked(made[name], "group", "list", *names)
+    assert [tuple(row[column] for column in columns) for row in rows] == expected
+    assert ("etl", "t", "Stable", 1, 3, "2023-11-14T22:13:20.000Z") in expected
+    members = {row["group"]: (row["type"], row["members"]) for row in rows}
+    assert (members["etl"], members["kip848-java"]) == (("classic", 2), ("consumer", 0))
+    monkeypatch.setattr(group_survey, "_fetch_of_several", lambda *_: {})
+    monkeypatch.setattr(group_survey, "_describe_several", lambda *_: {})
+    assert asked(made[name], "group", "list", *names) == rows
+    (one,) = asked(made[name], "group", "list", "--topic", "t:0", "--state", "stable", "--no-times")
+    assert (one["group"], one["last_commit"]) == ("etl", None)
+
+
+def test_groups_of_other_types_are_named(made: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share group has APIs of its own: whether it reads the topic is not known."""
+    shared = [ListedGroup("workers", "share", "Stable", "share", 1)]
+    monkeypatch.setattr(GroupAdmin, "list_groups", lambda _: shared)
+    done = call_plog("group", "list", "--topic", "t", "--output", "json", "--data-dir", str(made["Kafka's"]))
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert b"note: not known from a group of its type: whether workers reads it\nno group reads t\n" in done.stderr
 
 
 def test_offsets_outside_their_logs(made: dict[str, Path]) -> None:

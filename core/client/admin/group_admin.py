@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import CoordinatorType, KafkaClient, find_coordinator
@@ -48,19 +49,22 @@ STABLE_SECONDS = 10.0
 """How long to wait for the end of a transaction, which its coordinator is writing."""
 
 _FIRST_FETCH_VERSION_OF_STABLE = 7  # KIP-447
-_FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
-_LAST_VERSION_BY_NAME = 9  # KIP-848
+FIRST_FETCH_VERSION_OF_SEVERAL = 8  # KIP-709
+LAST_VERSION_BY_NAME = 9  # KIP-848
 """The last versions of OffsetCommit and OffsetFetch that name topics; later ones have their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """`type` and `state` are empty if the broker is too old to report them."""
+    """`type` and `state` are empty if the broker is too old to report them; `coordinator` is the node id of the broker
+    that listed the group.
+    """
 
     group_id: str
     protocol_type: str
     state: str
     type: str
+    coordinator: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,9 @@ class GroupAdmin:
         groups = []
         for node_id in self._client.node_ids:
             response = Retry().call(partial(self._list_groups, node_id))
-            groups += [ListedGroup(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+            groups += [
+                ListedGroup(g.group_id, g.protocol_type, g.group_state, g.group_type, node_id) for g in response.groups
+            ]
         return sorted(groups, key=lambda group: group.group_id)
 
     def _list_groups(self, node_id: int) -> ListGroupsResponse:
@@ -191,7 +197,7 @@ class GroupAdmin:
         )
 
         def commit(connection: ClientConnection) -> None:
-            answer = connection.call(OFFSET_COMMIT, request, at_most=_LAST_VERSION_BY_NAME)
+            answer = connection.call(OFFSET_COMMIT, request, at_most=LAST_VERSION_BY_NAME)
             for topic in answer.topics:
                 for p in topic.partitions:
                     ensure_success(p.error_code, f"{topic.name}-{p.partition_index}")
@@ -248,8 +254,8 @@ def _fetch_offsets(
     connection: ClientConnection, group_id: str, partitions: Collection[TopicPartition] | None
 ) -> dict[TopicPartition, GroupOffset]:
     """Returns the group's committed offsets: all as they are, or of these partitions the stable ones (KIP-447)."""
-    version = connection.version_of(OFFSET_FETCH, at_most=_LAST_VERSION_BY_NAME)
-    has_several = version >= _FIRST_FETCH_VERSION_OF_SEVERAL
+    version = connection.version_of(OFFSET_FETCH, at_most=LAST_VERSION_BY_NAME)
+    has_several = version >= FIRST_FETCH_VERSION_OF_SEVERAL
     is_stable = partitions is not None and version >= _FIRST_FETCH_VERSION_OF_STABLE
     numbers: dict[str, list[int]] = {}
     for partition in partitions or ():
@@ -262,7 +268,11 @@ def _fetch_offsets(
         topics = [OffsetFetchRequestTopic(name, found) for name, found in numbers.items()]
         request = OffsetFetchRequest(group_id, None if partitions is None else topics, require_stable=is_stable)
     answer = connection.call(OFFSET_FETCH, request, at_most=version)
-    fetched = answer.groups[0] if has_several else answer
+    return read_offsets(answer.groups[0] if has_several else answer, group_id)
+
+
+def read_offsets(fetched: Any, group_id: str) -> dict[TopicPartition, GroupOffset]:
+    """Reads a group's part of an OffsetFetch answer: the answer itself in the versions before 8."""
     ensure_success(fetched.error_code, group_id)
     offsets = {}
     for topic in fetched.topics:
