@@ -63,6 +63,7 @@ EVERYWHERE: Mapping[str, tuple[str, ...]] = {
     "--isolation": ("--isolation-level",),
     "--report": ("--output",),
     "--commit-group": ("--group",),
+    "--instance": ("--group-instance-id",),
 }
 
 

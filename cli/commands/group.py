@@ -1,4 +1,4 @@
-"""`plog group list | describe | reset-offsets | delete | delete-offsets`."""
+"""`plog group list | describe | reset-offsets | delete | delete-offsets | remove-members`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.data_location import Place, ReadPlace, WritePlace
-from cli.options import DryRunOption
+from cli.data_location import Place, ReadPlace, WritePlace, typed_place
+from cli.options import DryRunOption, YesOption, ensure_meant
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import clear_screen, say
@@ -17,11 +17,12 @@ from core.common.errors import UsageError
 from core.common.time_text import duration_text
 
 if TYPE_CHECKING:
-    from core.client.admin.group_admin import GroupAdmin, GroupDescription
+    from core.client.admin.group_admin import GroupAdmin, GroupDescription, GroupMember
     from core.client.read.group_offset_reset import GroupPartition
 
 app = new_app(
-    "List and describe consumer groups; move and delete the offsets that they committed.", "plog group describe etl"
+    "List and describe consumer groups; move and delete the offsets that they committed; remove members.",
+    "plog group describe etl",
 )
 
 GroupArgument = Annotated[str, Argument("Which group.", metavar="GROUP", completes="group")]
@@ -423,3 +424,89 @@ def delete_offsets(
             return
         GroupAdmin(client).delete_offsets(group, partitions)
     say(f"group {group} {client.place} forgot its offsets of {len(partitions)} partitions")
+
+
+@command(app, "remove-members")
+def remove_members(
+    group: GroupArgument,
+    instances: Annotated[
+        list[str] | None,
+        Option("The static member of this group.instance.id; may be repeated.", "--instance", metavar="ID"),
+    ] = None,
+    all_: Annotated[bool, Option("All members, static or not.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    output: OutputOption = OutputFormat.table,
+    place: WritePlace = Place(),
+) -> None:
+    """Remove members from a group at once, such as static members whose processes are gone.
+
+    A static member keeps its partitions for its session timeout, though nobody reads them. A member that still lives
+    joins again, after a rebalance. The exit code is 1 if a member was not removed; the others are.
+
+    \b
+    Example:
+      plog group remove-members etl --instance worker-3
+    """
+    from core.client.admin.group_admin import GroupAdmin
+    from core.client.admin.member_removal import remove_members
+    from core.common.error_code import ErrorCode
+    from core.common.errors import KafkaError
+    from core.protocol.schema.leave_group import MemberIdentity
+
+    wanted = list(dict.fromkeys(instances or ()))
+    if bool(wanted) == all_:
+        raise UsageError("expected either --instance or --all", hint="plog group describe GROUP --members lists them")
+    session = place.session()
+    if session.find_server() is None:
+        raise UsageError(
+            f"a group's coordinator removes its members, and nobody serves {session.directory}",
+            hint="--bootstrap-server HOST:PORT, or plog serve; members that do not come back are gone after their "
+            "session timeout",
+        )
+    with session.open_client() as client:
+        admin = GroupAdmin(client)
+        found = admin.describe(group).members
+        static = {one.group_instance_id: one for one in found if one.group_instance_id is not None}
+        members = list(found) if all_ else [static[name] for name in wanted if name in static]
+        if all_ and members and not dry_run and not yes:
+            counts = f"{len(static)} static and {len(found) - len(static)} dynamic ones"
+            ensure_meant(f"all members of group {group} would lose their partitions, {counts}", f"remove {counts}")
+        codes = [ErrorCode.NONE] * len(members)
+        if members and not dry_run:
+            ids = [MemberIdentity("" if m.group_instance_id else m.member_id, m.group_instance_id) for m in members]
+            codes = remove_members(admin, group, ids)
+    done = "would be removed" if dry_run else "removed"
+    rows = [_removed_row(group, one, code.name if code else done) for one, code in zip(members, codes, strict=True)]
+    write_rows(rows, _REMOVED_COLUMNS, output, drops=["group", "host", "client_id", "member_id", "note"])
+    removed = sum(not code for code in codes)
+    say(f"{removed} of {len(found)} members {done} from group {group} {client.place}")
+    if not dry_run and any(one.group_instance_id is None for one in members):
+        say("note: a dynamic member that still lives joins again at once: stop its process first")
+    missing = [name for name in wanted if name not in static]
+    if missing:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {group} has no static member {', '.join(missing)}",
+            hint=f"plog group describe {group} --members{typed_place()}",
+        )
+    if removed < len(members):
+        raise KafkaError(
+            next(filter(None, codes)), f"{len(members) - removed} of {len(members)} were not removed from {group}"
+        )
+
+
+def _removed_row(group: str, member: GroupMember, result: str) -> Row:
+    return {
+        "group": group,
+        "instance_id": member.group_instance_id,
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.client_host,
+        "partitions": None if member.partitions is None else sorted(map(str, member.partitions)),
+        "note": "it had left, and was awaited" if member.is_away else None,
+        "result": result,
+    }
+
+
+_REMOVED_COLUMNS = ["group", "instance_id", "member_id", "client_id", "host", "partitions", "note", "result"]

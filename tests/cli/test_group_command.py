@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.classic_member import ClassicMember
+from core.client.read.cluster_source import Subscription
+from core.client.read.group_consumer import ConsumerMember
+from core.common.endpoint import parse_bootstrap
 from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.server import Server, call_plog
@@ -156,6 +162,38 @@ def test_a_group_in_use(tmp_path: Path) -> None:
             assert b"error: " in refused.stderr
         assert [r["offset"] for r in described(where)] == [1, None]
         consumer.close()
+
+
+@pytest.mark.parametrize("where", ["server"], indirect=True)
+def test_static_members_are_removed(topic: list[str]) -> None:
+    """Kafka removes the one that it knows, and not the other (administrator-removes-consumers.ndjson)."""
+    address = parse_bootstrap(topic[1])
+    for group, kind, note in (("old", ClassicMember, None), ("new", ConsumerMember, "it had left, and was awaited")):
+        remove = ["group", "remove-members", group, "--output", "json", *topic]
+        with closing(KafkaClient(address)) as client:
+            member = kind(client, group, Subscription(client, ["t"]), "worker-3")
+            assert len(member.assignment(frozenset())) == 2
+            member.leave()  # it is static: the group keeps its partitions for it
+        (planned,) = json.loads(ok(*remove, "--all", "--dry-run"))
+        assert (planned["instance_id"], planned["note"]) == ("worker-3", note)
+        assert planned["result"] == "would be removed"
+        refused = call_plog(*remove, "--all")
+        assert (refused.returncode, b"1 static and 0 dynamic ones" in refused.stderr) == (2, True)
+        done = call_plog(*remove, "--instance", "zz", "--instance", "worker-3")
+        (row,) = json.loads(done.stdout)
+        assert (done.returncode, row["member_id"], row["result"]) == (1, planned["member_id"], "removed")
+        assert b"1 of 1 members removed from group " in done.stderr
+        assert b"has no static member zz" in done.stderr
+        assert json.loads(ok("group", "describe", group, "--members", "--output", "json", *topic)) == []
+        assert json.loads(ok(*remove, "--all")) == []
+
+
+def test_members_of_a_directory(topic: list[str]) -> None:
+    wrong = call_plog("group", "remove-members", "g", *topic)
+    assert (wrong.returncode, b"expected either --instance or --all" in wrong.stderr) == (2, True)
+    if topic[0] == "--data-dir":
+        done = call_plog("group", "remove-members", "g", "--all", "--yes", *topic)
+        assert (done.returncode, b"nobody serves" in done.stderr) == (2, True)
 
 
 @for_each(

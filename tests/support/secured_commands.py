@@ -62,6 +62,7 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
             Line(("group", "list"), shows=group.encode()),
             Line(("group", "describe"), (group,), shows=name),
             Line(("group", "reset-offsets"), (group, "--topic", topic, "--to-earliest", "--execute"), shows=name),
+            Line(("group", "remove-members"), (group, "--all", "--yes")),
             Line(("group", "delete-offsets"), (group, "--topic", topic)),
             Line(("group", "delete"), (group,)),
         ]

@@ -69,13 +69,16 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`partitions` is None if the assignment is not one of the consumer protocol type."""
+    """`partitions` is None if the assignment is not one of the consumer protocol type. `is_away`: the static member has
+    left, and the group keeps its partitions for its return (KIP-848; a classic group does not tell).
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
     partitions: tuple[TopicPartition, ...] | None
+    is_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ class GroupDescription:
     epoch: int
     members: tuple[GroupMember, ...]
 
+
+_AWAY_EPOCH = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH
 
 _OF_CLASSIC_GROUPS = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 """Errors of ConsumerGroupDescribe for a classic group; the latter if Kafka 3.9 runs with ZooKeeper, where it advertises
@@ -338,6 +343,7 @@ def consumer_description(group: DescribedGroup, coordinator: int) -> GroupDescri
                 for topic in member.assignment.topic_partitions
                 for number in topic.partitions
             ),
+            is_away=member.member_epoch == _AWAY_EPOCH,
         )
         for member in group.members
     )
