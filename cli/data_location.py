@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.security_options import find_client_settings, find_named_server, level_of, section_of
+from cli.security_options import find_client_settings, find_named_server, find_routes, level_of, section_of
 from cli.terminal import say
 from cli.typer_internals import get_current_context
 from core.common.command_option import Option
@@ -64,6 +64,7 @@ class Place:
             is_default=self.data_dir is None,
             find_named_server=lambda: find_named_server(self.bootstrap_server),
             find_settings=find_client_settings,
+            find_routes=find_routes,
             zookeeper=self.zookeeper,
             options=typed_place(),
             frontend=Frontend(say=say, show_progress=_show_progress, undivided=undivided),

@@ -25,7 +25,7 @@ from typer import Exit
 from typer.core import TyperCommand
 
 from cli.plog_command import PlogGroup, apply_config, ensure_config, find_default, leaf_commands, other_names_text
-from cli.security_options import add_security_options, forget_security_options
+from cli.security_options import add_security_options, forget_security_options, note_useless_routes
 from cli.standard_streams import STDIN, STDOUT
 from cli.stop_signals import exit_code_of, finish_output, obeying_stop_signals
 from cli.terminal import likes_colour, say
@@ -235,7 +235,9 @@ def main(
 def run(args: list[str] | None = None) -> int:
     """Runs the command line and returns the exit code."""
     with obeying_stop_signals():
-        code = exit_code_of(_run(args))
+        found = _run(args)
+        note_useless_routes(is_done=not found)
+        code = exit_code_of(found)
         if code > EXIT_OUR_BUG and not finish_output():
             _stop_writing()
         return code

@@ -1,4 +1,5 @@
-"""`--command-config FILE` and `-X KEY=VALUE`: how a secured cluster is reached, for every command that talks to one.
+"""`--command-config FILE` and `-X KEY=VALUE`: how a secured cluster is reached, for every command that talks to one;
+`--resolve PAIRS`: where the addresses that it advertises can be reached from here.
 
 They are added to each command that has `--bootstrap-server`, here and nowhere else; their values are kept for the
 running command line, and read when the first client is made (`core/pipeline/session.py`).
@@ -19,6 +20,7 @@ from cli.terminal import say
 from core.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from core.client.net.address_map import AddressMap
     from core.security.client_security import Tls
     from core.security.client_settings import ClientSettings
 
@@ -29,16 +31,22 @@ _CONFIG_HELP = "How to reach the cluster: client.properties, kcat.conf or an rpk
 _PROPERTY_HELP = (
     "One client setting; it overrides the file. Don't write a secret here: ${env:NAME} takes one from the environment."
 )
+_RESOLVE_HELP = (
+    "Where advertised addresses can be reached from here (port-forwards, NAT): ADVERTISED=HOST:PORT,.., or bootstrap."
+)
+PLOG_RESOLVE = "PLOG_RESOLVE"
 
 
 @dataclass(slots=True)
 class _Given:
-    """The options of a command line; `found` are the settings, once they were read."""
+    """The options of a command line; `found` are the settings, `routes` what --resolve says, once they were read."""
 
     context: Any = None  # typer's Context
     config: Path | None = None
     properties: list[str] = field(default_factory=list)
     found: ClientSettings | None = None
+    resolve: list[str] = field(default_factory=list)
+    routes: AddressMap | None = None
 
 
 _given: ContextVar[_Given] = ContextVar("plog_security")
@@ -66,6 +74,15 @@ def _make_options() -> list[TyperOption]:
     return [
         make(param_decls=["--command-config"], metavar="FILE", help=_CONFIG_HELP, callback=_keep_config),
         make(param_decls=names, metavar="KEY=VALUE", multiple=True, help=_PROPERTY_HELP, callback=_keep_properties),
+        make(
+            param_decls=["--resolve"],
+            metavar="PAIRS",
+            multiple=True,
+            help=_RESOLVE_HELP,
+            envvar=PLOG_RESOLVE,
+            show_envvar=True,
+            callback=_keep_resolve,
+        ),
     ]
 
 
@@ -81,6 +98,36 @@ def _keep_properties(context: Any, _parameter: Any, value: Any) -> None:
     _given.set(given)
 
 
+def _keep_resolve(context: Any, _parameter: Any, value: Any) -> None:
+    given = _given.get(_Given())
+    given.context, given.resolve = context, list(value or ())
+    _given.set(given)
+
+
+def find_routes(bootstrap: list[tuple[str, int]]) -> AddressMap | None:
+    """Returns what --resolve says for a cluster with these bootstrap servers, or None without it. Raises UsageError if
+    it is wrong.
+    """
+    given = _given.get(_Given())
+    if given.resolve and given.routes is None:
+        from core.client.net.address_map import AddressMap
+
+        given.routes = AddressMap.of(given.resolve, bootstrap)
+        for place in given.routes.shared_places() if given.routes is not None else ():
+            say(f"warning: --resolve leads from several addresses to {place}: right only if they are one broker's")
+    return given.routes
+
+
+def note_useless_routes(*, is_done: bool) -> None:
+    """Names pairs of --resolve that nothing needed, and a typed --resolve of a command that `is_done` without it."""
+    given = _given.get(_Given())
+    text = given.routes.unused() if given.routes is not None else None
+    if given.routes is None and is_done and any(given.resolve) and level_of(given.context, "resolve") == 0:
+        text = "--resolve changes nothing here: no server was asked"
+    if text is not None:
+        say(f"note: {text}")
+
+
 def find_client_settings() -> ClientSettings | None:
     """Returns the settings of the two options, or None. Raises UsageError if they are wrong; warnings go to stderr."""
     given = _given.get(_Given())
@@ -93,12 +140,14 @@ def find_client_settings() -> ClientSettings | None:
 
 def find_spark_access() -> str:
     """Returns the settings of the two options, or "", without secrets, for processes with connections of their own."""
-    from core.spark.cluster_access import COMMAND_CONFIG, access_of
+    from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of
 
     given = _given.get(_Given())
     options = {f"kafka.{name}": value for name, value in _properties(given.properties).items()}
     if given.config is not None:
         options[COMMAND_CONFIG.lower()] = str(given.config.resolve())
+    if given.resolve:
+        options[RESOLVE] = ",".join(given.resolve)
     return access_of(options)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
-from cli.security_options import PLACE_METAVAR, find_tls_settings, resolve_reference
+from cli.security_options import PLACE_METAVAR, find_routes, find_tls_settings, resolve_reference
 from cli.terminal import fill, find_width, say
 from core.common.command_option import Argument, Option
 from core.common.printable import printable
@@ -138,7 +138,11 @@ def _ask(place: str) -> ServerCertificates:
         endpoint = None
     if endpoint is None or endpoint.port < 0:
         raise AccessError(f"could not read {place}: no such file", hint="a server is HOST:PORT", where=place)
-    return ask_server(endpoint.host or "127.0.0.1", endpoint.port, find_tls_settings() or Tls())
+    address = endpoint.host or "127.0.0.1", endpoint.port
+    routes = find_routes([address])
+    if routes is not None:
+        routes.note_advertised([address])
+    return ask_server(*address, find_tls_settings() or Tls(), None if routes is None else routes.find(address))
 
 
 _COLUMNS = [

@@ -18,6 +18,7 @@ from core.pipeline.frontend import SILENT, Frontend
 
 if TYPE_CHECKING:
     from core.broker.broker_server import BrokerServer
+    from core.client.net.address_map import AddressMap
     from core.client.net.kafka_client import KafkaClient
     from core.forensics.directory_reader import DirectoryReader
     from core.pipeline.zookeeper_cluster import ZooKeeperCluster
@@ -33,6 +34,8 @@ class FoundServer(NamedTuple):
     addresses: list[tuple[str, int]]
     security: ClientSecurity | None
     """Its security; None for plaintext."""
+    routes: AddressMap | None = None
+    """Where the addresses that it advertises can be reached from here; None if they are where they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,10 @@ class Session:
     """
     find_settings: Callable[[], ClientSettings | None] = lambda: None
     """Returns the settings of clients, or None for the defaults. Raises UsageError for invalid settings."""
+    find_routes: Callable[[list[tuple[str, int]]], AddressMap | None] = lambda _: None
+    """Returns where advertised addresses can be reached from here, by the addresses of the named servers. Raises
+    UsageError if it is said in a wrong way.
+    """
     zookeeper: str | None = None
     """The cluster's ZooKeeper, `HOST:PORT,..[/CHROOT]`; it names the brokers then."""
     options: str = ""
@@ -65,9 +72,13 @@ class Session:
         if named is not None:
             settings = self.find_settings()
             security = settings.security if settings is not None else None
-            return FoundServer(parse_bootstrap(named, security.protocol if security else "PLAINTEXT"), security)
+            addresses = parse_bootstrap(named, security.protocol if security else "PLAINTEXT")
+            return FoundServer(addresses, security, self.find_routes(addresses))
         holder = find_lock_holder(self.directory)
-        return FoundServer(parse_bootstrap(holder.address), None) if holder is not None and holder.address else None
+        if holder is None or not holder.address:
+            return None
+        addresses = parse_bootstrap(holder.address)
+        return FoundServer(addresses, None, self.find_routes(addresses))
 
     @contextmanager
     def open_client(
@@ -109,7 +120,8 @@ class Session:
                     if server is None:
                         raise
             if server is not None:
-                client = stack.enter_context(closing(KafkaClient(server.addresses, security=server.security)))
+                made = KafkaClient(server.addresses, security=server.security, routes=server.routes)
+                client = stack.enter_context(closing(made))
             yield client
 
     @contextmanager
@@ -131,7 +143,8 @@ class Session:
         assert self.zookeeper is not None
         settings = self.find_settings()
         security = settings.security if settings is not None else None
-        with open_zookeeper_cluster(self.zookeeper, security, self.frontend.say) as cluster:
+        routes = self.find_routes([])
+        with open_zookeeper_cluster(self.zookeeper, security, routes, self.frontend.say) as cluster:
             yield cluster
 
     # --- the engine in this process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.client.net.kafka_client import KafkaClient
 from core.common.clock import SystemClock
@@ -16,6 +16,9 @@ from core.zookeeper.group_registry import WHITE_LIST, ConsumerNode
 from core.zookeeper.registered_consumer import RegistryMember
 from core.zookeeper.session_thread import SessionThread
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
+
+if TYPE_CHECKING:
+    from core.client.net.address_map import AddressMap
 
 _SESSION_TIMEOUT_MS = 6000
 """`zookeeper.session.timeout.ms` of Kafka's old consumers: how long a dead consumer keeps its partitions."""
@@ -39,10 +42,10 @@ class ZooKeeperCluster(NamedTuple):
 
 @contextmanager
 def open_zookeeper_cluster(
-    connect: str, security: ClientSecurity | None, say: Callable[[str], None]
+    connect: str, security: ClientSecurity | None, routes: AddressMap | None, say: Callable[[str], None]
 ) -> Iterator[ZooKeeperCluster]:
-    """Opens a session, finds the brokers, and connects to one of them. Raises AccessError if no ZooKeeper answers, if
-    the chroot is missing, and if no broker is registered; what `KafkaClient` raises.
+    """Opens a session, finds the brokers, and connects to one of them, where `routes` lead. Raises AccessError if no
+    ZooKeeper answers, if the chroot is missing, and if no broker is registered; what `KafkaClient` raises.
     """
     servers, chroot = parse_zookeeper_connect(connect)
     config = ZooKeeperConfig(servers, chroot, _SESSION_TIMEOUT_MS)
@@ -54,7 +57,7 @@ def open_zookeeper_cluster(
             return thread.run(view.metadata(topics))
 
         place = f"in the cluster of ZooKeeper {config}"
-        client = KafkaClient(view.addresses, security=security, place=place, find_metadata=find_metadata)
+        client = KafkaClient(view.addresses, security=security, routes=routes, place=place, find_metadata=find_metadata)
         with closing(client):
             yield ZooKeeperCluster(client, thread, view)
 

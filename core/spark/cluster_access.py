@@ -1,9 +1,10 @@
-"""Reads how driver and tasks reach a cluster: the options `kafka.*` and `commandConfig` of source, sink and replays.
+"""Reads how driver and tasks reach a cluster: `kafka.*`, `commandConfig` and `resolve`, of source, sink and replays.
 
 `kafka.NAME` is a setting of a client by its name, as Spark's own Kafka source has it; `commandConfig` a file of them,
 as `--command-config` is. Spark writes the values of options into plans and may show them in its UI, so an option may
 not hold a secret: the secret is in the file, or is read by `${env:NAME}` or `${file:PATH:KEY}`. Each process reads them
-where it runs; files and variables must be there, too.
+where it runs; files and variables must be there, too. `resolve` is `--resolve`: the places to which it leads have to be
+reachable from the driver and from each executor.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import UsageError
 
 COMMAND_CONFIG = "commandConfig"
+RESOLVE = "resolve"
 _PREFIX = "kafka."
 _SERVERS = "kafka.bootstrap.servers"
 
@@ -27,7 +29,8 @@ def access_of(options: Mapping[str, str]) -> str:
     """
     config = options.get(COMMAND_CONFIG.lower(), "")
     settings = {n.removeprefix(_PREFIX): v for n, v in options.items() if n.startswith(_PREFIX) and n != _SERVERS}
-    if not config and not settings:
+    resolve = {RESOLVE: options[RESOLVE]} if options.get(RESOLVE) else {}
+    if not config and not settings and not resolve:
         return ""
     from core.client.net.client_config_files import is_reference
     from core.security.client_settings import SECRET_SETTINGS
@@ -38,7 +41,7 @@ def access_of(options: Mapping[str, str]) -> str:
                 f"option kafka.{name}: Spark's plans and UI show what options say, and this is a secret",
                 hint=f"option commandConfig names a file with it; or kafka.{name}=${{env:NAME}} takes it from there",
             )
-    return json.dumps({"config": config, "settings": settings})
+    return json.dumps({"config": config, "settings": settings, **resolve})
 
 
 def servers_of(options: Mapping[str, str]) -> str:
@@ -63,4 +66,10 @@ def connect(servers: str, access: str) -> KafkaClient:
     settings = read_settings_file(Path(stored["config"]))[0] if stored["config"] else {}
     settings |= replace_references(stored["settings"], "options kafka.*")
     security = parse_client_settings(settings).security
-    return KafkaClient(parse_bootstrap(servers, security.protocol), security=security)
+    addresses = parse_bootstrap(servers, security.protocol)
+    routes = None
+    if RESOLVE in stored:
+        from core.client.net.address_map import AddressMap
+
+        routes = AddressMap.of([stored[RESOLVE]], addresses)
+    return KafkaClient(addresses, security=security, routes=routes)

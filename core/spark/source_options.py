@@ -1,7 +1,7 @@
 """Options of the data source, by the names that Spark's own Kafka source gives them, and in its JSON.
 
 Where from: `path` (a partition's folder, a data directory, several with commas between them) or
-`kafka.bootstrap.servers` (with `kafka.*` and `commandConfig`, of cluster_access.py). Which
+`kafka.bootstrap.servers` (with `kafka.*`, `commandConfig` and `resolve`, of cluster_access.py). Which
 topics: `subscribe`, `assign`, `subscribePattern`. From where, until where: offsets or
 times, for all partitions or for each. plog's own are `badTimestamps`, `columns`, `isolationLevel`, `latestPerKey`,
 `maxExpansion` and `rangeBytes`.
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from core.common.decompression_limit import parse_size
 from core.common.errors import UsageError
 from core.common.topic_partition import TopicPartition
-from core.spark.cluster_access import COMMAND_CONFIG, access_of, servers_of
+from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of, servers_of
 from core.spark.record_schema import COLUMNS, schema_of
 
 TARGET_BYTES = 64 * 1024 * 1024
@@ -43,7 +43,7 @@ _OWN = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "columns", "isolationLevel", "latestPerKey", "rangeBytes", "ranges",
-    "badTimestamps", "maxExpansion", COMMAND_CONFIG,
+    "badTimestamps", "maxExpansion", COMMAND_CONFIG, RESOLVE,
 )  # fmt: skip
 _REFUSED = (
     "auto.offset.reset", "enable.auto.commit", "interceptor.classes", "key.deserializer", "value.deserializer",

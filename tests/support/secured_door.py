@@ -216,12 +216,14 @@ def secured_door(
     context: ssl.SSLContext | None = None,
     *,
     lifetime_s: float = 0.0,
+    advertised: str = "",
     **settings: str,
 ) -> Iterator[Door]:
-    """A broker of its own behind it, whose answers name the door."""
+    """A broker of its own behind it, whose answers name the door, or what is `advertised`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with running_broker(advertised_listeners=f"PLAINTEXT://127.0.0.1:{port}", **settings) as broker:
+        named = advertised or f"127.0.0.1:{port}"
+        with running_broker(advertised_listeners=f"PLAINTEXT://{named}", **settings) as broker:
             door = Door(broker, listener, context, mechanisms or {}, lifetime_s)
             door.broker_address = broker.bootstrap_servers
             threading.Thread(target=door.serve, daemon=True).start()

@@ -64,6 +64,7 @@ def describe_cluster(client: KafkaClient, *, timeout_s: float = _TIMEOUT_SECONDS
 
 
 def _cluster(client: KafkaClient) -> tuple[str | None, int, list[BrokerDescription]]:
+    client.ensure_routes()
     connection = client.any_connection()
     if connection.speaks(DESCRIBE_CLUSTER):
         request = DescribeClusterRequest(include_fenced_brokers=connection.version_of(DESCRIBE_CLUSTER) > 1)

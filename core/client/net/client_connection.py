@@ -106,8 +106,8 @@ class SocketTransport:
         port that is silent for SILENCE_SECONDS.
         """
         self._address = host, port
-        self._where = f"{host}:{port}"
         self._notice = notice or ConnectNotice()
+        self._where = self._notice.where(self._address)
         self.is_trusted = is_trusted
         """An untrusted peer may not send a large answer, and each answer must be whole within the timeout; from a
         trusted peer each _PIECE_BYTES must come within the timeout.
@@ -124,7 +124,7 @@ class SocketTransport:
         if context is not None:
             from core.client.net.tls_socket import TlsPeer, TlsSocket
 
-            self._peer = TlsPeer(host, port, shows_certificate)
+            self._peer = TlsPeer(host, port, shows_certificate, self._notice.target(self._address))
             self._socket = TlsSocket(plain, self._peer, context, self._notice, is_hasty=is_hasty)
 
     def _failure(self, what: str, error: OSError | str) -> AccessError:
@@ -155,8 +155,8 @@ class SocketTransport:
             return None
         from core.client.net.port_probe import find_speech, speaks
 
-        speech = find_speech(self._address, has_tls=False, timeout_s=self._socket.gettimeout())
-        return None if speech is None else speaks(self._address, speech)
+        speech = find_speech(self._notice.target(self._address), has_tls=False, timeout_s=self._socket.gettimeout())
+        return None if speech is None else speaks(self._where, speech)
 
     def send(self, frame: bytearray) -> None:
         try:
@@ -208,7 +208,7 @@ class SocketTransport:
 
         speech = recognize(start)
         if speech is not None:
-            raise speaks(self._address, speech)
+            raise speaks(self._where, speech)
         if not self.is_trusted:
             raise ConnectionFailedError(
                 f"could not connect to {self._where}: it does not speak Kafka's protocol",

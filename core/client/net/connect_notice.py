@@ -8,8 +8,12 @@ import logging
 import selectors
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from core.common.endpoint import Endpoint, address_error
+
+if TYPE_CHECKING:
+    from core.client.net.address_map import AddressMap
 
 SILENCE_SECONDS = 3.0
 """Silence of a port after which the user is told."""
@@ -55,23 +59,34 @@ def is_this_machine(host: str) -> bool:
 class ConnectNotice:
     """Connects, and waits for the first bytes that come; may be used by several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: AddressMap | None = None) -> None:
+        self.routes = routes
+        """Where addresses can be reached from here; None if they are where they say."""
         self._warned: set[tuple[_Address, str]] = set()
         self.silent: set[_Address] = set()
         """The addresses that were silent for so long at the last try."""
 
+    def target(self, address: _Address) -> _Address:
+        """Returns where the address can be reached from here."""
+        return address if self.routes is None else self.routes.find(address)
+
+    def where(self, address: _Address) -> str:
+        """Returns the address for people, and where it can be reached if that is elsewhere."""
+        return f"{address[0]}:{address[1]}" if self.routes is None else self.routes.where(address)
+
     def connect(self, address: _Address, timeout_s: float, *, is_hasty: bool = False) -> socket.socket:
         """Connects, with that timeout. Raises OSError if it can't; if it `is_hasty`, after a few seconds already."""
+        target = self.target(address)
         if timeout_s <= SILENCE_SECONDS:
-            return open_socket(address, timeout_s)
+            return open_socket(target, timeout_s)
         try:
-            plain = open_socket(address, SILENCE_SECONDS)
+            plain = open_socket(target, SILENCE_SECONDS)
         except TimeoutError:
             self.silent.add(address)
             if is_hasty:
                 raise
             self._warn(address, "has not accepted the connection yet")
-            plain = open_socket(address, min(timeout_s, _ACCEPT_SECONDS) - SILENCE_SECONDS)
+            plain = open_socket(target, min(timeout_s, _ACCEPT_SECONDS) - SILENCE_SECONDS)
         plain.settimeout(timeout_s)
         return plain
 
@@ -93,18 +108,18 @@ class ConnectNotice:
             self._warn(address, "accepted the connection and has not answered; is it a Kafka broker?")
             from core.client.net.port_probe import find_speech, speaks
 
-            speech = find_speech(address, has_tls=has_tls, timeout_s=timeout_s)
+            speech = find_speech(self.target(address), has_tls=has_tls, timeout_s=timeout_s)
             if speech is not None:
-                raise speaks(address, speech)
+                raise speaks(self.where(address), speech)
         if not is_readable(plain, deadline_s - time.monotonic()):
             raise TimeoutError
 
     def pass_over(self, address: _Address, following: _Address) -> None:
         """Reports which address is asked instead of a silent one."""
-        self._say(address, "{}:{} does not answer; asking {}:{}".format(*address, *following))
+        self._say(address, f"{self.where(address)} does not answer; asking {self.where(following)}")
 
     def _warn(self, address: _Address, what: str) -> None:
-        self._say(address, "waiting for {}:{}, which {}".format(*address, what))
+        self._say(address, f"waiting for {self.where(address)}, which {what}")
 
     def _say(self, address: _Address, text: str) -> None:
         if (address, text) not in self._warned:

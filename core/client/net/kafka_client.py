@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -34,6 +35,7 @@ from core.protocol.schema.metadata import METADATA, MetadataRequest, MetadataReq
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from core.client.net.address_map import AddressMap
     from core.client.net.authenticator import Authenticator
     from core.client.net.token_source import TokenSource
     from core.protocol.message import Api
@@ -48,12 +50,20 @@ class Connector:
     a plaintext connection does not need are not imported for it.
     """
 
-    def __init__(self, security: ClientSecurity | None = None, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """Connects in plaintext without `security`. Raises UsageError for files of keys that can't be read."""
+    def __init__(
+        self,
+        security: ClientSecurity | None = None,
+        *,
+        timeout_s: float = TIMEOUT_SECONDS,
+        routes: AddressMap | None = None,
+    ) -> None:
+        """Connects in plaintext without `security`; `routes` says where addresses can be reached from here. Raises
+        UsageError for files of keys that can't be read.
+        """
         self._tls = security.tls if security is not None else None
         self._login = security.login if security is not None else None
         self.timeout_s = timeout_s
-        self.notice = ConnectNotice()
+        self.notice = ConnectNotice(routes)
         self._context: SSLContext | None = None
         self._tokens: TokenSource | None = None
         if self._tls is not None:
@@ -150,18 +160,19 @@ class KafkaClient:
         *,
         security: ClientSecurity | None = None,
         connector: Connector | None = None,
+        routes: AddressMap | None = None,
         place: str | None = None,
         find_metadata: FindMetadata | None = None,
     ) -> None:
-        """Connects. `connect` replaces sockets, `connector` the one made from `security`; `place` says for people where
-        the cluster is, if the bootstrap addresses don't. `find_metadata` describes topics without a broker. Raises what
-        a `Connector` raises, ConnectionFailedError if none of the bootstrap addresses answers.
+        """Connects. `connect` replaces sockets, `connector` the one made from `security` and `routes`; `place` says for
+        people where the cluster is, if the bootstrap addresses don't. `find_metadata` describes topics without a
+        broker. Raises what a `Connector` raises, ConnectionFailedError if none of the bootstrap addresses answers.
         """
         self.place = place or f"on {','.join(f'{host}:{port}' for host, port in bootstrap)}"
         self._bootstrap = self._named = bootstrap
         self._find_metadata = find_metadata
         self._connect = connect
-        self._connector = connector or Connector(security)
+        self._connector = connector or Connector(security, routes=routes)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, ClientConnection] = {}
         self._any: ClientConnection | None = None
@@ -260,23 +271,47 @@ class KafkaClient:
 
     def _ensure_may_come(self, address: Address, error: ConnectionFailedError) -> None:
         """Raises UnreachableAddressError if bootstrap servers answer, and none of the addresses that they advertise can
-        be reached: then retries do not help. If others can be reached, this broker may be down.
+        be reached: then retries do not help. If others can be reached, this broker may be down, unless the name is
+        unknown here and `--resolve` leaves it out.
         """
-        if address in self._named or self._reached or not self._answers(self._named):
+        if address in self._named or address in self._reached:
+            return
+        if self._routes is not None and self._routes.unmapped([address]):
+            if isinstance(error.__cause__, socket.gaierror):
+                raise self.unreachable(error) from error
+            error.hint = self._unreachable_hint()
+        if self._reached or not self._answers(self._named):
             return
         if error.message.startswith("lost"):  # there was a connection
             return
         if not self._answers([one for one in self._brokers.values() if one != address]):
             raise self.unreachable(error) from error
 
+    def ensure_routes(self) -> None:
+        """Asks which addresses the cluster advertises, if something says that they are elsewhere. Raises UsageError if
+        that can't be.
+        """
+        if self._routes is not None:
+            self.refresh([])
+
+    @property
+    def _routes(self) -> AddressMap | None:
+        return self._connector.notice.routes
+
     def unreachable(self, error: ConnectionFailedError) -> UnreachableAddressError:
         """Turns an error about an address into one that names the server that advertised it."""
         return UnreachableAddressError(
             f"{error.message}; the server {self.place} answers, and names that address for its clients",
             where=error.where,
-            hint="advertised.listeners has to name an address that can be reached from here: plog serve --advertise "
-            "HOST:PORT; plog cluster status shows the advertised addresses",
+            hint=self._unreachable_hint(),
         )
+
+    def _unreachable_hint(self) -> str:
+        from core.client.net.address_map import unreachable_hint
+
+        if not self._brokers:
+            self.refresh([])
+        return unreachable_hint(set(self._brokers.values()), self._named, self._routes)
 
     def _answers(self, addresses: Iterable[Address]) -> bool:
         for address in addresses:
@@ -355,6 +390,8 @@ class KafkaClient:
         """
         response = self._ask_metadata(None if topics is None else list(topics), may_create=may_create)
         self._brokers = {b.node_id: (b.host, b.port) for b in response.brokers}
+        if self._routes is not None:
+            self._routes.note_advertised(self._brokers.values())
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
         found = {}

@@ -36,9 +36,8 @@ _HINTS = {
 }
 
 
-def speaks(address: tuple[str, int], speech: Speech) -> ConnectionFailedError:
+def speaks(where: str, speech: Speech) -> ConnectionFailedError:
     """Returns the error about a port with another protocol than Kafka's."""
-    where = f"{address[0]}:{address[1]}"
     return ConnectionFailedError(f"could not connect to {where}: it speaks {speech}", where=where, hint=_HINTS[speech])
 
 

@@ -23,12 +23,12 @@ class ServerCertificates:
     refusal: AuthenticationError | None
 
 
-def ask_server(host: str, port: int, tls: Tls) -> ServerCertificates:
+def ask_server(host: str, port: int, tls: Tls, target: tuple[str, int] | None = None) -> ServerCertificates:
     """Connects twice: first trusting everything, to get the certificates, then as `tls` says. Sends only TLS's
-    handshake. Raises ConnectionFailedError if nobody answers or it is not TLS; AuthenticationError if the server ends
-    the handshake; UsageError for files of `tls` that can't be read.
+    handshake. `target`: see `TlsPeer`. Raises ConnectionFailedError if nobody answers or it is not TLS;
+    AuthenticationError if the server ends the handshake; UsageError for files of `tls` that can't be read.
     """
-    peer = TlsPeer(host, port, tls.key_store is not None)
+    peer = TlsPeer(host, port, tls.key_store is not None, target)
     trusting = replace(tls, checks_certificates=False, checks_host_names=False)
     with contextlib.closing(_connect(peer, trusting)) as connection:
         chain, version = connection.shown_chain(), connection.version
@@ -42,7 +42,7 @@ def ask_server(host: str, port: int, tls: Tls) -> ServerCertificates:
 def _connect(peer: TlsPeer, tls: Tls) -> TlsSocket:
     context = make_context(tls)
     try:
-        plain = open_socket((peer.host, peer.port), _TIMEOUT_SECONDS)
+        plain = open_socket(peer.address, _TIMEOUT_SECONDS)
     except OSError as error:
         reason = (error.strerror or str(error) or type(error).__name__).lower()
         raise ConnectionFailedError(f"could not connect to {peer.where}: {reason}", where=peer.where) from error

@@ -33,16 +33,23 @@ _TIME = "%b %d %H:%M:%S %Y GMT"  # as OpenSSL prints it
 
 @dataclass(frozen=True, slots=True)
 class TlsPeer:
-    """The address of the server, and how to connect."""
+    """The address of the server, whose certificate has to be for `host`, and how to connect."""
 
     host: str
     port: int
     shows_certificate: bool
     """Whether we have a certificate."""
+    target: tuple[str, int] | None = None
+    """Where the address can be reached from here, if not where it says."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.target or (self.host, self.port)
 
     @property
     def where(self) -> str:
-        return f"{self.host}:{self.port}"
+        name = f"{self.host}:{self.port}"
+        return name if self.address == (self.host, self.port) else "{} (at {}:{})".format(name, *self.address)
 
 
 class TlsSocket:
@@ -207,10 +214,9 @@ def _ensure_tls(first: bytes, peer: TlsPeer, timeout_s: float | None) -> None:
 
 
 def _closed_at_once(peer: TlsPeer, timeout_s: float | None) -> ConnectionFailedError:
-    address = peer.host, peer.port
-    speech = find_speech(address, has_tls=True, timeout_s=timeout_s)
+    speech = find_speech(peer.address, has_tls=True, timeout_s=timeout_s)
     if speech is not None:
-        return speaks(address, speech)
+        return speaks(peer.where, speech)
     return _not_connected(peer, "it closed the connection when TLS began", _PLAINTEXT_HINT)
 
 
@@ -302,7 +308,7 @@ def _look_at(peer: TlsPeer) -> dict[str, Any]:
 
 
 def _connection(peer: TlsPeer, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = open_socket((peer.host, peer.port), _DIAGNOSIS_SECONDS)
+    plain = open_socket(peer.address, _DIAGNOSIS_SECONDS)
     try:
         return context.wrap_socket(plain, server_hostname=peer.host)
     except OSError:

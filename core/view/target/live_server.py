@@ -44,7 +44,7 @@ class LiveServer:
         if self._client is None or self._address != server.addresses:
             self.forget()
             try:
-                self._client = KafkaClient(server.addresses, security=server.security)
+                self._client = KafkaClient(server.addresses, security=server.security, routes=server.routes)
             except ConnectionFailedError as error:
                 if self._root is None:
                     raise
@@ -61,7 +61,8 @@ class LiveServer:
         if self._holder is None or not self._holder.address:
             return None
         try:
-            return FoundServer(parse_bootstrap(self._holder.address), None)
+            addresses = parse_bootstrap(self._holder.address)
+            return FoundServer(addresses, None, self._session.find_routes(addresses))
         except PlogError:
             return None
 

@@ -151,3 +151,14 @@ def test_a_plan_is_reached_as_is_said_now(door: Door) -> None:
         {}, (OffsetRange("t", 0, 0, 1, 1, directory="/d"),), OutputFormat("parquet", "string", "string", "")
     )
     assert [r.access for r in files.reached_by("new").ranges] == [""]
+
+
+def test_pairs_of_resolve_go_with_the_job(door: Door) -> None:
+    unknown = options(door, **{"kafka.bootstrap.servers": "kafka.svc", "resolve": f"kafka.svc={door.address}"})
+    access = access_of({name.lower(): value for name, value in unknown.items()})
+    assert json.loads(access)["resolve"] == f"kafka.svc={door.address}"
+    with contextlib.closing(connect("kafka.svc", access)) as client:
+        assert "t" in client.refresh()
+    assert SourceOptions.parse(unknown).access == access
+    assert WriterOptions.parse({name: value for name, value in unknown.items() if name != "subscribe"}).access == access
+    assert access_of({"resolve": ""}) == ""
