@@ -117,7 +117,7 @@ OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
     "topic delete": {"--topic": _to("names")},
     "topic delete-records": {"--topic": _to("name"), "--offset": _to("--before"), "-o": _to("--before")},
     "produce": {"--topic": _to("topic")},
-    "consume": {"--topic": _to("topics"), "--output": _to("--format"), "-g": _to("--group")},
+    "consume": {"--topic": _to("topics"), "--output": _to("--format"), "-g": _to("--group"), "--tail": _to("--last")},
     "group describe": {"--group": _to("groups")},
     "group reset-offsets": {"--group": _to("group"), "--topics": _to("--topic", lambda text: text.split(","))},
     "group delete": {"--group": _to("groups")},

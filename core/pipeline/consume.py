@@ -220,38 +220,53 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
         partitions = _ensure_partitions(request, find_partitions())
         ends = source.ends(partitions)
         starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends, run.say)
-        printer = RecordPrinter(run, sink)
         if request.follow:
             find_more = _finder(request, source, find_partitions, set(starts))
-            printer.print_all(through(read_following(source, starts, find_more), steps))
+            RecordPrinter(run, sink).print_all(through(read_following(source, starts, find_more), steps))
             return
         bounds = resolve(request.as_of or request.until, source, partitions, ends)
         bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
+        _print_bounded(run, sink, source, starts, bounds, steps)
 
-        unread = dict.fromkeys(tp for tp, start in starts.items() if start < bounds[tp])
 
-        def done(partition: TopicPartition) -> None:
-            unread.pop(partition, None)
+def _print_bounded(
+    run: ConsumeRun, sink: Sink, source: RecordSource, starts: Offsets, bounds: Offsets, steps: list[Step]
+) -> None:
+    """Prints [start, bound) of each partition in the order of the request."""
+    request, printer = run.request, RecordPrinter(run, sink)
+    if request.last is not None:
+        from core.pipeline.last_records import read_last
 
-        def read(some: Offsets) -> Chunks:
-            if request.is_latest:
-                return through(read_latest(source, some, bounds, tell=run.say, done=done), steps)
-            return through(read_bounded(source, some, bounds, done), steps)
+        def read_span(some: Offsets, ends: Offsets) -> Chunks:
+            return through(read_bounded(source, some, ends), steps)
 
-        try:
-            if request.merge:
-                from core.pipeline.time_merge import merge_by_time
+        newest_first = request.newest_first
+        printer.print_pages(read_last(read_span, starts, bounds, request.last, newest_first=newest_first))
+        return
+    unread = dict.fromkeys(tp for tp, start in starts.items() if start < bounds[tp])
 
-                printer.print_pages(merge_by_time({tp: read({tp: start}) for tp, start in starts.items()}))
-            elif request.per_partition:
-                for tp, start in starts.items():
-                    RecordPrinter(run, sink).print_all(read({tp: start}))
-            else:
-                printer.print_all(read(starts))
-        except PlogError as error:
-            if (error.hint == DAMAGE_HINT or isinstance(error, SchemaError)) and len(unread) > 1:
-                _report_unread(list(unread), error, run.say)
-            raise
+    def done(partition: TopicPartition) -> None:
+        unread.pop(partition, None)
+
+    def read(some: Offsets) -> Chunks:
+        if request.is_latest:
+            return through(read_latest(source, some, bounds, tell=run.say, done=done), steps)
+        return through(read_bounded(source, some, bounds, done), steps)
+
+    try:
+        if request.merge:
+            from core.pipeline.time_merge import merge_by_time
+
+            printer.print_pages(merge_by_time({tp: read({tp: start}) for tp, start in starts.items()}))
+        elif request.per_partition:
+            for tp, start in starts.items():
+                RecordPrinter(run, sink).print_all(read({tp: start}))
+        else:
+            printer.print_all(read(starts))
+    except PlogError as error:
+        if (error.hint == DAMAGE_HINT or isinstance(error, SchemaError)) and len(unread) > 1:
+            _report_unread(list(unread), error, run.say)
+        raise
 
 
 def _report_unread(partitions: list[TopicPartition], error: PlogError, say: Callable[[str], None]) -> None:

@@ -229,6 +229,15 @@ class ConsumeRequest:
     ] = None
     max_messages: Annotated[int | None, Option("Stop after N records.", metavar="N", min=0)] = None
     per_partition: Annotated[bool, Option("With --max-messages: N records of each partition.")] = False
+    last: Annotated[
+        int | None,
+        Option(
+            "Only the newest N records by timestamp, of all partitions together; with a filter, of those that match.",
+            metavar="N",
+            min=1,
+        ),
+    ] = None
+    newest_first: Annotated[bool, Option("With --last: the newest record comes first.")] = False
     follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
     timeout_ms: Annotated[int | None, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = None
     merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False
@@ -317,6 +326,8 @@ class ConsumeRequest:
                     hint="--regex takes patterns, as in 'flights.*'; --partition and --from say where to begin",
                 )
         ensure_compatible(self, RULES)
+        if (self.last or 0) > _MOST_COUNTED:
+            raise UsageError(f"--last {self.last}: at most {_MOST_COUNTED:,}", hint="--from TIME --merge")
         if self.is_in_zookeeper and self.group is not None:
             self._ensure_registrable(self.group)
         ensure_in_order(self.from_, self.until)
@@ -377,6 +388,11 @@ RULES = (
              "a group of --zookeeper has no coordinator: not with --group-protocol or --group-instance-id"),
     excludes("group", "begins_by_partition",
              "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition"),
+    excludes("last", "is_endless", "--last N stops at the end: --from -N goes with --follow and --group"),
+    excludes("last", "max_messages", "--last and --max-messages: one of them"),
+    excludes("last", "merge", "--last is in order of time anyway: without --merge"),
+    excludes("last", "is_latest join", "--last does not go with --latest-per-key, --as-of or --join"),
+    needs("newest_first", "last", "--newest-first goes with --last N"),
     needs("per_partition", "max_messages", "--per-partition goes with --max-messages"),
     excludes("per_partition", "merge is_endless", "--per-partition does not go with --merge, --follow or --group"),
     needs("timeout_ms", "is_endless", "--timeout-ms goes with --follow or --group: without them it stops at the end"),

@@ -92,6 +92,44 @@ def test_a_merge_is_in_order_of_time(where: list[str]) -> None:
     assert numbers(odd) == list(range(1, 300, 2))
 
 
+def test_the_last_ones_of_the_whole_topic(where: list[str]) -> None:
+    assert numbers(ok("consume", "a", "--last", "5", *where)) == [295, 296, 297, 298, 299]
+    both = ["--newest-first", "--format", "%i %T %k %h{%k=%v;}\n"]
+    newest = ok("consume", "a", "--tail", "2", *both, *where)
+    assert newest == b"0 %d k5 n=299;empty=;\n1 %d k4 n=298;empty=;\n" % (START + 299, START + 298)
+    rare = ok("consume", "a", "--last", "4", "--filter", "value.n < 200", "--filter", 'key == "k1"', *where)
+    assert numbers(rare) == [176, 183, 190, 197]
+    few = ok("consume", "a", "--last", "3", "--filter", "value.n < 2", *where)
+    assert numbers(few) == [0, 1]
+    assert numbers(ok("consume", "a", "--last", "1000", "--newest-first", *where)) == list(range(299, -1, -1))
+    assert numbers(ok("consume", "a", "--last", "2", "--until", str(START + 100), "--partition", "0", *where)) != []
+    assert ok("consume", "b", "--last", "1", "--from", "end", *where) == b""
+    too_many = call_plog("consume", "a", "--last", "10001", *where)
+    assert too_many.returncode == 2
+    assert too_many.stderr == b"error: --last 10001: at most 10,000\nhint: --from TIME --merge\n"
+
+
+def test_the_last_ones_by_time_then_partition_then_offset(where: list[str], tmp_path: Path) -> None:
+    ok("topic", "create", "late", "--partitions", "2", "--set", "retention.ms=-1", *where)
+    for partition, times in ((1, (5, 9, 7)), (0, (7, 8, 7))):
+        rows = [{"partition": partition, "timestamp": START + time, "value": "v"} for time in times]
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        ok("produce", "late", "--format", "envelope", "--compression", "zstd", *where, stdin=text)
+    shown = ok("consume", "late", "--last", "5", "--format", r"%p %o\n", *where)
+    assert shown == b"0 0\n0 2\n1 2\n0 1\n1 1\n"
+    path = tmp_path / "newest.parquet"
+    ok("consume", "late", "--last", "2", "--newest-first", "--format", "parquet", "--out", str(path), *where)
+    assert pq.read_table(path)["offset"].to_pylist() == [1, 1]
+
+
+def test_the_last_one_is_a_record_that_counts(where: list[str]) -> None:
+    ok("produce", "tx", "--transactional-id", "one", *where, stdin=b'{"n": 0}\n{"n": 1}\n')
+    bad = ["--transactional-id", "bad", "--key-field", "n", *where]
+    assert call_plog("produce", "tx", *bad, stdin=b'{"n": 7}\n{"n": 8}\nbad\n').returncode == 1
+    assert numbers(ok("consume", "tx", "--last", "1", *where)) == [1]
+    assert numbers(ok("consume", "tx", "--last", "1", "--isolation-level", "read_uncommitted", *where)) == [8]
+
+
 def test_more_than_there_is_from_the_end_is_all_and_nothing_is_said(where: list[str]) -> None:
     for count in "-1000", "-20000":
         done = call_plog("consume", "a", "--from", count, "--partition", "0", *where)

@@ -31,6 +31,15 @@ CONSUME = {
     "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition": [
         "--group g --from 0=5",
     ],
+    "--last N stops at the end: --from -N goes with --follow and --group": [
+        "--last 1 --follow", "--last 1 --group g",
+    ],
+    "--last and --max-messages: one of them": ["--last 1 --max-messages 1"],
+    "--last is in order of time anyway: without --merge": ["--tail 1 --merge"],
+    "--last does not go with --latest-per-key, --as-of or --join": [
+        "--last 1 --latest-per-key", "--last 1 --as-of 5", "--last 1 --join",
+    ],
+    "--newest-first goes with --last N": ["--newest-first", "--newest-first --max-messages 1"],
     "--per-partition goes with --max-messages": ["--per-partition"],
     "--per-partition does not go with --merge, --follow or --group": [
         "--per-partition --max-messages 0 --merge", "--per-partition --max-messages 1 --follow",
