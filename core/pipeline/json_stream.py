@@ -34,13 +34,17 @@ _FIRST_ROW = re.compile(rb'(?:"(?:[^"]|"")*"|[^"\n])*')
 
 
 def read_csv(
-    inputs: Sequence[Input], key_field: str | None, timestamp_field: TimestampField | None, linger_s: float = 0.0
+    inputs: Sequence[Input],
+    key_field: str | None,
+    timestamp_field: TimestampField | None,
+    topic_field: str | None = None,
+    linger_s: float = 0.0,
 ) -> Iterator[Batch]:
     """Yields the rows of all inputs; the number of a row is that of the line where it begins. Raises what `read_chunks`
     raises.
     """
     csv.field_size_limit(_LONGEST_CELL)
-    parse = json_parser(key_field, timestamp_field)
+    parse = json_parser(key_field, timestamp_field, topic_field)
 
     def parsed(objects: list[bytes], numbers: list[int]) -> Rows:
         if not objects:

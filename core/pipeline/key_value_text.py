@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,16 +107,21 @@ class Schemas:
 
     # --- in
 
-    def encoder(self, topic: str, value_schema: str | None, key_schema: str | None) -> Callable[[Rows], Rows]:
-        """Returns a step that encodes rows of text. Without named schemas, it uses the newest of TOPIC-value and
-        TOPIC-key, if the registry has them. Raises BadLineError for a line that does not fit.
+    def encoder(self, topic: str | None, value_schema: str | None, key_schema: str | None) -> Callable[[Rows], Rows]:
+        """Returns a step that encodes rows of text for the topic, or for None each row for its own. Without named
+        schemas, it uses the newest of TOPIC-value and TOPIC-key, if the registry has them. Raises BadLineError for a
+        line that does not fit.
         """
-        encode_value = self._find_encoder("value", value_schema, f"{topic}-value")
-        encode_key = self._find_encoder("key", key_schema, f"{topic}-key")
+        find_value = cache(lambda topic: self._find_encoder("value", value_schema, f"{topic}-value"))
+        find_key = cache(lambda topic: self._find_encoder("key", key_schema, f"{topic}-key"))
+        if topic is not None:  # a missing schema is reported before anything is read
+            find_value(topic)
+            find_key(topic)
 
         def encode(rows: Rows) -> Rows:
+            topics = [topic] * len(rows) if rows.topics is None else rows.topics.tolist()
             return rows.with_columns(
-                values=_encode(rows, rows.values, encode_value), keys=_encode(rows, rows.keys, encode_key)
+                values=_encode(rows, rows.values, topics, find_value), keys=_encode(rows, rows.keys, topics, find_key)
             )
 
         return encode
@@ -156,13 +161,18 @@ def _as_it_is(text: bytes | None) -> bytes | None:
     return text
 
 
-def _encode(rows: Rows, texts: ByteStrings | None, encode: Encode | None) -> ByteStrings | None:
-    if texts is None or encode is None:
+def _encode(
+    rows: Rows, texts: ByteStrings | None, topics: list[str | None], find: Callable[[str | None], Encode | None]
+) -> ByteStrings | None:
+    """`find` returns a topic's encoder; for all topics None if the texts are the bytes."""
+    if texts is None or not topics or find(topics[0]) is None:
         return texts
     encoded = []
-    for number, text in zip(rows.numbers.tolist(), texts.to_pylist(), strict=True):
+    for number, topic, text in zip(rows.numbers.tolist(), topics, texts.to_pylist(), strict=True):
         try:
             undecoded = None if text is None else undecoded_bytes(text)
+            encode = find(topic)
+            assert encode is not None
             encoded.append(encode(text) if undecoded is None else undecoded)
         except SchemaError as error:
             raise BadLineError(number, error.message) from error

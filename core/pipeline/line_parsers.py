@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.common.errors import KafkaError
 from core.common.filesystem import access_error
 from core.common.lenient_json import describe_error, member_text, read_json
+from core.common.topic_partition import ensure_valid_topic_name
 from core.pipeline.input_lines import BadLineError, Input, Lines, Quiet, open_inputs
 from core.pipeline.timestamp_field import TimestampField
 from core.records.byte_strings import ByteStrings
@@ -38,6 +40,7 @@ class Rows:
     timestamps: npt.NDArray[np.int64] | None = None
     headers: ByteStrings | None = None
     partitions: npt.NDArray[np.int64] | None = None
+    topics: npt.NDArray[np.object_] | None = None  # of str, if each record names its own
     numbers: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -55,6 +58,7 @@ class Rows:
             timestamps=None if self.timestamps is None else self.timestamps[chosen],
             headers=None if self.headers is None else self.headers.take(chosen),
             partitions=None if self.partitions is None else self.partitions[chosen],
+            topics=None if self.topics is None else self.topics[chosen],
             numbers=self.numbers[chosen],
         )
 
@@ -133,26 +137,46 @@ def lines_parser(key_separator: bytes | None) -> Parser:
     return parse
 
 
-def json_parser(key_field: str | None, timestamp_field: TimestampField | None) -> Parser:
-    """Reads a line as a value, a JSON object; its key and timestamp are fields of it."""
+def json_parser(
+    key_field: str | None, timestamp_field: TimestampField | None, topic_field: str | None = None
+) -> Parser:
+    """Reads a line as a value, a JSON object; its key, timestamp and topic are fields of it."""
+    known: dict[str, str] = {}
 
     def parse(lines: Lines) -> Rows:
         keys: list[bytes | None] = []
         timestamps: list[int] = []
+        topics: list[str] = []
         for row, line in enumerate(lines, lines.first_row):
             fields = _json_object(line, row)
             if key_field is not None:
                 keys.append(_key(_field(fields, key_field, row), line, key_field))
             if timestamp_field is not None:
                 timestamps.append(timestamp_field.milliseconds(_field(fields, timestamp_field.name, row), row))
+            if topic_field is not None:
+                topics.append(_topic(fields.get(topic_field), f"field {topic_field!r}", row, known))
         return Rows(
             values=lines.texts,
             numbers=lines.numbers,
             keys=ByteStrings.of_list(keys) if key_field is not None else None,
             timestamps=np.array(timestamps, np.int64) if timestamp_field is not None else None,
+            topics=np.array(topics, object) if topic_field is not None else None,
         )
 
     return parse
+
+
+def _topic(name: Any, where: str, row: int, known: dict[str, str]) -> str:  # whatever JSON may hold
+    """Returns the name, once for all records that have it. Raises BadLineError if no topic can be called so."""
+    if not isinstance(name, str):
+        found = "is missing or null" if name is None else "is no text"
+        raise BadLineError(row, f"{where} {found}, expected the name of a topic")
+    if name not in known:
+        try:
+            ensure_valid_topic_name(name)
+        except KafkaError as error:
+            raise BadLineError(row, f"{where}: {error.message}") from error
+    return known.setdefault(name, name)
 
 
 def _json_object(line: bytes, row: int) -> dict[str, Any]:
@@ -189,13 +213,20 @@ def _key(value: Any, line: bytes, name: str) -> bytes | None:
 _EXACT_BITS = 64  # the text of longer numbers takes long to make
 
 
-def envelope_parser() -> Parser:
-    """Reads a line as an envelope (core.records.json_envelope)."""
+def envelope_parser(*, own_topics: bool = False) -> Parser:
+    """Reads a line as an envelope (core.records.json_envelope), with `own_topics` for the topic that it names."""
+    known: dict[str, str] = {}
+
+    def with_topics(rows: Rows, names: Sequence[Any]) -> Rows:
+        if not own_topics:
+            return rows
+        topics = [_topic(name, "'topic'", row, known) for row, name in zip(rows.numbers.tolist(), names, strict=True)]
+        return rows.with_columns(topics=np.array(topics, object))
 
     def parse(lines: Lines) -> Rows:
         found = _find_plain_envelopes(lines)
         if found is not None:
-            return found
+            return with_topics(*found)
         records = []
         for row, line in enumerate(lines, lines.first_row):
             try:
@@ -204,7 +235,7 @@ def envelope_parser() -> Parser:
                 raise _not_json(row, error) from error
             except ValueError as error:
                 raise BadLineError(row, str(error)) from error
-        return rows_of(records, lines.first_row)
+        return with_topics(rows_of(records, lines.first_row), [record.topic for record in records])
 
     return parse
 
@@ -228,8 +259,8 @@ class _PlainEnvelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _plain_envelopes = msgspec.json.Decoder(_PlainEnvelope)
 
 
-def _find_plain_envelopes(lines: Lines) -> Rows | None:
-    """Reads all lines at once, as `decode_envelope` would; returns None if any line is unusual."""
+def _find_plain_envelopes(lines: Lines) -> tuple[Rows, list[str | None]] | None:
+    """Reads all lines at once, as `decode_envelope` would, and their topics; returns None if any line is unusual."""
     try:
         records = _plain_envelopes.decode_lines(lines.text)
         values = ByteStrings.of(pa.array([r.value for r in records], pa.string()))
@@ -242,7 +273,7 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         return None
     if len(records) != len(lines) or lines.delimiter != b"\n":
         return None
-    return Rows(
+    rows = Rows(
         values=values,
         keys=keys,
         timestamps=timestamps,
@@ -250,6 +281,7 @@ def _find_plain_envelopes(lines: Lines) -> Rows | None:
         partitions=partitions,
         numbers=lines.numbers,
     )
+    return rows, [r.topic for r in records]
 
 
 def read_raw(inputs: Sequence[Input]) -> Iterator[Batch]:

@@ -1,4 +1,5 @@
-"""Writes the records of an input to a topic, from the options of `plog produce` to the last acknowledgement.
+"""Writes the records of an input to a topic, or each to the topic that it names, from the options of `plog produce` to
+the last acknowledgement.
 
 `RowWriter` passes rows of input to the producer: partitions, defaults, the pace, and the report of written records.
 """
@@ -8,20 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from core.client.net.kafka_client import KafkaClient, TopicInfo
+from core.client.net.kafka_client import KafkaClient
 from core.client.net.retry import RETRIABLE, Retry
 from core.client.write.partitioner import PARTITIONERS, FunctionPartitions, Partitioner, make_partitioner
-from core.client.write.producer import Producer, RecordRefusedError, RecordsToSend
+from core.client.write.producer import OnAcknowledged, Producer, RecordRefusedError, RecordsToSend
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, ConnectionFailedError, KafkaError, UsageError
 from core.common.time_text import duration_text, time_text
+from core.common.topic_partition import TopicPartition
 from core.common.user_function import load_function
 from core.pipeline.input_lines import BadLineError, Quiet
 from core.pipeline.line_parsers import OPEN, Batch, Rows
@@ -30,11 +33,13 @@ from core.pipeline.session import Session
 from core.records.compression import CompressionType
 
 if TYPE_CHECKING:
-    from core.client.write.transactional_producer import TopicTransaction, TransactionalProducer
+    from core.client.write.transactional_producer import TransactionalProducer
 
 
 _PACE_SECONDS = 0.1
 _MOST_RANGES = 8
+_MOST_NAMED = 10
+"""How many created topics are named, each with its retention."""
 _FOR_EVER = 1 << 62
 _END_SECONDS = 10.0
 """How long to wait for the end of a transaction after a signal."""
@@ -67,19 +72,37 @@ class PartitionReport:
 class _DryRun:
     """Counts the records that would be sent."""
 
-    def __init__(self, on_acknowledged: Callable[[int, int, int], None]) -> None:
+    def __init__(self, on_acknowledged: OnAcknowledged) -> None:
         self.acknowledged = 0
         self._on_acknowledged = on_acknowledged
 
-    def send(self, records: RecordsToSend) -> None:
+    def send(self, records: RecordsToSend, topic: str) -> None:
         self.acknowledged += len(records.rows)
-        self._on_acknowledged(records.partition, -1, len(records.rows))
+        self._on_acknowledged(TopicPartition(topic, records.partition), -1, len(records.rows))
 
     def push(self) -> None:
         """Does nothing: nothing is under way."""
 
     def flush(self) -> None:
         """Does nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Topic:
+    """A topic that gets records; owned by the writer."""
+
+    name: str
+    number: int
+    """In the order of first records."""
+    partitions: int
+    partitioner: Partitioner
+    is_new: bool
+    """Whether it was made for this, and is empty still."""
+    may_be_too_old: bool = True
+    """Whether nobody was warned yet of a record that its retention deletes."""
+
+    def which_partitions(self) -> str:
+        return f"partitions 0 to {self.partitions - 1}" if self.partitions > 1 else "only partition 0"
 
 
 class RowWriter:
@@ -99,44 +122,60 @@ class RowWriter:
         """
         self._session = session
         self._say = session.frontend.say
-        self._topic = options.topic
         self._options = options
         self._preparations = preparations
         self._client = client
-        self._is_new = False  # the topic was made for this, and is empty still
-        self._partitions = len(self._find_topic().partitions)
+        self._find_partitioner = find_partitioner
+        self._topics: dict[str, _Topic] = {}
+        self._created = 0
+        self._retention = cache(self._find_retention_ms)
         partition = options.partition
-        if partition is not None and not 0 <= partition < self._partitions:
-            raise UsageError(f"topic {self._topic} has {self._which_partitions()}, not {partition}")
-        self._partitioner = find_partitioner(options.partitioner or _PARTITIONER, self._partitions, options.batch_size)
+        if options.topic is not None:
+            topic = self._find_topic(options.topic)
+            if partition is not None and not 0 <= partition < topic.partitions:
+                raise UsageError(f"topic {topic.name} has {topic.which_partitions()}, not {partition}")
         self._started_s = time.monotonic()
         self._sent = 0
         self._unsent = np.empty(0, np.int64)  # those of the rows that are being sent
-        self._may_be_too_old = True
         self._progress = session.frontend.show_progress("acknowledged", "records")
-        self.report: dict[int, PartitionReport] = {}
+        self.report: dict[TopicPartition, PartitionReport] = {}
         self._transaction: TransactionalProducer | None = None
         self._fate = "the transaction is aborted, and none of its records counts"
         self._is_cut = False  # a stop came in the middle of a request, so its outcome is unknown
         self._out = self._open(client)
 
-    def _find_topic(self) -> TopicInfo:
-        """Finds the topic, and reports it if it had to be created."""
+    def _find_topic(self, name: str) -> _Topic:
+        """Finds the topic when its first record comes, and reports it if it had to be created."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
         options = self._options
+        is_new = False
         try:
-            return self._client.topic(self._topic)
+            found = self._client.topic(name)
         except KafkaError as error:
             is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not is_unknown or options.dry_run or options.no_create:
                 raise
-        found = self._client.topic(self._topic, may_create=True)
-        self._is_new = True
+            found = self._client.topic(name, may_create=True)
+            is_new = True
         count = len(found.partitions)
-        keeps = "kept for ever" if self._retention_ms == _FOR_EVER else f"kept {duration_text(self._retention_ms)}"
-        self._say(f"created topic {self._topic} {self._client.place}: {count} partition{'s' * (count != 1)}, {keeps}")
-        return found
+        if is_new:
+            self._created += 1
+        if is_new and self._created <= _MOST_NAMED:
+            retention_ms = self._retention(name)
+            keeps = "kept for ever" if retention_ms == _FOR_EVER else f"kept {duration_text(retention_ms)}"
+            self._say(f"created topic {name} {self._client.place}: {count} partition{'s' * (count != 1)}, {keeps}")
+        topic = self._topics[name] = _Topic(
+            name=name,
+            number=len(self._topics),
+            partitions=count,
+            partitioner=self._find_partitioner(options.partitioner or _PARTITIONER, count, options.batch_size),
+            is_new=is_new,
+        )
+        return topic
 
-    def _open(self, client: KafkaClient) -> Producer | TopicTransaction | _DryRun:
+    def _open(self, client: KafkaClient) -> Producer | TransactionalProducer | _DryRun:
         options = self._options
         if options.dry_run:
             return _DryRun(self._acknowledged)
@@ -148,20 +187,17 @@ class RowWriter:
             "tell": self._say,
         }
         if options.transactional_id is None:
-            return Producer(client, self._topic, **how)
+            return Producer(client, **how)
         from core.client.write.transactional_producer import TransactionalProducer
 
         self._transaction = TransactionalProducer(
             client.another, options.transactional_id, timeout_ms=options.transaction_timeout_ms, **how
         )
-        return self._transaction.to(self._topic)
+        return self._transaction
 
-    def _acknowledged(self, partition: int, base_offset: int, count: int) -> None:
+    def _acknowledged(self, partition: TopicPartition, base_offset: int, count: int) -> None:
         self.report.setdefault(partition, PartitionReport()).add(base_offset, count)
         self._progress.add(count)
-
-    def _which_partitions(self) -> str:
-        return f"partitions 0 to {self._partitions - 1}" if self._partitions > 1 else "only partition 0"
 
     def write(self, batches: Iterable[Batch], tee: Callable[[memoryview], None] | None = None) -> None:
         """Writes all of it. Raises BadLineError at the first line that is not a record, KafkaError naming the lines
@@ -207,16 +243,43 @@ class RowWriter:
         return slice_values(rows, self._options.chunk)
 
     def _assign(self, rows: Rows) -> Int64s:
-        if self._options.partition is not None:
-            return np.full(len(rows), self._options.partition, np.int64)
-        assigned = self._partitioner.assign(rows.keys, rows.values)
-        if rows.partitions is not None and self._options.partitioner is None:
-            assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
-        for row in np.flatnonzero((assigned < 0) | (assigned >= self._partitions)).tolist():
+        """Raises BadLineError for the first record of a topic that it can't be written to."""
+        partitions = np.empty(len(rows), np.int64)
+        for name, chosen in self._by_topic(rows):
+            some = rows if len(chosen) == len(rows) else rows.take(chosen)
+            try:
+                topic = self._find_topic(name)
+            except KafkaError as error:
+                if rows.topics is None:
+                    raise
+                raise BadLineError(int(some.numbers[0]), error.message) from error
+            partitions[chosen] = self._assign_in(topic, some)
+        return partitions
+
+    def _by_topic(self, rows: Rows) -> Iterable[tuple[str, Int64s]]:
+        """Yields each topic, in the order of its first row, and its rows: no later one is created if a line is bad."""
+        if rows.topics is None:
+            assert self._options.topic is not None
+            return [(self._options.topic, np.arange(len(rows)))]
+        found: dict[str, list[int]] = {}
+        for row, name in enumerate(rows.topics.tolist()):
+            found.setdefault(name, []).append(row)
+        return [(name, np.array(chosen, np.int64)) for name, chosen in found.items()]
+
+    def _assign_in(self, topic: _Topic, rows: Rows) -> Int64s:
+        options = self._options
+        if options.partition is not None:
+            assigned = np.full(len(rows), options.partition, np.int64)
+        else:
+            assigned = topic.partitioner.assign(rows.keys, rows.values)
+            if rows.partitions is not None and options.partitioner is None:
+                assigned = np.where(rows.partitions == OPEN, assigned, rows.partitions)
+        is_own = options.partition is None and options.partitioner is None
+        for row in np.flatnonzero((assigned < 0) | (assigned >= topic.partitions)).tolist():
             raise BadLineError(
                 int(rows.numbers[row]),
-                f"partition {assigned[row]}, topic {self._topic} has {self._which_partitions()}"
-                + " (--partitioner NAME passes over the partition of a record)" * (self._options.partitioner is None),
+                f"partition {assigned[row]}, topic {topic.name} has {topic.which_partitions()}"
+                + " (--partitioner NAME passes over the partition of a record)" * is_own,
             )
         return assigned
 
@@ -247,6 +310,8 @@ class RowWriter:
             doubt = "; records that were under way just then may be written, too" * is_open
             self._say(f"interrupted: {self._written_of_it()}{doubt}")
             raise
+        if self._created > _MOST_NAMED:
+            self._say(f"created {self._created:,} topics in all")
         self._say(self._written_of_it())
 
     @contextmanager
@@ -335,7 +400,9 @@ class RowWriter:
     def _written(self) -> str:
         count = self._out.acknowledged
         done = "would be written" if self._options.dry_run else "written"
-        return f"{count:,} record{'' if count == 1 else 's'} {done} to {self._topic}"
+        names = [self._options.topic] if self._options.topic is not None else list(self._topics)
+        where = f" to {names[0]}" if len(names) == 1 else f" to {len(names):,} topics" if names else ""
+        return f"{count:,} record{'' if count == 1 else 's'} {done}{where}"
 
     def _written_of_it(self, where: str = "") -> str:
         if self._transaction is not None:
@@ -362,53 +429,67 @@ class RowWriter:
 
     def _send(self, rows: Rows) -> None:
         timestamps = self._timestamps(rows)
-        self._is_new = False
         assert rows.partitions is not None
-        for partition in np.flatnonzero(np.bincount(rows.partitions)).tolist():
-            self._unsent = rows.numbers[rows.partitions > partition]
-            chosen = np.flatnonzero(rows.partitions == partition)
+        groups = rows.partitions
+        if rows.topics is not None:
+            groups = groups + (np.array([self._topics[name].number for name in rows.topics.tolist()], np.int64) << 32)
+        topics = list(self._topics)
+        for group in np.unique(groups).tolist():
+            self._unsent = rows.numbers[groups > group]
+            chosen = np.flatnonzero(groups == group)
             some = rows if len(chosen) == len(rows) else rows.take(chosen)
+            topic = self._topics[topics[group >> 32]]
+            topic.is_new = False
+            records = RecordsToSend(
+                partition=group & 0xFFFFFFFF,
+                timestamps=timestamps[chosen],
+                keys=some.keys,
+                values=some.values,
+                headers=some.headers,
+                rows=some.numbers,
+            )
             with self._undivided():
-                self._out.send(
-                    RecordsToSend(
-                        partition=partition,
-                        timestamps=timestamps[chosen],
-                        keys=some.keys,
-                        values=some.values,
-                        headers=some.headers,
-                        rows=some.numbers,
-                    )
-                )
+                self._out.send(records, topic.name)
 
     def _timestamps(self, rows: Rows) -> Int64s:
         now_ms = time.time_ns() // 1_000_000
         if rows.timestamps is None:
             return np.full(len(rows), now_ms, np.int64)
         timestamps: Int64s = np.where(rows.timestamps == OPEN, now_ms, rows.timestamps)
-        if self._may_be_too_old and int(timestamps.min()) < now_ms - self._retention_ms:
-            row = int(np.argmax(timestamps < now_ms - self._retention_ms))
-            what = (
-                f"line {rows.numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than the "
-                f"retention.ms={self._retention_ms} of {self._topic}: the broker may delete it at any time"
-            )
-            hint = f"plog topic alter {self._topic} --set retention.ms=-1{self._session.options}"
-            if self._is_new and self._options.format == "envelope":
-                raise KafkaError(
-                    ErrorCode.INVALID_TIMESTAMP,
-                    f"{what}; nothing was sent",
-                    hint=f"{hint}; plog topic create NAME --like TOPIC makes a twin",
-                )
-            self._say(f"warning: {what}\nhint: {hint}")
-            self._may_be_too_old = False
+        for name, chosen in self._by_topic(rows):
+            topic = self._topics[name]
+            if topic.may_be_too_old:
+                self._ensure_young(topic, timestamps[chosen], rows.numbers[chosen], now_ms)
         return timestamps
 
-    @cached_property
-    def _retention_ms(self) -> int:
+    def _ensure_young(self, topic: _Topic, timestamps: Int64s, numbers: Int64s, now_ms: int) -> None:
+        """Warns of the first record that the topic's retention deletes; raises KafkaError if a new topic would lose all
+        that was copied into it.
+        """
+        retention_ms = self._retention(topic.name)
+        if int(timestamps.min()) >= now_ms - retention_ms:
+            return
+        row = int(np.argmax(timestamps < now_ms - retention_ms))
+        what = (
+            f"line {numbers[row] + 1} is of {time_text(int(timestamps[row]))}, already older than the "
+            f"retention.ms={retention_ms} of {topic.name}: the broker may delete it at any time"
+        )
+        hint = f"plog topic alter {topic.name} --set retention.ms=-1{self._session.options}"
+        if topic.is_new and self._options.format == "envelope":
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{what}; nothing was sent" + " to it" * (self._options.topic is None),
+                hint=f"{hint}; plog topic create NAME --like TOPIC makes a twin",
+            )
+        self._say(f"warning: {what}\nhint: {hint}")
+        topic.may_be_too_old = False
+
+    def _find_retention_ms(self, topic: str) -> int:
         """Asks for the topic's retention; endless if the broker does not say."""
         from core.client.admin.admin import Admin
 
         with closing(self._client.another()) as client:  # its connections have no requests under way
-            find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, self._topic)
+            find = partial(Admin(client).find_configs, ConfigResourceType.TOPIC, topic)
             configs = Retry().call(find, _NOT_HEARD_YET)
         values = {config.name: config.value for config in configs}
         retention_ms = int(values.get("retention.ms") or -1)
@@ -439,7 +520,7 @@ def ranges_text(rows: Int64s) -> str:
 
 def produce(
     request: ProduceRequest, session: Session, tee: Callable[[memoryview], None] | None = None
-) -> dict[int, PartitionReport]:
+) -> dict[TopicPartition, PartitionReport]:
     """Writes all of the input, and returns each partition's report when everything is acknowledged. `tee` gets the
     input, unchanged, once it is acknowledged.
     """

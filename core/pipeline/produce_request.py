@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     Prepare = Callable[[Rows], Rows]
 
 _LENGTH_PREFIXED = "%R%s"
-_OF_FIELDS = "--key-field and --timestamp-field go with lines of JSON, or with --format csv"
+_OF_FIELDS = "--key-field, --timestamp-field and --topic-field go with lines of JSON, or with --format csv"
 _OF_TEMPLATE = (
-    "--template alone describes the input: not with --format, --key-separator, --key-field or --timestamp-field"
+    "--template alone describes the input: not with --format, --key-separator, --key-field, --timestamp-field or "
+    "--topic-field"
 )
 _OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
@@ -45,7 +46,9 @@ def acks_number(acks: Acks) -> int:
 class ProduceRequest:
     """Holds the options of `plog produce`; immutable."""
 
-    topic: Annotated[str, Argument("The topic to write to.", completes="topic")]
+    topic: Annotated[
+        str | None, Argument("The topic to write to; none with --topic-field or --own-topics.", completes="topic")
+    ] = None
     files: Annotated[Sequence[Path], Argument("Files to read instead of stdin.", metavar="[FILE]...")] = ()
     inputs: Sequence[Path | BinaryIO] = ()  # the files, or the stream that is called stdin
     format: Annotated[
@@ -71,6 +74,10 @@ class ProduceRequest:
         Literal["s", "ms", "us", "ns"] | None,
         Option("The unit of numbers in --timestamp-field. Default: milliseconds.", show_default=False),
     ] = None
+    topic_field: Annotated[
+        str | None, Option("The field of JSON lines that names the topic to write the line to.", metavar="F")
+    ] = None
+    own_topics: Annotated[bool, Option("Write each envelope to the topic that it names.")] = False
     crlf: Annotated[bool, Option(r"The lines end in \r\n: leave the \r out of the records.")] = False
     null_value: Annotated[str | None, Option("Values that equal X are null: tombstones.", metavar="X")] = None
     null_key: Annotated[str | None, Option("Keys that equal X are null.", metavar="X")] = None
@@ -124,8 +131,13 @@ class ProduceRequest:
 
     @property
     def uses_fields(self) -> bool:
-        """Returns whether fields of the input are keys or timestamps."""
-        return self.key_field is not None or self.timestamp_field is not None
+        """Returns whether fields of the input are keys, timestamps or topics."""
+        return any(name is not None for name in (self.key_field, self.timestamp_field, self.topic_field))
+
+    @property
+    def names_topics(self) -> bool:
+        """Returns whether each record names its topic."""
+        return self.topic_field is not None or self.own_topics
 
     @property
     def formats(self) -> SideFormats:
@@ -136,6 +148,9 @@ class ProduceRequest:
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"--rate {self.rate:g}: expected a number above 0 of records a second")
         ensure_compatible(self, RULES)
+        if self.topic is None and not self.names_topics:
+            hint = "plog produce TOPIC, or --topic-field F, or --own-topics of envelopes"
+            raise UsageError("produce needs a topic", hint=hint)
         if self.claim_check_above < 0:
             raise UsageError("--claim-check-above: a number of bytes")
 
@@ -164,7 +179,7 @@ class ProduceRequest:
         if self.format == "csv":
             from core.pipeline.json_stream import read_csv
 
-            return read_csv(self.inputs, self.key_field, self._timestamp_field(say), linger_s)
+            return read_csv(self.inputs, self.key_field, self._timestamp_field(say), self.topic_field, linger_s)
         template = _LENGTH_PREFIXED if self.format == "length-prefixed" else self.template
         if template is not None:
             from core.pipeline.input_template import Template, read_by_template
@@ -196,10 +211,10 @@ class ProduceRequest:
         from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser
 
         if self.format == "envelope":
-            return envelope_parser()
+            return envelope_parser(own_topics=self.own_topics)
         timestamp_field = self._timestamp_field(say)
-        if self.key_field is not None or timestamp_field is not None:
-            return json_parser(self.key_field, timestamp_field)
+        if self.uses_fields:
+            return json_parser(self.key_field, timestamp_field, self.topic_field)
         return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
 
     def _timestamp_field(self, say: Callable[[str], None]) -> TimestampField | None:
@@ -237,6 +252,7 @@ class ProduceRequest:
 RULES = (
     excludes("uses_fields", "key_separator", _OF_FIELDS),
     needs("uses_fields", "format=lines format=csv", _OF_FIELDS),
+    needs("own_topics", "format=envelope", "--own-topics goes with --format envelope"),
     needs("key_separator", "format=lines", "--key-separator goes with --format lines"),
     excludes("key_separator=", "key_separator", "--key-separator is empty"),
     needs("template", "format=lines", _OF_TEMPLATE),

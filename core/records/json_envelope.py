@@ -5,7 +5,7 @@
 
 Keys, values, header names and header values are JSON strings if their bytes are UTF-8, else `{"base64": "..."}`; null
 is null, never "". Duplicate headers keep their order. A reader uses `key`, `value`, `headers`, `timestamp` and
-`partition`; a record gets the others when it is written, and the reader ignores them.
+`partition`, and `topic` if it is asked to; a record gets the others when it is written, and the reader ignores them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class InputRecord(NamedTuple):
     headers: Headers
     timestamp: int | None
     partition: int | None
+    topic: Any = None  # whatever JSON may hold: most readers ignore it
 
 
 def encode_bytes(data: bytes | None) -> str:
@@ -65,6 +66,7 @@ def decode_envelope(line: bytes) -> InputRecord:
         decode_headers(fields.get("headers") or []),
         _decode_int(fields.get("timestamp"), "timestamp"),
         _decode_int(fields.get("partition"), "partition"),
+        fields.get("topic"),
     )
 
 

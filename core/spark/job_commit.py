@@ -93,7 +93,7 @@ def write_attempt(
         for batch in batches:
             digest = crc32c(memoryview(batch.serialize()), digest)
             for last_topic, records in cutter.cut(batch):
-                producer.send(last_topic, records)
+                producer.send(records, last_topic)
         if not producer.is_open:
             return None
         return Prepared(attempt.task, producer.prepare(), last_topic, job.group(attempt.task), digest)

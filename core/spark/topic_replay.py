@@ -253,7 +253,7 @@ def write_lane(lane: Lane, servers: str, topic: str, access: str = "") -> list[s
             start = max(range_.start_offset, lane.done_offset)
             for batch in read_range(replace(range_, start_offset=start), _COLUMNS, left_out.setdefault):
                 for _, records in cutter.cut(_for_target(batch, partitions)):
-                    producer.send(topic, records)
+                    producer.send(records, topic)
             ensure_allowed(range_, left_out)
             metadata = json.dumps(json.loads(found.metadata) | _IS_LACKING) if left_out else found.metadata
             producer.send_offsets(lane.name, {place: range_.end_offset}, metadata)

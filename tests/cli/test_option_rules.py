@@ -52,17 +52,19 @@ CONSUME = {
 }  # fmt: skip
 
 
-_OF_FIELDS = "--key-field and --timestamp-field go with lines of JSON, or with --format csv"
+_OF_FIELDS = "--key-field, --timestamp-field and --topic-field go with lines of JSON, or with --format csv"
 _OF_TEMPLATE = (
-    "--template alone describes the input: not with --format, --key-separator, --key-field or --timestamp-field"
+    "--template alone describes the input: not with --format, --key-separator, --key-field, --timestamp-field or "
+    "--topic-field"
 )
 _OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
 PRODUCE = {
     "--rate 0: expected a number above 0 of records a second": ["--rate 0"],
     _OF_FIELDS: [
         "--key-field f -K :", "--timestamp-field f -K :", "--key-field f --format envelope",
-        "--timestamp-field f --format raw",
+        "--timestamp-field f --format raw", "--topic-field f --format envelope", "--topic-field f -K :",
     ],
+    "--own-topics goes with --format envelope": ["--own-topics", "--own-topics --format csv"],
     "--key-separator goes with --format lines": ["-K : --format csv", "-K : --format json"],
     "--key-separator is empty": ["--key-separator="],
     _OF_TEMPLATE: ["--template %s --format csv", "--template %s --key-field f", "--template %s -K :"],

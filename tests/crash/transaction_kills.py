@@ -139,7 +139,7 @@ class TransactionKills:
         is_commit = self.random.random() < 0.7
         self.in_doubt = number if is_commit else None
         for partition in OUT:
-            producer.send("out", rows(partition.partition, number, self.random.randint(1, 3)))
+            producer.send(rows(partition.partition, number, self.random.randint(1, 3)), "out")
         producer.send_offsets(GROUP, {SOURCE: number + 1})
         producer.prepare()
         if is_commit:

@@ -145,7 +145,7 @@ def test_a_batch_is_not_committed_while_a_transaction_is_about_to_tell_that_it_w
         group = f"{target}-0"
         before.send_offsets(group, {Partition(target, 0): 1}, "1 tasks")
         value = ByteStrings.of_list([b"1"])
-        again.send(target, RecordsToSend(0, np.array([NOW]), None, value, None, np.arange(1)))
+        again.send(RecordsToSend(0, np.array([NOW]), None, value, None, np.arange(1)), target)
         message = PreparedTask(0, again.prepare(), target, group)
         with pytest.raises(KafkaError, match=f"a transaction that moves group {group} on {target}-0 has not ended"):
             writer.commit([message], 0)

@@ -95,8 +95,8 @@ def test_transactions_one_after_the_other(
     wanted: list[int] = []
     for turn in range(6):
         numbers = range(turn * 1000, turn * 1000 + 300)
-        producer.send(topic, rows(0, *numbers[:200]))
-        producer.send(topic, rows(1, *numbers[200:]))
+        producer.send(rows(0, *numbers[:200]), topic)
+        producer.send(rows(1, *numbers[200:]), topic)
         if turn % 3 == 2:
             producer.prepare()
             producer.abort()
@@ -114,7 +114,7 @@ def test_offsets_count_with_the_transaction(kafka: KafkaServer | Server, topic: 
     group, position = f"group-{topic}", TopicPartition(topic, 0)
     producer = producer_of(kafka, topic)
     for offset, is_commit in ((17, True), (99, False), (25, True)):
-        producer.send(topic, rows(0, offset))
+        producer.send(rows(0, offset), topic)
         producer.send_offsets(group, {position: offset}, f"up to {offset}")
         if is_commit:
             producer.commit()
@@ -168,7 +168,7 @@ def test_another_process_ends_what_was_prepared(kafka: KafkaServer | Server, top
     prepared: list[ProducerIdentity] = []
     for number in range(4):
         producer = producer_of(kafka, f"{topic}-{number}")
-        producer.send(topic, rows(number % 2, number))
+        producer.send(rows(number % 2, number), topic)
         prepared.append(producer.prepare())
         producer.close()
     assert values(kafka, topic, is_ended=False) == []

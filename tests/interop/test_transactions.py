@@ -169,7 +169,7 @@ def test_transactions_that_are_open_go_from_plog_to_kafka_and_back(tmp_path: Pat
         """A transaction that somebody else is to end."""
         producer = TransactionalProducer(lambda: KafkaClient(parse_bootstrap(address)), name, timeout_ms=900_000)
         values = ByteStrings.of_list([b"%d" % number])
-        producer.send("t", RecordsToSend(0, np.array([time.time_ns() // 1_000_000]), None, values, None, np.array([0])))
+        producer.send(RecordsToSend(0, np.array([time.time_ns() // 1_000_000]), None, values, None, np.array([0])), "t")
         producer.send_offsets(group, {position: number})
         identity = producer.prepare()
         producer.close()

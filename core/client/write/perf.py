@@ -22,7 +22,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.client.read.cluster_source import ClusterSource
 from core.client.read.consumer import Consumer
 from core.client.read.record_source import ReadOptions
-from core.client.write.producer import Producer, RecordsToSend
+from core.client.write.producer import OnAcknowledged, Producer, RecordsToSend
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.records.batches import group_batches
@@ -97,7 +97,7 @@ OnMeasured = Callable[[Measured], None]
 
 
 def measure_produce(
-    make_producer: Callable[[Callable[[int, int, int], None]], Producer],
+    make_producer: Callable[[OnAcknowledged], Producer],
     partitions: int,
     payloads: Sequence[bytes],
     *,
@@ -162,9 +162,9 @@ class _ProduceMeter:
     def sent(self, partition: int, count: int, size_bytes: int) -> None:
         self._waiting.setdefault(partition, deque()).append([time.monotonic(), count, size_bytes / count])
 
-    def acknowledged(self, partition: int, _base_offset: int, count: int) -> None:
+    def acknowledged(self, partition: TopicPartition, _base_offset: int, count: int) -> None:
         now_s = time.monotonic()
-        waiting = self._waiting[partition]
+        waiting = self._waiting[partition.partition]
         while count:
             sent_s, left, size = waiting[0]
             some = min(count, int(left))

@@ -1,4 +1,4 @@
-"""Writes columns of records to a topic: batches, in order, each acknowledged or reported.
+"""Writes columns of records to topics: batches, in order, each acknowledged or reported.
 
 Idempotent unless acks is less than all: sequences make a retry harmless, and a batch that the broker refuses holds back
 those after it in its partition. At most five requests are under way. After a lost connection the producer connects
@@ -26,6 +26,7 @@ from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducer
 from core.protocol.schema.produce import (
     PRODUCE,
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -77,7 +78,7 @@ class RecordsToSend:
     rows: npt.NDArray[np.int64]
 
 
-OnAcknowledged = Callable[[int, int, int], None]
+OnAcknowledged = Callable[[TopicPartition, int, int], None]
 """(partition, offset of the first or -1 if unknown, number of records)."""
 
 
@@ -91,7 +92,7 @@ class RecordRefusedError(KafkaError):
 
 @dataclass(slots=True)
 class _PendingBatch:
-    partition: int
+    partition: TopicPartition
     data: Spans
     count: int
     base_sequence: int
@@ -103,6 +104,15 @@ class _PendingBatch:
 class _InFlight:
     node_id: int
     batches: list[_PendingBatch]
+    topics: dict[bytes, str]
+    """The topics by their ids, which answers name instead since Produce version 13."""
+
+    def answers(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+        return {
+            TopicPartition(topic.name or self.topics.get(topic.topic_id, ""), answer.index): answer
+            for topic in response.responses
+            for answer in topic.partition_responses
+        }
 
 
 class Producer:
@@ -111,7 +121,7 @@ class Producer:
     def __init__(
         self,
         client: KafkaClient,
-        topic: str,
+        topic: str = "",
         *,
         acks: int = ACKS_ALL,
         compression: CompressionType = CompressionType.NONE,
@@ -121,8 +131,8 @@ class Producer:
         transaction: ProducerIdentity | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """With `transaction` it writes as that producer, within its transaction, which it neither begins nor ends.
-        `tell` is called with the reasons of long delays.
+        """`topic` gets the records for which `send` names no other. With `transaction` it writes as that producer,
+        within its transaction, which it neither begins nor ends. `tell` is called with the reasons of long delays.
         """
         self.acknowledged = 0
         self._client = client
@@ -135,12 +145,13 @@ class Producer:
         self._leaders = KnownLeaders(client, tell)
         self._delay = Retry(delivery_timeout_s, tell=tell)
         self._on_acknowledged = on_acknowledged
-        self._queues: dict[int, deque[_PendingBatch]] = {}
+        self._queues: dict[TopicPartition, deque[_PendingBatch]] = {}
+        self._queued_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
         self._refused: list[_PendingBatch] = []
         self._unsent: npt.NDArray[np.int64] = np.empty(0, np.int64)  # rows of the last call of `send`
-        self._sequences: dict[int, int] = {}
-        self._known_to_broker: set[int] = set()
+        self._sequences: dict[TopicPartition, int] = {}
+        self._known_to_broker: set[TopicPartition] = set()
         self._producer_id, self._producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._transactional_id: str | None = None
         self._last_version = PRODUCE.versions.last
@@ -165,16 +176,18 @@ class Producer:
 
     # --- in
 
-    def send(self, records: RecordsToSend) -> None:
-        """Queues the rows, and sends full requests; waits while more than five are under way. Raises RecordRefusedError
-        as soon as an earlier batch is refused: nothing is sent after that.
+    def send(self, records: RecordsToSend, topic: str | None = None) -> None:
+        """Queues the rows, for the producer's own topic by default, and sends full requests; waits while more than five
+        are under way. Raises RecordRefusedError as soon as an earlier batch is refused: nothing is sent after that.
         """
+        partition = TopicPartition(self._topic if topic is None else topic, records.partition)
+        queue = self._queues.setdefault(partition, deque())
         first = 0
         self._unsent = records.rows
         for part in encode_columns(
             records.timestamps, records.keys, records.values, records.headers, batch_bytes=self._batch_bytes
         ):
-            sequence = self._next_sequence(records.partition, part.count)
+            sequence = self._next_sequence(partition, part.count)
             parts = batch_parts(
                 part.section,
                 count=part.count,
@@ -189,12 +202,14 @@ class Producer:
             rows = records.rows[first : first + part.count]
             first += part.count
             self._unsent = records.rows[first:]
-            batch = _PendingBatch(records.partition, Spans(parts), part.count, sequence, rows, time.monotonic())
-            self._queues.setdefault(records.partition, deque()).append(batch)
-            if len(batch.data) >= self._batch_bytes // 2 or len(self._queues[records.partition]) > 1:
+            batch = _PendingBatch(partition, Spans(parts), part.count, sequence, rows, time.monotonic())
+            queue.append(batch)
+            self._queued_bytes += len(batch.data)
+            is_full = len(batch.data) >= self._batch_bytes // 2 or len(queue) > 1
+            if is_full or self._queued_bytes > _MOST_WAITING_BYTES:
                 self._dispatch()
 
-    def _next_sequence(self, partition: int, count: int) -> int:
+    def _next_sequence(self, partition: TopicPartition, count: int) -> int:
         if self._producer_id == NO_PRODUCER_ID:
             return NO_SEQUENCE
         sequence = self._sequences.get(partition, 0)
@@ -241,9 +256,7 @@ class Producer:
                 return
 
     def _next_batches(self, *, must_find: bool = False) -> dict[int, list[_PendingBatch]]:
-        waiting = {
-            TopicPartition(self._topic, p): queue for p, queue in self._queues.items() if queue and self._may_send_to(p)
-        }
+        waiting = self._waiting()
         try:
             leaders = self._leaders.find(waiting, self._may_wait, must_find=must_find)
         except ConnectionFailedError as error:
@@ -259,6 +272,7 @@ class Producer:
         for partition, leader in leaders.items():
             batches, queue = chosen.setdefault(leader, []), waiting[partition]
             if not batches or sum(len(b.data) for b in batches) + len(queue[0].data) <= _MAX_REQUEST_BYTES:
+                self._queued_bytes -= len(queue[0].data)
                 batches.append(queue.popleft())
         return chosen
 
@@ -266,28 +280,33 @@ class Producer:
         """Returns whether the queued batches of these partitions are neither too large nor too old to wait for a leader
         while others are written.
         """
-        queued = [batch for partition in leaderless for batch in self._queues[partition.partition]]
+        queued = [batch for partition in leaderless for batch in self._queues[partition]]
         size = sum(len(batch.data) for batch in queued)
         return size <= _MOST_WAITING_BYTES and not self._is_too_old(queued)
 
     def _is_too_old(self, batches: Iterable[_PendingBatch]) -> bool:
         return time.monotonic() - min(batch.created_s for batch in batches) > self._delivery_timeout_s
 
-    def _may_send_to(self, partition: int) -> bool:
-        """Returns False while the first batch of a producer is under way: a broker that does not know the producer
-        accepts any sequence, so it would accept the second batch, and refuse the first if that had to be sent again.
+    def _waiting(self) -> dict[TopicPartition, deque[_PendingBatch]]:
+        """Returns the queues that may be sent from. A partition waits while the first batch of the producer is under
+        way to it: a broker that does not know the producer accepts any sequence, so it would accept the second batch,
+        and refuse the first if that had to be sent again.
         """
-        if self._producer_id == NO_PRODUCER_ID or partition in self._known_to_broker:
-            return True
-        return all(batch.partition != partition for request in self._in_flight for batch in request.batches)
+        if self._producer_id == NO_PRODUCER_ID:
+            return {partition: queue for partition, queue in self._queues.items() if queue}
+        first = {batch.partition for request in self._in_flight for batch in request.batches} - self._known_to_broker
+        return {partition: queue for partition, queue in self._queues.items() if queue and partition not in first}
 
     def _send(self, node_id: int, batches: list[_PendingBatch]) -> None:
         """Raises ConnectionFailedError if the broker can't be reached; the batches are in flight then."""
-        partitions = [PartitionProduceData(batch.partition, batch.data) for batch in batches]
-        topic_id = self._client.topic(self._topic).topic_id
-        topic = TopicProduceData(self._topic, topic_id, partitions)
-        request = ProduceRequest(self._transactional_id, self._acks, _REQUEST_TIMEOUT_MS, [topic])
-        self._in_flight.append(_InFlight(node_id, batches))
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name, number = batch.partition
+            if name not in topics:
+                topics[name] = TopicProduceData(name, self._client.topic(name).topic_id, [])
+            topics[name].partition_data.append(PartitionProduceData(number, batch.data))
+        request = ProduceRequest(self._transactional_id, self._acks, _REQUEST_TIMEOUT_MS, list(topics.values()))
+        self._in_flight.append(_InFlight(node_id, batches, {topic.topic_id: name for name, topic in topics.items()}))
         try:
             connection = self._client.connection_to(node_id)
         except KafkaError as error:  # it has just left the cluster
@@ -309,10 +328,9 @@ class Producer:
             return
         self._in_flight.popleft()
         errors = {
-            p.index: KafkaError(ErrorCode.of(p.error_code), p.error_message)
-            for topic in response.responses
-            for p in topic.partition_responses
-            if p.error_code
+            partition: KafkaError(ErrorCode.of(answer.error_code), answer.error_message)
+            for partition, answer in oldest.answers(response).items()
+            if answer.error_code
         }
         failed = self._acknowledge_written(oldest, response)
         if failed:
@@ -324,14 +342,14 @@ class Producer:
         """
         if self._producer_id == NO_PRODUCER_ID:
             return
-        partitions = [TopicPartition(self._topic, batch.partition) for batch in request.batches]
+        partitions = [batch.partition for batch in request.batches]
         if self._client.is_replaced(request.node_id, partitions):
             text = f"broker {request.node_id} does not answer, and no longer leads all that it was sent"
             raise UnansweredError(text, where=f"broker {request.node_id}")
 
     def _acknowledge_written(self, request: _InFlight, response: ProduceResponse) -> list[_PendingBatch]:
         """Handles the response; returns the request's batches that were refused."""
-        answers = {p.index: p for topic in response.responses for p in topic.partition_responses}
+        answers = request.answers(response)
         refused = []
         for batch in request.batches:
             answer = answers.get(batch.partition)
@@ -364,7 +382,7 @@ class Producer:
 
     # --- when it goes wrong
 
-    def _handle(self, failed: list[_PendingBatch], errors: dict[int, KafkaError]) -> None:
+    def _handle(self, failed: list[_PendingBatch], errors: dict[TopicPartition, KafkaError]) -> None:
         error = errors[failed[0].partition]
         if error.code is ErrorCode.MESSAGE_TOO_LARGE and all(b.count > 1 for b in failed):
             self._send_again(error, failed=[half for batch in failed for half in self._split(batch)])
@@ -379,7 +397,7 @@ class Producer:
     def _may_pass(self, batch: _PendingBatch, code: ErrorCode) -> bool:
         """Returns whether the batch may succeed if it is sent again: a disk that refuses it is only the leader's."""
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
-            return self._client.has_other_replicas(TopicPartition(self._topic, batch.partition))
+            return self._client.has_other_replicas(batch.partition)
         return code in _RETRIABLE
 
     def _split(self, batch: _PendingBatch) -> list[_PendingBatch]:
@@ -433,11 +451,14 @@ class Producer:
             self._client.forget_connections()
         for batch in sorted(again, key=lambda b: int(b.rows[0]), reverse=True):
             self._queues.setdefault(batch.partition, deque()).appendleft(batch)
+            self._queued_bytes += len(batch.data)
         if (again and self._is_too_old(again)) or not self._delay.wait(error, since_s):
             raise error
-        self._client.forget_topic(self._topic)
+        topics = {partition.topic for partition, queue in self._queues.items() if queue}
+        for topic in topics:
+            self._client.forget_topic(topic)
         self._delay.call(
-            lambda: self._client.topic(self._topic),
+            lambda: [self._client.topic(topic) for topic in topics],
             ConnectionFailedError,
             before_next=lambda _: self._client.forget_connections(),
         )

@@ -14,7 +14,7 @@ epoch. A transaction that is `prepared` has all its records on the brokers, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from core.client.net.client_connection import ClientConnection
 from core.client.net.kafka_client import CoordinatorType, KafkaClient, at_coordinator
@@ -73,7 +73,7 @@ class TransactionalProducer:
         self._client = connect()  # for records; answers of the other don't mix with theirs
         self._control = connect()
         self._options = options
-        self._producers: dict[str, Producer] = {}
+        self._producer: Producer | None = None  # of this transaction's epoch
         self._partitions: set[TopicPartition] = set()
         self._has_offsets = False
         request = InitProducerIdRequest(transactional_id, timeout_ms)
@@ -97,25 +97,21 @@ class TransactionalProducer:
         """Returns the partition count of the topic. Raises KafkaError if the topic does not exist."""
         return len(self._client.topic(topic).partitions)
 
-    def send(self, topic: str, records: RecordsToSend) -> None:
+    def send(self, records: RecordsToSend, topic: str) -> None:
         """Sends as `Producer.send` does, into the transaction, which begins with the first."""
         partition = TopicPartition(topic, records.partition)
         if partition not in self._partitions:
             self._partitions.add(partition)  # even without an answer: it may be in the transaction
             if self.identity.version < _NEWEST:
                 self._add_partition(partition)
-        if topic not in self._producers:
-            self._producers[topic] = Producer(self._client, topic, transaction=self.identity, **self._options)
-        self._producers[topic].send(records)
+        if self._producer is None:
+            self._producer = Producer(self._client, transaction=self.identity, **self._options)
+        self._producer.send(records, topic)
 
-    def push(self, topic: str) -> None:
+    def push(self) -> None:
         """As `Producer.push`."""
-        if topic in self._producers:
-            self._producers[topic].push()
-
-    def to(self, topic: str) -> TopicTransaction:
-        """Returns the counterpart of a `Producer` for the topic, within the transaction."""
-        return TopicTransaction(self, topic)
+        if self._producer is not None:
+            self._producer.push()
 
     def _add_partition(self, partition: TopicPartition) -> None:
         topics = [AddPartitionsToTxnTopic(partition.topic, [partition.partition])]
@@ -137,16 +133,20 @@ class TransactionalProducer:
     @property
     def acknowledged(self) -> int:
         """Counts the records of the transaction that are on the brokers."""
-        return sum(producer.acknowledged for producer in self._producers.values())
+        return 0 if self._producer is None else self._producer.acknowledged
 
     # --- its end
+
+    def flush(self) -> None:
+        """As `Producer.flush`."""
+        self.prepare()
 
     def prepare(self) -> ProducerIdentity:
         """Waits until all records are on the brokers; then `end_transaction` commits them, from anywhere, within the
         timeout. Raises RecordRefusedError if one is refused.
         """
-        for producer in self._producers.values():
-            producer.flush()
+        if self._producer is not None:
+            self._producer.flush()
         return self.identity
 
     def commit(self) -> None:
@@ -162,7 +162,7 @@ class TransactionalProducer:
         if self.is_open:
             following = end_transaction(self._control, self.identity, is_commit=is_commit)
             if following != self.identity:
-                self._producers.clear()  # its sequences begin again
+                self._producer = None  # its sequences begin again
             self.identity = following
         self._partitions.clear()
         self._has_offsets = False
@@ -171,26 +171,6 @@ class TransactionalProducer:
         """Leaves an open transaction to its timeout, or to the next producer of the id."""
         self._client.close()
         self._control.close()
-
-
-class TopicTransaction(NamedTuple):
-    """Writes to a topic within a transaction, as a `Producer`."""
-
-    producer: TransactionalProducer
-    topic: str
-
-    def send(self, records: RecordsToSend) -> None:
-        self.producer.send(self.topic, records)
-
-    def push(self) -> None:
-        self.producer.push(self.topic)
-
-    def flush(self) -> None:
-        self.producer.prepare()
-
-    @property
-    def acknowledged(self) -> int:
-        return self.producer.acknowledged
 
 
 def add_offsets(

@@ -172,8 +172,8 @@ def _produce_with_plog(client: Client) -> None:
     numbers: dict[int, count[int]] = defaultdict(count)
     rows = count()
 
-    def on_acknowledged(partition: int, offset: int, number: int) -> None:
-        acknowledged[partition] += range(offset, offset + number) if offset >= 0 else [-1] * number
+    def on_acknowledged(place: Partition, offset: int, number: int) -> None:
+        acknowledged[place.partition] += range(offset, offset + number) if offset >= 0 else [-1] * number
 
     with contextlib.closing(KafkaClient(parse_bootstrap(client.address), connect)) as connection:
         producer = OwnProducer(connection, KEPT, on_acknowledged=on_acknowledged)

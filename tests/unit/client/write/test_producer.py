@@ -85,8 +85,8 @@ def write(producer: Producer, *numbers: int, partition: int = 0) -> None:
     producer.flush()
 
 
-def stored(broker: SteeredNode, partition: int = 0) -> list[int]:
-    tp = TopicPartition("t", partition)
+def stored(broker: SteeredNode, partition: int = 0, topic: str = "t") -> list[int]:
+    tp = TopicPartition(topic, partition)
     end = broker.services.replicas.partitions[tp].log.log_end_offset
     batches = [b for _, some in Consumer(client_of(broker)).read({tp: 0}, {tp: end}) for b in some]
     return [int(r.value or b"") for batch in batches for r in batch.records()]
@@ -115,6 +115,7 @@ def test_what_is_sent_is_stored_in_order(broker: SteeredNode, compression: Compr
 def test_every_record_once_on_a_wire_that_breaks(tmp_path: Path, seed: int) -> None:
     broker = open_broker(tmp_path, log_retention_ms="-1")
     add_topic(broker, partitions=2)
+    add_topic(broker, "u")
     dice = random.Random(seed)
     is_up = True  # while the client is made
     client = client_of(broker, lambda: not is_up and dice.random() < 0.1)
@@ -123,9 +124,10 @@ def test_every_record_once_on_a_wire_that_breaks(tmp_path: Path, seed: int) -> N
     for start in range(0, 600, 60):
         for partition in (0, 1):
             producer.send(rows_of(partition, *range(start, start + 60)))
+        producer.send(rows_of(0, *range(start, start + 60)), "u")
     producer.flush()
-    assert producer.acknowledged == 1200
-    assert stored(broker, 0) == stored(broker, 1) == list(range(600))
+    assert producer.acknowledged == 1800
+    assert stored(broker, 0) == stored(broker, 1) == stored(broker, topic="u") == list(range(600))
     broker.close()
 
 
@@ -331,7 +333,7 @@ def test_others_are_written_while_nobody_leads_one(
     told: list[str] = []
     leaderless.left = 60
     producer = Producer(
-        leaderless, "t", batch_bytes=200, on_acknowledged=lambda p, _offset, count: order.extend([p] * count),
+        leaderless, "t", batch_bytes=200, on_acknowledged=lambda p, _offset, count: order.extend([p.partition] * count),
         tell=told.append,
     )  # fmt: skip
     send_to_both(producer)
@@ -395,14 +397,15 @@ def test_nothing_overtakes_what_is_sent_again() -> None:
     """One broker dies while a batch for the other is in flight, and with it all connections are made again."""
     client = TwoBrokers()
     producer = Producer(client, "t", acks=1)  # type: ignore[arg-type]
-    producer._queues = {0: deque(), 1: deque()}  # the dead one's comes first
+    dead = TopicPartition("t", 0)
+    producer._queues = {dead: deque(), TopicPartition("t", 1): deque()}  # the dead one's comes first
     producer.send(rows_of(1, 0))
     producer.push()
     producer.send(rows_of(0, 1))
     producer.send(rows_of(1, 2))
     producer._dispatch()
     assert client.sent == [b"0"]
-    producer._queues[0].clear()
+    producer._queues[dead].clear()
     producer._dispatch()
     assert client.sent == [b"0", b"0"]
 
@@ -506,3 +509,31 @@ def test_the_first_batch_of_a_producer_goes_alone(broker: SteeredNode) -> None:
     first = heard.index("produce")
     assert heard[first : first + 4] == ["produce", "answer", "produce", "produce"]
     assert stored(broker) == list(range(300))
+
+
+def test_answers_about_several_topics_are_told_apart(broker: SteeredNode) -> None:
+    """Many requests of a small size are under way, and each topic is at another offset."""
+    add_topic(broker, "u")
+    acknowledged: dict[TopicPartition, int] = {}
+
+    def note(partition: TopicPartition, offset: int, count: int) -> None:
+        assert offset == acknowledged.get(partition, 0)
+        acknowledged[partition] = offset + count
+
+    producer = Producer(client_of(broker), batch_bytes=100, on_acknowledged=note)
+    for number in range(30):
+        producer.send(rows_of(0, number, number), "t")
+        producer.send(rows_of(0, number), "u")
+    producer.flush()
+    assert acknowledged == {TopicPartition("t", 0): 60, TopicPartition("u", 0): 30}
+
+
+def test_small_batches_for_many_topics_do_not_pile_up(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_module, "_MOST_WAITING_BYTES", 500)
+    producer = Producer(client_of(broker))
+    for number in range(30):
+        add_topic(broker, f"t{number}")
+        producer.send(rows_of(0, number), f"t{number}")
+        assert producer._queued_bytes == sum(len(b.data) for queue in producer._queues.values() for b in queue) <= 500
+    producer.flush()
+    assert (producer.acknowledged, producer._queued_bytes) == (30, 0)
