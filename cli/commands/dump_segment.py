@@ -184,6 +184,8 @@ def dump_segment(
         code = _print(dumps, format_ or (DumpFormat.table if is_terminal() else DumpFormat.kafka))
     if account is not None and account.report():
         code = code or 1
+    for note in registry.notes if registry is not None else ():
+        say(note)
     raise typer.Exit(say_failures(failures) or code)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from core.client.schemas.key_value_decoder import open_registry, side_decoder, side_encoder
+from core.client.schemas.key_value_decoder import Encode, open_registry, side_decoder, side_encoder
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from core.pipeline.record_stream import Chunk
     from core.security.client_settings import ClientSettings
 
-Encode = Callable[[bytes | None], bytes | None]
-
 
 class Schemas:
     """Converts bytes of records to text and back; owned by one task."""
@@ -35,7 +33,7 @@ class Schemas:
         self.registry = open_registry(formats, settings)
         self._formats = formats
         self._say = say
-        self._has_noted = False
+        self._noted: set[str] = set()
 
     # --- out
 
@@ -60,12 +58,10 @@ class Schemas:
         )
         for side, errors in failures.items():
             columns = columns.with_undecoded(side, {row: error for row, error in errors.items() if row < count})
-        if self.registry is not None and self.registry.long_keys and not self._has_noted:
-            self._has_noted = True
-            self._say(
-                "note: keys of 8 bytes that are of no schema of the registry are shown as they are; "
-                "--key-format long shows numbers"
-            )
+        for note in () if self.registry is None else self.registry.notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self._say(note)
         return chunk._replace(columns=columns, typed=typed)
 
     def _decode(
@@ -79,16 +75,18 @@ class Schemas:
             texts[row] = None
         is_typed = is_typed and registry is not None and self._formats.find(side) is SideFormat.registry
         has_pairs = is_typed and registry is not None and registry.has_typed
-        decode: Callable[[bytes | None], Any] = side_decoder(self._formats.find(side), registry, is_key=side == "key")
+        decode: Callable[..., Any] = side_decoder(self._formats.find(side), registry, is_key=side == "key")
         if has_pairs and registry is not None:
             decode = partial(registry.decode_typed, is_key=side == "key")
+        has_headers = registry is not None and bool(columns.header_counts.any())
         found: list[Any] = []
         for row, text in enumerate(texts):
             if columns.undecoded is not None and columns.undecoded[row] and side in columns.undecoded[row].sides:
                 found.append((text, text) if has_pairs else text)
                 continue
             try:
-                found.append(decode(text))
+                headers = columns.headers(row) if has_headers else ()
+                found.append(decode(text, headers=headers) if has_pairs else decode(text, headers))
             except PlogError as error:
                 shown = not_decoded_text(text or b"", error)
                 found.append((shown, shown) if has_pairs else shown)

@@ -134,6 +134,22 @@ def _ensure_within(size: int, limit: int) -> None:
         )
 
 
+def decompress_zlib(data: Buffer) -> bytes:
+    """Returns the uncompressed bytes of zlib's format, as AWS Glue's serializers compress values; the limit is that of
+    the process. Raises CorruptRecordError.
+    """
+    limit = expansion_limit()
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise CorruptRecordError(f"zlib data does not decompress: {error}") from error
+    _ensure_within(len(found), limit)
+    if not stream.eof:
+        raise CorruptRecordError("zlib data is cut off")
+    return found
+
+
 def decompress_what_can_be(codec: CompressionType, data: Buffer, *, magic: int = 2) -> bytes:
     """Decompresses data up to the point where it is cut short or damaged."""
     is_zstd = codec is CompressionType.ZSTD

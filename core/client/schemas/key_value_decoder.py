@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
+from core.records.record import Headers
 from core.records.serdes import SERDES
 from core.records.side_format import SideFormat, SideFormats
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
     from core.security.client_settings import ClientSettings
 
-Decode = Callable[[bytes | None], bytes | None]
-"""Raises SchemaError for bytes that don't fit, and what `SchemaRegistry` raises; null stays null."""
+Decode = Callable[[bytes | None, Headers], bytes | None]
+"""Takes a key or value, and the headers of its record, which may name its schema. Raises SchemaError for bytes that
+don't fit, and what `SchemaRegistry` raises; null stays null.
+"""
+
+Encode = Callable[[bytes | None], bytes | None]
 
 
 def open_registry(formats: SideFormats, settings: ClientSettings | None = None) -> SchemaRegistry | None:
@@ -33,13 +37,13 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
 def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key: bool) -> Decode:
     """Returns the decoder of one side."""
     if format_ is SideFormat.none:
-        return lambda data: data
+        return lambda data, _: data
     if format_ is SideFormat.registry:
         assert registry is not None  # `open_registry` opens it
-        return partial(registry.decode, is_key=True) if is_key else registry.decode
+        return lambda data, headers: registry.decode(data, is_key=is_key, headers=headers)
     serde = SERDES[format_]
 
-    def decode(data: bytes | None) -> bytes | None:
+    def decode(data: bytes | None, _: Headers) -> bytes | None:
         try:
             return None if data is None else serde.decode(data)
         except ValueError as error:
@@ -48,7 +52,7 @@ def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key
     return decode
 
 
-def side_encoder(format_: SideFormat) -> Decode:
+def side_encoder(format_: SideFormat) -> Encode:
     """Returns the encoder of text, for a format that needs no registry."""
     serde = SERDES[format_]
 

@@ -37,6 +37,15 @@ class ProtobufJson:
         self._main = self._pool.FindFileByName(_MAIN)
         self._write = json.JSONEncoder(ensure_ascii=False).encode
 
+    def messages(self) -> list[tuple[str, list[int]]]:
+        """Returns all messages of the file: each's name without the package, and its message indexes."""
+        found: list[tuple[str, list[int]]] = []
+        places = [([index], one) for index, one in enumerate(self._main.message_types_by_name.values())]
+        for indexes, one in places:
+            found.append((one.full_name.removeprefix(f"{self._main.package}."), indexes))
+            places += [([*indexes, index], inner) for index, inner in enumerate(one.nested_types)]
+        return found
+
     def decode(self, data: bytes) -> bytes:
         """Returns the JSON of message indexes and their message. Raises ValueError."""
         return self._write(self._fields(data)[1]).encode()
@@ -155,7 +164,8 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
     try:
         count, position = read_varint(data, 0)
         if count < 0:
-            raise ValueError(f"it has {count} message indexes")
+            old = "; confluent-kafka-python 1.4 to 1.7 wrote them without zigzag" if count == -1 else ""
+            raise ValueError(f"it has {count} message indexes{old}")
         indexes = []
         for _ in range(count):
             index, position = read_varint(data, position)

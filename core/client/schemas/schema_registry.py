@@ -1,10 +1,10 @@
-"""Keys and values of a Schema Registry: turns bytes that name their schema into JSON, and back.
+"""Keys and values of a Schema Registry: turns bytes that name their schema (schema_id.py) into JSON, and back.
 
     0       1                  5
     | 0x00 | id, big-endian   | Avro: the datum | JSON Schema: JSON | Protobuf: message indexes, then the message |
 
-Ids begin with 1: bytes that begin with id 0 name no schema, nor do keys of 8 bytes whose schema is not there or does
-not fit. They are what Java's LongSerializer makes of numbers below 2^56.
+Keys of 8 bytes whose schema is not there or does not fit name none: they are what Java's LongSerializer makes of
+numbers below 2^56. A GUID in front of the data (no serializer writes one there) counts if the registry knows it.
 
 Avro is written as Avro's own JSON encoding (avro_json.py), so that nothing is lost on the way back; plain JSON is taken
 too. Of a schema that is the type bytes alone, the datum is the bytes themselves, without Avro's length. Protobuf is its
@@ -31,9 +31,11 @@ from urllib.parse import urlsplit
 from core.client.net.connect_notice import is_this_machine
 from core.client.schemas.avro_json import AvroJson, CutOffError
 from core.client.schemas.protobuf_json import ProtobufJson
+from core.client.schemas.schema_id import Framed, Messages, SchemaId, find_framed, indexes_and_message
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
+from core.records.record import Headers
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
 
@@ -44,6 +46,9 @@ _HINT = "pip install 'plog-kafka[schema]'"
 
 
 _LONG_BYTES = 8
+_OF_LONG_KEYS = (
+    "note: keys of 8 bytes that are of no schema of the registry are shown as they are; --key-format long shows numbers"
+)
 _NOT_FOUND = range(40400, 40500)
 """The registry's error codes for a missing schema, subject or version; HTTP's own is 404."""
 _TIMEOUT_SECONDS = 10
@@ -61,6 +66,15 @@ class Codec(NamedTuple):
     encode: Callable[[bytes], bytes]
     decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
     """Returns the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
+
+    messages: Messages | None = None
+    """Those of the Protobuf file; None for other schemas."""
+
+    def data_of(self, framed: Framed) -> bytes:
+        """Returns the bytes to decode. Raises ValueError if they name a message that is not there."""
+        if framed.is_json:
+            return self.encode(framed.data)
+        return framed.data if self.messages is None else indexes_and_message(framed, self.messages)
 
 
 class SchemaRegistry:
@@ -80,52 +94,82 @@ class SchemaRegistry:
                 self._client = SchemaRegistryClient({"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own})
         except (ValueError, OSError) as error:
             raise UsageError(f"--schema-registry {self._url}: {error}") from error
-        self._codecs: dict[int, Codec] = {}
-        self._failures: dict[int, tuple[float, SchemaError]] = {}  # when each ends to count
-        self.long_keys = 0
-        """The number of keys of 8 bytes that were returned unchanged, because no schema fits."""
+        self._codecs: dict[SchemaId, Codec] = {}
+        self._failures: dict[SchemaId, tuple[float, SchemaError]] = {}  # when each ends to count
+        self._has_guids_in_front: bool | None = None
+        self.notes: dict[str, None] = {}
+        """What a user should know about the records so far, each once."""
         self.has_typed = False
         """Whether `decode_typed` returned something else than `decode` would, or could."""
 
     # --- out
 
-    def decode(self, data: bytes | None, *, is_key: bool = False) -> bytes | None:
-        """Returns the JSON of framed data, which name their schema; other bytes as is. Raises SchemaError."""
-        if data is None or len(data) < _FRAME.size or data[0] != _MAGIC:
-            return data
-        schema_id = _FRAME.unpack_from(data)[1]
-        try:
-            return self._codec(schema_id).decode(data[_FRAME.size :]) if schema_id else data
-        except (ValueError, RecursionError, SchemaError) as error:
-            return self._plain_long(data, schema_id, error, is_key=is_key)
+    def decode(self, data: bytes | None, *, is_key: bool = False, headers: Headers = ()) -> bytes | None:
+        """Returns the JSON of framed data, which name their schema, or whose headers do; other bytes as is. Raises
+        SchemaError.
+        """
+        return self._decode(data, is_key=is_key, headers=headers, is_typed=False)[0]
 
-    def decode_typed(self, data: bytes | None, *, is_key: bool = False) -> tuple[bytes | None, bytes | None]:
+    def decode_typed(
+        self, data: bytes | None, *, is_key: bool = False, headers: Headers = ()
+    ) -> tuple[bytes | None, bytes | None]:
         """Returns what `decode` returns, and the same with 64-bit numbers of Protobuf as numbers."""
-        schema_id = 0 if data is None or len(data) < _FRAME.size or data[0] else _FRAME.unpack_from(data)[1]
+        return self._decode(data, is_key=is_key, headers=headers, is_typed=True)
+
+    def _decode(
+        self, data: bytes | None, *, is_key: bool, headers: Headers, is_typed: bool
+    ) -> tuple[bytes | None, bytes | None]:
+        schema_id = None
         try:
-            decode = self._codec(schema_id).decode_typed if schema_id else None
-            if decode is not None and data is not None:
-                return decode(data[_FRAME.size :])
-        except (ValueError, RecursionError, SchemaError):
-            pass  # `decode` raises the error
-        decoded = self.decode(data, is_key=is_key)
+            framed = self._find_framed(data, headers, "key" if is_key else "value")
+            if framed is None:
+                return data, data
+            schema_id = framed.schema_id
+            codec = self._codec(schema_id)
+            found = codec.data_of(framed)
+            if is_typed and codec.decode_typed is not None:
+                return codec.decode_typed(found)
+            decoded: bytes | None = codec.decode(found)
+        except (ValueError, RecursionError, SchemaError) as error:
+            assert data is not None
+            decoded = self._plain_long(data, schema_id, error, is_key=is_key)
         return decoded, decoded
 
-    def _plain_long(self, data: bytes, schema_id: int, error: Exception, *, is_key: bool) -> bytes:
+    def _find_framed(self, data: bytes | None, headers: Headers, side: str) -> Framed | None:
+        if data is None:
+            return None
+        framed = find_framed(data, headers, side, note=self._note)
+        if framed is None or framed.schema_id.space != "guid" or len(framed.data) == len(data):
+            return framed
+        if self._has_guids_in_front is None:
+            try:
+                self._codec(framed.schema_id)
+                self._has_guids_in_front = True
+            except (
+                SchemaError,
+                AccessError,
+            ):  # the first decides, or each value that begins with 01 would be asked for
+                self._has_guids_in_front = False
+        return framed if self._has_guids_in_front else None
+
+    def _note(self, text: str) -> None:
+        self.notes[text] = None
+
+    def _plain_long(self, data: bytes, schema_id: SchemaId | None, error: Exception, *, is_key: bool) -> bytes:
         """Returns a key unchanged if it looks like a number and not like framed data. Raises SchemaError for other
         keys.
         """
         if isinstance(error, SchemaError) and not error.why:
             raise error
         if is_key and len(data) == _LONG_BYTES:
-            self.long_keys += 1
+            self._note(_OF_LONG_KEYS)
             return data
         if isinstance(error, SchemaError):
             raise error
         why = "cut off" if isinstance(error, CutOffError) else f"not of schema {schema_id}"
         problem = "its levels are too many" if isinstance(error, RecursionError) else str(error)
         message = f"not of schema {schema_id}, which it names: {problem}"
-        raise SchemaError(message, why=why, schema_id=schema_id) from error
+        raise SchemaError(message, why=why, schema_id=_shown(schema_id)) from error
 
     # --- in
 
@@ -134,7 +178,7 @@ class SchemaRegistry:
         `subject`. The encoder raises SchemaError for text that is not of the schema; null stays null.
         """
         schema_id = self._find_id(schema, subject)
-        codec = self._codec(schema_id)
+        codec = self._codec(SchemaId(schema_id))
         frame = _FRAME.pack(_MAGIC, schema_id)
 
         def encode(text: bytes | None) -> bytes | None:
@@ -183,48 +227,59 @@ class SchemaRegistry:
             raise UsageError(f"{type_} needs more packages: {error.name}", hint=_HINT) from error
         number = self._ask_number(lambda: self._client.register_schema(subject, schema))
         self.has_typed |= codec.decode_typed is not None
-        self._codecs[number] = codec
+        self._codecs[SchemaId(number)] = codec
         return number
 
     # --- schemas
 
-    def _codec(self, schema_id: int) -> Codec:
+    def _codec(self, schema_id: SchemaId) -> Codec:
         if schema_id not in self._codecs:
             self._codecs[schema_id] = self._make_codec(schema_id)
         return self._codecs[schema_id]
 
-    def _make_codec(self, schema_id: int) -> Codec:
+    def _make_codec(self, schema_id: SchemaId) -> Codec:
         until, failure = self._failures.get(schema_id, (0.0, None))
         if failure is not None and time.monotonic() < until:
             raise failure
         try:
-            schema = self._ask(lambda: _with_text(self._client.get_schema(schema_id)), schema_id)
+            schema = self._ask(lambda: _with_text(self._get(schema_id)), schema_id)
             if schema.schema_type not in _MAKERS:
                 raise SchemaError(
                     f"schema {schema_id} is of type {schema.schema_type}, which is not known",
                     why=f"of schema {schema_id}",
-                    schema_id=schema_id,
+                    schema_id=_shown(schema_id),
                 )
             try:
                 codec = _MAKERS[schema.schema_type](self, schema)
             except (ValueError, RecursionError) as error:
                 why = f"of schema {schema_id}"
-                raise SchemaError(f"schema {schema_id} can't be used: {error}", why=why, schema_id=schema_id) from error
+                raise SchemaError(
+                    f"schema {schema_id} can't be used: {error}", why=why, schema_id=_shown(schema_id)
+                ) from error
             self.has_typed |= codec.decode_typed is not None
             return codec
         except SchemaError as error:
             error.why = error.why and f"of schema {schema_id}"  # not that of a schema that it refers to
-            error.schema_id = schema_id
+            error.schema_id = _shown(schema_id)
             self._failures[schema_id] = time.monotonic() + _ASK_AGAIN_SECONDS, error
             raise
         except ImportError as error:
             raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
 
+    def _get(self, schema_id: SchemaId) -> Any:
+        if schema_id.space == "guid":
+            return self._client.get_schema_by_guid(str(schema_id))
+        if schema_id.space in ("", "contentId"):  # of Apicurio's registry, asked by Confluent's API: these are its ids
+            return self._client.get_schema(int(schema_id.value))
+        why = f"of Apicurio's {schema_id.space}"
+        hint = "--schema-registry http://HOST:PORT/apis/registry/v3 (or v2)"
+        raise SchemaError(f"Confluent's API does not know {schema_id}, an id of Apicurio", why=why, hint=hint)
+
     def _ask_number(self, work: Callable[[], Any]) -> int:
         number: int = self._ask(lambda: int(work()))
         return number
 
-    def _ask(self, work: Callable[[], Any], schema_id: int | None = None) -> Any:
+    def _ask(self, work: Callable[[], Any], schema_id: SchemaId | None = None) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
@@ -232,13 +287,14 @@ class SchemaRegistry:
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # its answer is no registry's
             raise self._stranger("") from error
         except SchemaRegistryError as error:
-            if error.error_code == _NO_CODE:
+            is_missing = error.http_status_code == HTTPStatus.NOT_FOUND
+            if error.error_code == _NO_CODE and not (is_missing and schema_id is not None and schema_id.space):
                 raise self._stranger(f": HTTP {error.http_status_code}") from error
-            is_of_record = error.error_code in _NOT_FOUND or error.http_status_code == HTTPStatus.NOT_FOUND
+            is_of_record = error.error_code in _NOT_FOUND or is_missing
             raise SchemaError(
                 f"{self._url}: {error.error_message} ({error.error_code})",
                 why="of a schema that is not there" if is_of_record else "",
-                schema_id=schema_id,
+                schema_id=_shown(schema_id),
             ) from error
         except _transport_errors() as error:
             raise AccessError(
@@ -297,6 +353,13 @@ def _without_proxies(url: str) -> Iterator[None]:
         yield
     finally:
         os.environ.update(kept)
+
+
+def _shown(schema_id: SchemaId | None) -> int | str | None:
+    """Returns the id as a mark of a value that is not decoded shows it."""
+    if schema_id is None:
+        return None
+    return schema_id.value if isinstance(schema_id.value, int) and not schema_id.space else str(schema_id)
 
 
 def _with_text(schema: Any) -> Any:
@@ -367,7 +430,7 @@ def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
     protobuf = ProtobufJson(
         [(name, other.schema_str) for name, other in registry.references(schema)], schema.schema_str
     )
-    return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed)
+    return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed, protobuf.messages())
 
 
 _MAKERS: dict[str, Callable[[SchemaRegistry, Any], Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}

@@ -21,10 +21,12 @@ _BEGIN = re.compile(rb'\s*\{\s*"not_decoded"\s*:')
 
 class SchemaError(PlogError):
     """Bytes do not fit their schema, or text doesn't. `why` is the reason in a few words, and "" if the bytes are not
-    to blame: the registry refuses the request. `schema_id` is the one in the bytes.
+    to blame: the registry refuses the request. `schema_id` is the one that the bytes or the headers name.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, why: str = "", schema_id: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, why: str = "", schema_id: int | str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.why = why
         self.schema_id = schema_id

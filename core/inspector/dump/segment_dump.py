@@ -84,7 +84,8 @@ class SegmentDump:
         record = self._batches.without_secrets(record)
         if self._options.account is not None:
             self._options.account.begin(self._name, record.offset)
-        return self._options.key_format(record.key), self._options.value_format(record.value)
+        headers = record.headers
+        return self._options.key_format(record.key, headers), self._options.value_format(record.value, headers)
 
     # --- as Arrow
 

@@ -68,7 +68,8 @@ class SegmentText:
     def _formatted_text(self, record: Record) -> str:
         if self._options.account is not None:
             self._options.account.begin(self.path.name, record.offset)
-        key, value = self._options.key_format(record.key), self._options.value_format(record.value)
+        key = self._options.key_format(record.key, record.headers)
+        value = self._options.value_format(record.value, record.headers)
         text = "" if record.key is None else KEY_LABEL + format_text(key)
         return text if record.value is None else text + VALUE_LABEL + format_text(value)
 

@@ -15,7 +15,7 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,15 +24,19 @@ from core.common.errors import UsageError
 from core.common.lenient_json import compact, describe_error, read_json
 from core.common.user_function import load_function
 from core.records.json_envelope import encode_bytes
+from core.records.record import Headers
 from core.records.side_format import SideFormat
 
 if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
 
-ValueFormat = Callable[[bytes | None], Any]
-"""Returns a value that json can write for a key or value; None for a null one. Bytes that don't fit the format are
-shown as utf8 does, so that nothing is lost.
-"""
+
+class ValueFormat(Protocol):
+    """Returns a value that json can write for a key or value; None for a null one. Bytes that don't fit the format are
+    shown as utf8 does, so that nothing is lost. The record's headers may name the schema.
+    """
+
+    def __call__(self, data: bytes | None, headers: Headers = (), /) -> Any: ...
 
 
 class JsonText(str):
@@ -129,9 +133,9 @@ def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str
 
     decode = side_decoder(format_, registry, is_key=side == "key")
 
-    def show(data: bytes | None) -> Any:
+    def show(data: bytes | None, headers: Headers = ()) -> Any:
         try:
-            decoded = decode(data)
+            decoded = decode(data, headers)
         except SchemaError as error:
             if is_fatal(error):
                 raise
@@ -145,7 +149,7 @@ def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str
 
 
 def _json_format(account: ValueAccount) -> ValueFormat:
-    def show(data: bytes | None) -> Any:
+    def show(data: bytes | None, _: Headers = ()) -> Any:
         if data is None:
             return None
         try:
@@ -166,7 +170,7 @@ def read_for_json(data: bytes) -> Any:
     return JsonText(compact(data))
 
 
-def as_utf8(data: bytes | None) -> Any:
+def as_utf8(data: bytes | None, _: Headers = ()) -> Any:
     """Returns a string if the bytes are UTF-8, else {"base64": ...}, as in envelopes; that too if they are very many,
     which JSON would make six times as many.
     """
@@ -181,7 +185,7 @@ def format_text(value: Any) -> str:
 
 
 def _or_utf8(read: Callable[[bytes], Any]) -> ValueFormat:
-    def format_(data: bytes | None) -> Any:
+    def format_(data: bytes | None, _: Headers = ()) -> Any:
         if data is None:
             return None
         try:

@@ -433,13 +433,20 @@ class Form(StrEnum):
     HEX = "hex"
 
 
-def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False) -> str:
+def cell_text(
+    data: bytes | None,
+    form: Form,
+    registry: SchemaRegistry | None = None,
+    *,
+    is_key: bool = False,
+    headers: Headers = (),
+) -> str:
     """Formats a key or value in one line, cut if it is long; it can't control a terminal. Raises AccessError if the
     registry can't be asked, UsageError if its answer is invalid.
     """
     if data is None:
         return NULL
-    data = _decoded(data, form, registry, is_key=is_key)
+    data = _decoded(data, form, registry, is_key=is_key, headers=headers)
     if form is Form.HEX:
         return data[:_CELL_BYTES].hex(" ")
     if form is Form.JSON:
@@ -447,12 +454,12 @@ def cell_text(data: bytes | None, form: Form, registry: SchemaRegistry | None = 
     return printable(data[:_CELL_BYTES].decode("utf-8", "backslashreplace"), keeps="")
 
 
-def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key: bool) -> bytes:
+def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key: bool, headers: Headers) -> bytes:
     """Decodes framed bytes; on failure returns the reason in parentheses."""
     if form is not Form.SCHEMA or registry is None:
         return data
     try:
-        return registry.decode(data, is_key=is_key) or b""
+        return registry.decode(data, is_key=is_key, headers=headers) or b""
     except (AccessError, UsageError):  # errors of the registry itself
         raise
     except PlogError as error:
@@ -471,12 +478,17 @@ def _compact(data: bytes) -> bytes:
 
 
 def whole_lines(
-    data: bytes | None, form: Form, registry: SchemaRegistry | None = None, *, is_key: bool = False
+    data: bytes | None,
+    form: Form,
+    registry: SchemaRegistry | None = None,
+    *,
+    is_key: bool = False,
+    headers: Headers = (),
 ) -> list[str]:
     """Formats a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
     if data is None:
         return [NULL]
-    data = _decoded(data, form, registry, is_key=is_key)
+    data = _decoded(data, form, registry, is_key=is_key, headers=headers)
     rest = len(data) - _WHOLE_BYTES
     shown = data[:_WHOLE_BYTES]
     if form is Form.HEX:
@@ -526,14 +538,14 @@ class RowWriter:
         key, value = self.contents(row)
         if self._decoder is not None and self.form is not Form.HEX:
             key = _key_words(key)
-        shown = cell_text(key, self._key_form, self._registry, is_key=True)
-        return shown, cell_text(value, self.form, self._registry)
+        shown = cell_text(key, self._key_form, self._registry, is_key=True, headers=row.headers)
+        return shown, cell_text(value, self.form, self._registry, headers=row.headers)
 
     def key_lines(self, row: LogRow) -> list[str]:
-        return whole_lines(self.contents(row)[0], self._key_form, self._registry, is_key=True)
+        return whole_lines(self.contents(row)[0], self._key_form, self._registry, is_key=True, headers=row.headers)
 
     def value_lines(self, row: LogRow) -> list[str]:
-        return whole_lines(self.contents(row)[1], self.form, self._registry)
+        return whole_lines(self.contents(row)[1], self.form, self._registry, headers=row.headers)
 
     def contents(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
         """Returns the bytes to show: JSON of a record of Kafka's own topics, unless it can't be decoded."""
