@@ -128,6 +128,7 @@ class Schemas:
         format_, registry = self._formats.find(side), self.registry
         if format_ is not SideFormat.registry or registry is None:
             return None if format_ is SideFormat.none else side_encoder(format_)
+        registry.ensure_writable()
         if schema is None:
             return registry.encoder(subject, subject) if registry.has_subject(subject) else _as_it_is
         return registry.encoder(schema, subject)

@@ -44,7 +44,7 @@ PLAIN = SideFormats()
 SchemaRegistryOption = Annotated[
     str | None,
     Option(
-        "The URL of a Schema Registry: keys and values with a schema in it are shown, or given, as JSON.",
+        "A Schema Registry, or glue:REGION: keys and values with a schema in it are shown, or given, as JSON.",
         "--schema-registry",
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",

@@ -25,6 +25,18 @@ WALLET = json.dumps(
 )  # fmt: skip
 EUR = bytes.fromhex("0645555200")
 SHOWN = {"CurrencyCode": "EUR", "ExpiresOn": None}
+LOGICAL = json.dumps(
+    {
+        "type": "record", "name": "LogicalTypeTest",
+        "fields": [
+            {"name": "DateOnly", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "DateTime", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "Decimal", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}},
+            {"name": "TimeOnly", "type": {"type": "int", "logicalType": "time-millis"}},
+        ],
+    }
+)  # fmt: skip
+"""That of akhq#1907."""
 FILE = 'syntax = "proto3"; message A { string a = 1; } message B { message C { int32 c = 1; } int64 b = 1; }'
 
 Headers = dict[str, bytes]
@@ -110,3 +122,133 @@ def test_ids_that_the_registry_does_not_know(registry: SchemaRegistryServer, whe
     assert (stopped.returncode, stopped.stdout) == (1, b"")
     assert b"its value can't be decoded: Confluent's API does not know globalId:13, an id of Apicurio" in stopped.stderr
     assert b"hint: --schema-registry http://HOST:PORT/apis/registry/v3" in stopped.stderr
+
+
+def long(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+@pytest.mark.parametrize(("version", "space"), [(2, "globalIds"), (3, "contentIds")])
+def test_apicurio(registry: SchemaRegistryServer, where: list[str], version: int, space: str) -> None:
+    """Ids in front, of 4 bytes and of 8, and in headers; Protobuf's Ref and the message that a header names."""
+    base = f"/apis/registry/v{version}"
+    content = "/content" if version > 2 else ""
+    for number, text in ((15, WALLET), (7, FILE)):
+        registry.texts[f"{base}/ids/{space}/{number}"] = text, {}
+    of_type = "?returnArtifactType=true" if version > 2 else ""
+    leg = {"name": "Leg", "groupId": None, "artifactId": "leg", "version": "2"}
+    outer = {"type": "record", "name": "O", "fields": [{"name": "leg", "type": ["null", "Leg"]}]}
+    registry.texts |= {
+        f"{base}/ids/globalIds/13{of_type}": (json.dumps(outer), {"X-Registry-ArtifactType": "AVRO"}),
+        f"{base}/ids/globalIds/13/references": (json.dumps([leg]), {}),
+        f"{base}/groups/default/artifacts/leg/versions/2{content}": (
+            json.dumps({"type": "record", "name": "Leg", "fields": [{"name": "to", "type": "string"}]}), {},
+        ),
+        f"{base}/groups/g/artifacts/my-topic-value/versions/1{content}": (WALLET, {}),
+        f"{base}/ids/contentHashes/ab": (WALLET, {}),
+    }  # fmt: skip
+    coordinates: Headers = {
+        "apicurio.value.groupId": b"g", "apicurio.value.artifactId": b"my-topic-value", "apicurio.value.version": b"1",
+    }  # fmt: skip
+    as_json = b'{"CurrencyCode":"EUR","ExpiresOn":{"string":"2022-12-12"}}'
+    of_type_b: Headers = {f"apicurio.value.{space[:-1]}": long(7), "apicurio.protobuf.type": b"B"}
+    json_headers: Headers = {f"apicurio.value.{space[:-1]}": long(15), "apicurio.value.encoding": b"JSON"}
+    put(
+        where,
+        (b"\0" + long(15) + EUR, {}),
+        (b"\0\0\0\0\x0f" + EUR, {}),
+        (b"\0", {"apicurio.value.globalId": long(13), "apicurio.value.encoding": b"BINARY"}),
+        (b"\2\6SFO", {"apicurio.value.globalId": long(13)}),
+        (EUR, coordinates),
+        (EUR, {"apicurio.value.contentHash": b"ab"}),
+        (as_json, json_headers),
+        (bytes.fromhex("0000000007030a01420805"), {}),
+        (bytes.fromhex("000000000000000007030a01420805"), {}),
+        (bytes.fromhex("0805"), of_type_b),
+    )
+    expected = [
+        SHOWN, SHOWN, {"leg": None}, {"leg": {"Leg": {"to": "SFO"}}}, SHOWN, SHOWN,
+        {"CurrencyCode": "EUR", "ExpiresOn": {"string": "2022-12-12"}}, {"b": "5"}, {"b": "5"}, {"b": "5"},
+    ]  # fmt: skip
+    assert shown(where, "--schema-registry", registry.url + base) == expected
+
+
+def test_what_apicurio_does_not_know(registry: SchemaRegistryServer, where: list[str]) -> None:
+    put(where, (EUR, {"apicurio.value.globalId": b"something4"}), (b"\0" + long(99) + EUR, {}))
+    url = f"{registry.url.replace('//', '//al%40ice:marked@')}/apis/registry/v3?id=globalId"
+    options = ["--schema-registry", url, "--no-exit-on-error", *where]
+    done = call_plog("consume", "t", *options)
+    marks = [json.loads(line)["not_decoded"] for line in done.stdout.splitlines()]
+    assert [mark.get("schema_id") for mark in marks] == [None, "globalId:99"]
+    assert marks[0]["error"] == "its header apicurio.value.globalId has 10 bytes, expected 8"
+    path, headers = registry.asked[-1]
+    assert (done.returncode, path) == (1, "/apis/registry/v3/ids/globalIds/99?returnArtifactType=true")
+    assert headers["Authorization"] == "Basic " + base64.b64encode(b"al@ice:marked").decode()
+    assert b"marked" not in done.stderr + done.stdout
+    written = call_plog("produce", "t", "--schema-registry", url, *where, stdin=b"x\n")
+    assert (written.returncode, b"plog reads by Apicurio, and writes by Confluent's API alone" in written.stderr) == (
+        2, True,
+    )  # fmt: skip
+
+
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION")
+
+
+@pytest.fixture
+def glue(registry: SchemaRegistryServer, monkeypatch: pytest.MonkeyPatch) -> SchemaRegistryServer:
+    for name in AWS:
+        monkeypatch.delenv(name, raising=False)
+    for number, (kind, text) in enumerate((("AVRO", LOGICAL), ("JSON", '{"type": "object"}'), ("PROTOBUF", OF_GLUE))):
+        body = json.dumps({"SchemaVersionId": f"{GUID[:-1]}{number}"})
+        answer = {"SchemaDefinition": text, "DataFormat": kind, "VersionNumber": 1, "Status": "AVAILABLE"}
+        registry.texts[body] = json.dumps(answer), {}
+    return registry
+
+
+OF_GLUE = """syntax = "proto2";
+message B { message C { optional int32 c = 1; }
+  message A { optional int32 a = 1; message D { optional int32 d = 1; } } }"""
+
+
+def test_glue(glue: SchemaRegistryServer, where: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "marked")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-a-session")
+    bare = GUID[:-1].replace("-", "")
+    hexes = [
+        f"0300{bare}0d8b7028099edb1a9640601e24080cd9528",
+        f"0305{bare}0789cbbb19da961e6db8d2b53d8181f39349c9daa0100520d0889",
+        f"0300{bare}17b226e223a317d", f"0300{bare}2030805",
+    ]  # fmt: skip
+    put(where, *((bytes.fromhex(text), {}) for text in hexes), (b"\3\1plain, as its second byte says", {}))
+    logical = {"DateOnly": 19948, "DateTime": 1723542120000, "Decimal": 123.456, "TimeOnly": 42120000}
+    url = f"glue:eu-west-1@{glue.url}"
+    expected = [logical, logical, {"n": 1}, {"c": 5}, "\3\1plain, as its second byte says"]
+    assert shown(where, "--schema-registry", url) == expected
+    _, headers = glue.asked[0]
+    assert headers["X-Amz-Target"] == "AWSGlue.GetSchemaVersion"
+    assert headers["X-Amz-Security-Token"] == "of-a-session"
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20")
+    bomb = call_plog("--max-expansion", "10", "consume", "t", "--schema-registry", url, "--from", "1", *where)
+    assert (bomb.returncode, b"expands to more than 10 bytes" in bomb.stderr) == (1, True)
+
+
+def test_credentials_of_glue(
+    glue: SchemaRegistryServer, where: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", glue.url)
+    put(where, (b"\3\0" + bytes(16) + b"x", {}))
+    options = ["consume", "t", "--schema-registry", "glue:eu-west-1", *where]
+    done = call_plog(*options)
+    assert (done.returncode, b"AWS Glue wants credentials" in done.stderr) == (2, True)
+    path.write_text("[other]\naws_access_key_id = A\naws_secret_access_key = s%cret\n")
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    missing = call_plog(*options)
+    assert (missing.returncode, b"00000000-0000-0000-0000-000000000000" in missing.stderr) == (1, False)
+    assert "Credential=A/" in glue.asked[-1][1]["Authorization"]
+    for wrong in ("glue:", "glue:EU", "glue:eu-west-1@ftp://x"):
+        refused = call_plog("consume", "t", "--schema-registry", wrong, *where)
+        assert (refused.returncode, b"glue:" in refused.stderr) == (2, True), wrong

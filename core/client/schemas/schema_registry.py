@@ -25,19 +25,22 @@ import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from core.client.net.connect_notice import is_this_machine
 from core.client.schemas.avro_json import AvroJson, CutOffError
 from core.client.schemas.protobuf_json import ProtobufJson
-from core.client.schemas.schema_id import Framed, Messages, SchemaId, find_framed, indexes_and_message
+from core.client.schemas.schema_id import Framed, Messages, RegistryKind, SchemaId, find_framed, indexes_and_message
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
 from core.records.record import Headers
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
+
+if TYPE_CHECKING:
+    from core.client.schemas.other_registries import Apicurio, Glue
 
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
@@ -89,11 +92,20 @@ class SchemaRegistry:
         except ImportError as error:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
         self._url = shown_url(url)
+        self._other: Apicurio | Glue | None = None
+        if url.startswith("glue:") or "/apis/registry/v" in url:
+            from core.client.schemas.other_registries import open_other_registry
+
+            self._other = open_other_registry(url, settings, _TIMEOUT_SECONDS)
         try:
             with _own_settings(settings) as own, _without_proxies(url):
-                self._client = SchemaRegistryClient({"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own})
+                self._client: Any = None
+                if self._other is None:
+                    options = {"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own}
+                    self._client = SchemaRegistryClient(options)
         except (ValueError, OSError) as error:
-            raise UsageError(f"--schema-registry {self._url}: {error}") from error
+            hint = "http://HOST:PORT, an Apicurio's http://HOST/apis/registry/v3, or glue:REGION"
+            raise UsageError(f"--schema-registry {self._url}: {error}", hint=hint) from error
         self._codecs: dict[SchemaId, Codec] = {}
         self._failures: dict[SchemaId, tuple[float, SchemaError]] = {}  # when each ends to count
         self._has_guids_in_front: bool | None = None
@@ -138,17 +150,16 @@ class SchemaRegistry:
     def _find_framed(self, data: bytes | None, headers: Headers, side: str) -> Framed | None:
         if data is None:
             return None
-        framed = find_framed(data, headers, side, note=self._note)
+        kind, space = (RegistryKind.confluent, "") if self._other is None else (self._other.kind, self._other.space)
+        framed = find_framed(data, headers, side, kind, space, note=self._note)
         if framed is None or framed.schema_id.space != "guid" or len(framed.data) == len(data):
             return framed
         if self._has_guids_in_front is None:
             try:
                 self._codec(framed.schema_id)
                 self._has_guids_in_front = True
-            except (
-                SchemaError,
-                AccessError,
-            ):  # the first decides, or each value that begins with 01 would be asked for
+            except (SchemaError, AccessError):
+                # the first decides: each value that begins with 01 would be asked for
                 self._has_guids_in_front = False
         return framed if self._has_guids_in_front else None
 
@@ -172,6 +183,15 @@ class SchemaRegistry:
         raise SchemaError(message, why=why, schema_id=_shown(schema_id)) from error
 
     # --- in
+
+    def ensure_writable(self) -> None:
+        """Raises UsageError for a registry that plog only reads."""
+        if self._other is not None:
+            raise UsageError(
+                f"plog reads by {self._other.kind}, and writes by Confluent's API alone",
+                hint="Apicurio has Confluent's API at /apis/ccompat/v7; --value-format avro --value-schema FILE writes "
+                "values without an id",
+            )
 
     def encoder(self, schema: str, subject: str) -> Callable[[bytes | None], bytes | None]:
         """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
@@ -267,6 +287,8 @@ class SchemaRegistry:
             raise UsageError(f"{schema.schema_type} needs more packages: {error.name}", hint=_HINT) from error
 
     def _get(self, schema_id: SchemaId) -> Any:
+        if self._other is not None:
+            return self._other.get(schema_id)
         if schema_id.space == "guid":
             return self._client.get_schema_by_guid(str(schema_id))
         if schema_id.space in ("", "contentId"):  # of Apicurio's registry, asked by Confluent's API: these are its ids
@@ -317,14 +339,17 @@ class SchemaRegistry:
         def visit(one: Any) -> None:
             for reference in one.references or ():
                 if reference.name not in found:
-                    referred = self._ask(
-                        lambda: _with_text(self._client.get_version(reference.subject, reference.version).schema)  # noqa: B023
-                    )
+                    referred = self._ask(lambda: _with_text(self._referred(reference)))  # noqa: B023
                     visit(referred)
                     found[reference.name] = referred
 
         visit(schema)
         return list(found.items())
+
+    def _referred(self, reference: Any) -> Any:
+        if self._other is not None:
+            return self._other.get(reference.schema_id)
+        return self._client.get_version(reference.subject, reference.version).schema
 
 
 @contextlib.contextmanager

@@ -1,0 +1,284 @@
+"""Schema Registries with an API other than Confluent's: Apicurio's own, and AWS Glue. Both are read only.
+
+    Apicurio  http://HOST/apis/registry/v2 or v3    GET /ids/globalIds/13, /ids/contentIds/7, /ids/contentHashes/HASH,
+                                                    /groups/G/artifacts/A/versions/1 (v3: and /content), /references
+    AWS Glue  glue:REGION, glue:REGION@http://HOST  POST / X-Amz-Target: AWSGlue.GetSchemaVersion, signed (SigV4)
+
+Apicurio's answer is the text of the schema. Its type is in a header, if at all; without one the text shows it.
+
+Sources: IdsResourceImpl of Apicurio/apicurio-registry; the API reference of AWS Glue, and AWS's Signature Version 4.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from core.client.net.connect_notice import is_this_machine
+from core.client.schemas.schema_id import RegistryKind, SchemaId
+from core.common.errors import UsageError
+from core.security.client_settings import RegistrySettings
+
+if TYPE_CHECKING:
+    import ssl
+
+_MOST_BYTES = 64 << 20
+
+
+class SchemaText(NamedTuple):
+    """A schema as a registry has it, by the names of Confluent's client."""
+
+    schema_str: str
+    schema_type: str
+    references: Sequence[Reference] = ()
+
+
+class Reference(NamedTuple):
+    """Another schema, which a schema refers to by a name."""
+
+    name: str
+    schema_id: SchemaId
+
+
+def open_other_registry(url: str, settings: RegistrySettings | None, timeout_s: float) -> Apicurio | Glue | None:
+    """Returns the registry, or None for the URL of one with Confluent's API. Raises UsageError."""
+    if url.startswith("glue:"):
+        return Glue(url, timeout_s)
+    version = re.search(r"/apis/registry/v([23])/?$", urlsplit(url).path)
+    return None if version is None else Apicurio(url, int(version[1]), settings, timeout_s)
+
+
+# --- Apicurio
+
+_SPACES = {2: "globalId", 3: "contentId"}
+_JSON_TYPES = {"object", "integer", "number"}
+_OF_JSON_SCHEMA = {"$schema", "$id", "$ref", "$defs", "properties", "anyOf", "oneOf", "allOf", "definitions"}
+
+
+class Apicurio:
+    kind = RegistryKind.apicurio
+
+    def __init__(self, url: str, version: int, settings: RegistrySettings | None, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._version = version
+        self._timeout_s = timeout_s
+        self.space = parse_qs(parts.query).get("id", [_SPACES[version]])[0]
+        """That of the ids in front of the bytes."""
+
+        if self.space not in _SPACES.values():
+            raise UsageError(f"?id={self.space}: expected globalId or contentId")
+        self._headers: dict[str, str] = {}
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+        if settings is not None and settings.user is not None:
+            user = settings.user.reveal()
+        if user is not None:
+            self._headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._context: ssl.SSLContext | None = None
+        if settings is not None and settings.tls is not None:
+            from core.client.net.tls_context import make_context
+
+            self._context = make_context(settings.tls)
+
+    def get(self, schema_id: SchemaId) -> SchemaText:
+        """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""
+        path, content = self._path(schema_id)
+        query = "?returnArtifactType=true" if schema_id.space == "globalId" and self._version > 2 else ""
+        text, headers = self._get(path + content + query)
+        return SchemaText(
+            text, headers.get("X-Registry-ArtifactType") or _type_of(text), self._references(f"{path}/references")
+        )
+
+    def _path(self, schema_id: SchemaId) -> tuple[str, str]:
+        """Returns the path of the schema, and what is appended for its text."""
+        value = str(schema_id.value)
+        if schema_id.space != "version":
+            space = schema_id.space or self.space
+            return f"/ids/{'contentHashes' if space == 'contentHash' else f'{space}s'}/{quote(value, safe='')}", ""
+        group, rest = value.split("/", 1)
+        artifact, version = rest.rsplit("/", 1)
+        path = f"/groups/{quote(group, safe='')}/artifacts/{quote(artifact, safe='')}"
+        if self._version == 2:
+            return path + ("" if version == "latest" else f"/versions/{quote(version, safe='')}"), ""
+        return f"{path}/versions/{'branch=latest' if version == 'latest' else quote(version, safe='')}", "/content"
+
+    def _references(self, path: str) -> list[Reference]:
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        try:
+            found = json.loads(self._get(path)[0])
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404:
+                return []
+            raise
+        return [
+            Reference(
+                one["name"],
+                SchemaId(
+                    f"{one.get('groupId') or 'default'}/{one['artifactId']}/{one.get('version') or 'latest'}", "version"
+                ),
+            )
+            for one in found
+        ]
+
+    def _get(self, path: str) -> tuple[str, Mapping[str, str]]:
+        return _request(self._base + path, self._headers, None, self._timeout_s, self._context)
+
+
+def _type_of(text: str) -> str:
+    """Returns the type of a schema by its text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return "PROTOBUF"
+    if isinstance(found, dict) and (_OF_JSON_SCHEMA & found.keys() or found.get("type") in _JSON_TYPES):
+        return "JSON"
+    return "AVRO"
+
+
+# --- AWS Glue
+
+_TARGET = "AWSGlue.GetSchemaVersion"
+_CONTENT_TYPE = "application/x-amz-json-1.1"
+
+
+class Credentials(NamedTuple):
+    """Of AWS."""
+
+    key_id: str
+    secret: str
+    token: str = ""
+
+
+class Glue:
+    kind = RegistryKind.glue
+    space = "glue"
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        region, _, endpoint = url.removeprefix("glue:").removeprefix("//").partition("@")
+        self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+        if not re.fullmatch("[a-z0-9-]+", self.region):
+            raise UsageError(
+                f"--schema-registry {url}: {region or 'no region'}", hint="glue:REGION, as in glue:eu-west-1"
+            )
+        end = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        named = endpoint or os.environ.get("AWS_ENDPOINT_URL_GLUE") or os.environ.get("AWS_ENDPOINT_URL")
+        self._url = (named or f"https://glue.{self.region}.{end}").rstrip("/") + "/"
+        if urlsplit(self._url).scheme not in ("http", "https"):
+            raise UsageError(f"--schema-registry {url}: expected glue:REGION@http://HOST:PORT")
+        self._credentials = find_credentials()
+        self._timeout_s = timeout_s
+
+    def get(self, schema_id: SchemaId) -> SchemaText:
+        """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        if schema_id.space != "glue":
+            raise SchemaRegistryError(404, 40403, f"{schema_id} is no id of AWS Glue")
+        body = json.dumps({"SchemaVersionId": str(schema_id)}).encode()
+        date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        headers = {
+            "content-type": _CONTENT_TYPE, "host": urlsplit(self._url).netloc, "x-amz-date": date,
+            "x-amz-target": _TARGET,
+        }  # fmt: skip
+        if self._credentials.token:
+            headers["x-amz-security-token"] = self._credentials.token
+        headers["authorization"] = authorization("POST", headers, body, self._credentials, self.region, "glue")
+        found = json.loads(_request(self._url, headers, body, self._timeout_s, None)[0])
+        return SchemaText(found["SchemaDefinition"], found["DataFormat"])
+
+
+def authorization(
+    method: str, headers: Mapping[str, str], body: bytes, credentials: Credentials, region: str, service: str
+) -> str:
+    """Returns the header that signs a request to / with these headers, whose names are in lower case."""
+    date = headers["x-amz-date"]
+    names = ";".join(sorted(headers))
+    lines = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
+    request = f"{method}\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
+    scope = f"{date[:8]}/{region}/{service}/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{credentials.secret}".encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return f"AWS4-HMAC-SHA256 Credential={credentials.key_id}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+
+
+def find_credentials() -> Credentials:
+    """Returns the environment's, else those of the profile in ~/.aws/credentials. Raises UsageError."""
+    from configparser import ConfigParser, Error
+
+    names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    found = Credentials(*(os.environ.get(name.upper(), "") for name in names))
+    if found.key_id and found.secret:
+        return found
+    path = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials").expanduser()
+    profile = os.environ.get("AWS_PROFILE") or "default"
+    parser = ConfigParser(interpolation=None)
+    with contextlib.suppress(Error, OSError, UnicodeDecodeError):
+        parser.read(path, encoding="utf-8")
+    found = Credentials(*(parser.get(profile, name, fallback="") for name in names))
+    if found.key_id and found.secret:
+        return found
+    raise UsageError(
+        f"AWS Glue wants credentials: neither the environment nor profile {profile} of {path} has them",
+        hint="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for others: "
+        "eval $(aws configure export-credentials --format env)",
+    )
+
+
+# --- HTTP
+
+
+def _request(
+    url: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float, context: ssl.SSLContext | None
+) -> tuple[str, Mapping[str, str]]:
+    """Returns the answer's text and headers. Raises SchemaRegistryError for a refusal, OSError without an answer."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        """Follows no redirect: the password goes only to the host that was named."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    own = [ProxyHandler({})] if is_this_machine(urlsplit(url).hostname or "") else []
+    opener = build_opener(NoRedirects, HTTPSHandler(context=context), *own)
+    try:
+        with opener.open(Request(url, body, dict(headers)), timeout=timeout_s) as response:  # noqa: S310 - as the user says
+            data = response.read(_MOST_BYTES)
+            return data.decode("utf-8-sig"), response.headers
+    except HTTPError as error:
+        with error:
+            raise _refusal(error.code, error.read(_MOST_BYTES)) from None
+    except URLError as error:
+        raise error.reason if isinstance(error.reason, OSError) else OSError(str(error.reason)) from None
+    except HTTPException as error:
+        raise OSError(f"{type(error).__name__} {error}".strip()) from None
+
+
+def _refusal(status: int, body: bytes) -> Exception:
+    """Returns the error that the body of a refusal describes."""
+    from confluent_kafka.schema_registry import SchemaRegistryError
+
+    try:
+        found = json.loads(body)
+        name = str(found.get("__type") or found.get("name") or "").rpartition("#")[2]
+        message = found.get("message") or found.get("Message") or found.get("detail") or found.get("title") or name
+    except (ValueError, AttributeError):
+        return SchemaRegistryError(status, -1, body[:100].decode("utf-8", "replace"))
+    if name == "EntityNotFoundException":  # Glue's, with status 400
+        status = 404
+    return SchemaRegistryError(status, status, f"{name}: {message}" if name and name != message else str(message))
