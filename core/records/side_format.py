@@ -20,6 +20,13 @@ class SideFormat(StrEnum):
     none = "none"
 
 
+class SchemaJson(StrEnum):
+    """The form of JSON that stands for values of a schema: `tagged` is exact, `plain` is for people and filters."""
+
+    plain = "plain"
+    tagged = "tagged"
+
+
 class SideFormats(NamedTuple):
     """The formats of both sides; `url` is that of the Schema Registry, or None."""
 

@@ -1,14 +1,20 @@
-"""Avro's data as JSON, both ways.
+"""Avro's data as JSON, both ways, in two forms.
 
-Output is Avro's own JSON encoding: a union's value names its branch (`{"int": 5}`, but null is null), bytes are text
-whose characters are the bytes. One thing differs: a decimal is a number with all digits of its scale, 12.30, where Avro
-has the bytes of 1230. NaN, Infinity and -Infinity are texts, as Java writes them (AVRO-2032). Other logical types are
-the numbers and texts that they are made of.
+Tagged is Avro's own JSON encoding, and exact: a union's value names its branch (`{"int": 5}`, but null is null), bytes
+are text whose characters are the bytes, and logical types are the numbers and texts that they are made of. One thing
+differs: a decimal is a number with all digits of its scale, 12.30, where Avro has the bytes of 1230. (Bytes that are
+longer than their number needs stay text.)
 
-Input is the same encoding, or plain JSON: a union's value may go without its branch if only one fits (of those that fit
-equally well, named types must be named), fields that have a default or may be null may be missing, a decimal may be a
-number or a text of one. Nothing is dropped or made to fit: a field that the schema does not have, too many digits, a
-number that is too large for its type are errors, which name the place.
+Plain is for people and filters: a union's value stands alone, dates and times are ISO 8601's with the digits of their
+unit, a UUID has 36 characters, a duration is P1M2DT86400.007S (months, days, milliseconds, as they are stored), a float
+has the fewest digits that make the same float. Times without such a text (beyond the year 9999, or 24:00 and later) are
+numbers. In both forms NaN, Infinity and -Infinity are texts, as Java writes them (AVRO-2032).
+
+Input of no named form may have tags or none. A value without a tag fits a branch exactly if the branch would show it
+so, digit by digit. It is of the one branch that it fits exactly, else of the one that it fits at all; a value that
+fits two is refused. So what was shown is never read as another value. Fields that have a default or may be null may be
+missing. Nothing is dropped or made to fit: a field that the schema does not have, too many digits, a number that is too
+large for its type are errors, which name the place.
 
 fastavro reads and writes the bytes, with a schema of the same layout (`AvroJson._wire`): without logical types, and
 where a union's branch can't be told by the Python value, as a record of one field, which fastavro names.
@@ -20,22 +26,29 @@ import io
 import json
 import math
 import re
+import struct
 import uuid
 from collections.abc import Callable
+from datetime import date
 from decimal import MAX_PREC, Context, Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from core.common.lenient_json import describe_error, read_json
+from core.common.varint import read_varint, varint
+from core.records.side_format import SchemaJson
 
 _Show = Callable[[Any], Any]
-_Read = Callable[[Any], Any]
-"""Converts a JSON value to the one that fastavro writes. Raises _MisfitError."""
+_Read = Callable[[Any, "_Reading"], Any]
+"""Converts a JSON value to the one that fastavro writes, and says in `_Reading` how well it fits. Raises _MisfitError.
+"""
 
 _EXACT = Context(prec=MAX_PREC)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _LARGEST_FLOAT = 3.4028234663852886e38
 _BITS = {"int": 31, "long": 63}
 _write = json.JSONEncoder(allow_nan=False).encode
+_write_plain = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PYTHON_TYPES = {
     "boolean": bool, "int": int, "long": int, "float": float, "double": float,
@@ -43,16 +56,26 @@ _PYTHON_TYPES = {
 }  # fmt: skip
 _PRIMITIVES = frozenset(_PYTHON_TYPES) - {"array", "map"} | {"null"}
 _TWINS = (("int", "long"), ("float", "double"))
-_RANKS = {
+_KINDS = {
     bool: ("boolean",),
-    int: ("int", "long", "decimal", "double", "float"),
+    int: ("int", "long", "time", "decimal", "double", "float"),
     Decimal: ("decimal", "double", "float"),
     float: ("double", "float"),
-    str: ("string", "enum", "decimal", "fixed", "bytes", "double", "float"),
+    str: ("string", "enum", "decimal", "fixed", "bytes", "double", "float", "time"),
     list: ("array",),
     dict: ("record", "map"),
 }
-"""The types in a union that a plain JSON value may have, the best fit first."""
+"""The kinds of types in a union that a JSON value without a tag may have."""
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY_SECONDS = 86400
+_DIGITS = {"millis": 3, "micros": 6, "nanos": 9}
+_CLOCK = r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,9}))?"
+_TIME = re.compile(_CLOCK)
+_TIMESTAMP = re.compile(rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})T{_CLOCK}(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?")
+_DURATION = re.compile(r"P([0-9]{1,10})M([0-9]{1,10})DT([0-9]{1,7})\.([0-9]{3})S")
+_DURATION_PARTS = struct.Struct("<III")
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_FLOAT = struct.Struct("<f")
 
 
 class CutOffError(ValueError):
@@ -72,14 +95,46 @@ class _MisfitError(ValueError):
 
 
 class _Type(NamedTuple):
-    """One type of a schema: its label and rank in a union, and how its values are shown and read. `show` is None if a
-    value is shown as it is.
+    """One type of a schema: its label in a union, the kind of its JSON, and how its values are shown, tagged and plain,
+    and read. `show` and `plain` are None if a value is shown as it is.
     """
 
     label: str
     kind: str
     show: _Show | None
+    plain: _Show | None
     read: _Read
+
+
+class _Reading:
+    """The reading of one JSON text."""
+
+    def __init__(self, form: SchemaJson | None, *, is_default: bool = False) -> None:
+        """`form` is None for input that may have tags or none. `is_default`: a default of the schema, whose unions are
+        of the first branch that fits.
+        """
+        self.form = form
+        self.is_default = is_default
+        self.is_tried = False
+        """Whether a branch of a union is tried, and `is_loose` is asked for."""
+        self.is_loose = False
+        """Whether something that was read would be shown otherwise."""
+        self.doubt: _MisfitError | None = None
+        """The first place at which two readings fit equally well."""
+        self.known: dict[tuple[int, int], tuple[Any, _MisfitError | None, bool, _MisfitError | None]] = {}
+        """What a union makes of a part: unions in one another meet the same part again and again."""
+
+    def inside(self, place: str, read: _Read, value: Any) -> Any:
+        """Reads a part of a value."""
+        earlier = self.doubt
+        try:
+            found = read(value, self)
+        except _MisfitError as error:
+            raise error.inside(place) from None
+        if self.doubt is not earlier:
+            assert self.doubt is not None
+            self.doubt = earlier or self.doubt.inside(place)
+        return found
 
 
 class AvroJson:
@@ -108,14 +163,16 @@ class AvroJson:
         self._is_bare = has_bare_bytes and self._wire == "bytes"
         self._marked = re.compile(f'"{self._mark}([^"]+)"')
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, form: SchemaJson = SchemaJson.tagged) -> bytes:
         """Returns the JSON of a datum. Raises CutOffError, and ValueError for bytes that don't fit the schema."""
         datum = data if self._is_bare else self._read(data)
-        shown = datum if self._type.show is None else self._type.show(datum)
+        is_plain = form is SchemaJson.plain
+        show, write = (self._type.plain, _write_plain) if is_plain else (self._type.show, _write)
+        shown = datum if show is None else show(datum)
         try:
-            text = _write(shown)
+            text = write(shown)
         except ValueError:  # a float that JSON has no number for
-            text = _write(_with_names(shown))
+            text = write(_with_names(shown))
         return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
 
     def _read(self, data: bytes) -> Any:
@@ -132,13 +189,16 @@ class AvroJson:
             raise ValueError(f"{len(data) - stream.tell()} bytes follow the datum")
         return datum
 
-    def encode(self, text: bytes) -> bytes:
-        """Returns the datum of a JSON text. Raises ValueError."""
+    def encode(self, text: bytes, form: SchemaJson | None = None) -> bytes:
+        """Returns the datum of a JSON text of this form; None takes both. Raises ValueError."""
         try:
             value = read_json(text, is_exact=True)
         except ValueError as error:
             raise ValueError(f"not JSON: {describe_error(error)}") from error
-        datum = self._type.read(value)
+        reading = _Reading(form)
+        datum = self._type.read(value, reading)
+        if reading.doubt is not None:
+            raise reading.doubt
         if self._is_bare:
             return bytes(datum)
         out = io.BytesIO()
@@ -162,17 +222,23 @@ class AvroJson:
             return self._named_type(schema, "record" if type_ == "error" else type_)
         if type_ == "array":
             wire, items = self._compile(schema["items"])
-            return {"type": "array", "items": wire}, _Type("array", "array", _each(items.show), _array(items))
+            return {"type": "array", "items": wire}, _Type(
+                "array", "array", _each(items.show), _each(items.plain), _array(items)
+            )
         if type_ == "map":
             wire, values = self._compile(schema["values"])
-            return {"type": "map", "values": wire}, _Type("map", "map", _each_value(values.show), _map(values))
-        if schema.get("logicalType") == "decimal" and type_ == "bytes":
-            return "bytes", self._decimal("bytes", schema, None)
-        return self._compile(type_)
+            return {"type": "map", "values": wire}, _Type(
+                "map", "map", _each_value(values.show), _each_value(values.plain), _map(values)
+            )
+        logical = schema.get("logicalType")
+        if type_ == "bytes" and logical in ("decimal", "big-decimal"):
+            return "bytes", self._decimal("bytes", schema, None) if logical == "decimal" else self._big_decimal()
+        time = _time_type(type_, logical)
+        return self._compile(type_) if time is None else (type_, time)
 
     def _primitive(self, name: str) -> _Type:
         show = _text_of_bytes if name == "bytes" else None
-        return _Type(name, name, show, _READS[name])
+        return _Type(name, name, show, _shortest if name == "float" else show, _READS[name])
 
     def _named_type(self, schema: Any, kind: str) -> tuple[Any, _Type]:
         name = schema["name"]
@@ -180,51 +246,70 @@ class AvroJson:
             return name, self._types[name]
         if kind == "enum":
             symbols = list(schema["symbols"])
-            self._types[name] = _Type(name, "enum", None, lambda value: _one_of(value, symbols))
+            self._types[name] = _Type(name, "enum", None, None, lambda value, _: _one_of(value, symbols))
             return {"type": "enum", "name": name, "symbols": symbols}, self._types[name]
         if kind == "fixed":
             size = int(schema["size"])
-            if schema.get("logicalType") == "decimal":
+            logical = schema.get("logicalType")
+            if logical == "decimal":
                 self._types[name] = self._decimal(name, schema, size)
+            elif (logical, size) in _PLAIN_FIXED:
+                plain, read = _PLAIN_FIXED[logical, size]
+                self._types[name] = _Type(name, "fixed", _text_of_bytes, plain, _fixed_text(read, plain, size))
             else:
-                self._types[name] = _Type(name, "fixed", _text_of_bytes, lambda value: _bytes(value, size))
+                read_bytes: _Read = lambda value, _: _bytes(value, size)  # noqa: E731
+                self._types[name] = _Type(name, "fixed", _text_of_bytes, _text_of_bytes, read_bytes)
             return {"type": "fixed", "name": name, "size": size}, self._types[name]
         return self._record(schema, name)
 
     def _record(self, schema: Any, name: str) -> tuple[Any, _Type]:
         fields: dict[str, _Field] = {}
-        shown: list[tuple[str, _Show]] = []
+        shown: dict[bool, list[tuple[str, _Show]]] = {False: [], True: []}  # by whether it is plain
 
-        def show(datum: Any) -> Any:
-            for field, show_field in shown:
-                datum[field] = show_field(datum[field])
-            return datum
+        def read(value: Any, reading: _Reading) -> Any:
+            return _read_record(value, reading, name, fields)
 
-        def read(value: Any) -> Any:
-            return _read_record(value, name, fields)
-
-        # a field may be of this very type: `show` is known when all fields are
-        self._types[name] = _Type(name, "record", show, read)
+        # a field may be of this very type: what is shown is known when all fields are
+        tagged, plain = _show_fields(shown[False]), _show_fields(shown[True])
+        self._types[name] = _Type(name, "record", tagged, plain, read)
         wires = []
         for field in schema["fields"]:
             wire, type_ = self._compile(field["type"])
             wires.append({"name": field["name"], "type": wire})
             fields[field["name"]] = _Field(type_, field["type"], field.get("default", _NONE))
-            if type_.show is not None:
-                shown.append((field["name"], type_.show))
-        if not shown:
-            self._types[name] = _Type(name, "record", None, read)
+            for is_plain, show_field in ((False, type_.show), (True, type_.plain)):
+                if show_field is not None:
+                    shown[is_plain].append((field["name"], show_field))
+        self._types[name] = _Type(
+            name, "record", tagged if shown[False] else None, plain if shown[True] else None, read
+        )
         return {"type": "record", "name": name, "fields": wires}, self._types[name]
 
     def _decimal(self, label: str, schema: Any, size: int | None) -> _Type:
         self._has_decimals = True
         scale, precision = int(schema.get("scale", 0)), int(schema.get("precision", MAX_PREC))
 
-        def show(datum: bytes) -> str:
+        def plain(datum: bytes) -> str:
             unscaled = Decimal(int.from_bytes(datum, "big", signed=True))
             return f"{self._mark}{unscaled.scaleb(-scale, _EXACT):f}"
 
-        return _Type(label, "decimal", show, lambda value: _unscaled(value, scale, precision, size))
+        def show(datum: bytes) -> str:
+            return _text_of_bytes(datum) if _is_padded(datum) else plain(datum)
+
+        def read(value: Any, reading: _Reading) -> bytes:
+            return _unscaled(value, reading, scale, precision, size)
+
+        return _Type(label, "decimal", show if size is None else plain, plain, read)
+
+    def _big_decimal(self) -> _Type:
+        """Java's: the bytes of the unscaled number, and its scale, in Avro."""
+        self._has_decimals = True
+
+        def plain(datum: bytes) -> str:
+            found = _read_big_decimal(datum)
+            return _text_of_bytes(datum) if found is None else self._mark + _decimal_text(*found)
+
+        return _Type("bytes", "decimal", _text_of_bytes, plain, _big_decimal)
 
     def _union(self, schema: list[Any]) -> tuple[Any, _Type]:
         wires, branches = [], []
@@ -247,9 +332,23 @@ class _Branch(NamedTuple):
     wire_name: str
     is_wrapped: bool
 
-    def read(self, value: Any) -> tuple[str, Any]:
-        datum = self.type.read(value)
+    def read(self, value: Any, reading: _Reading) -> tuple[str, Any]:
+        datum = self.type.read(value, reading)
         return self.wire_name, {"v": datum} if self.is_wrapped else datum
+
+    def read_tagged(self, value: dict[str, Any], reading: _Reading) -> tuple[str, Any]:
+        ((tag, part),) = value.items()
+        found: tuple[str, Any] = reading.inside(f".{tag}", self.read, part)
+        return found
+
+
+def _show_fields(parts: list[tuple[str, _Show]]) -> _Show:
+    def show(datum: Any) -> Any:
+        for name, show_field in parts:
+            datum[name] = show_field(datum[name])
+        return datum
+
+    return show
 
 
 class _Field(NamedTuple):
@@ -282,46 +381,113 @@ def _union_type(branches: list[_Branch]) -> _Type:
         if datum is None:
             return None
         if type(datum) is tuple:
-            name, datum = datum
-            branch = by_wire_name[name]
-            datum, type_ = datum["v"] if branch.is_wrapped else datum, branch.type
+            branch = by_wire_name[datum[0]]
+            datum, type_ = datum[1]["v"] if branch.is_wrapped else datum[1], branch.type
         else:
             type_ = by_python_type[type(datum)]
         return {type_.label: datum if type_.show is None else type_.show(datum)}
 
-    def read(value: Any) -> Any:
+    def plain(datum: Any) -> Any:
+        if type(datum) is tuple:
+            branch = by_wire_name[datum[0]]
+            datum, type_ = datum[1]["v"] if branch.is_wrapped else datum[1], branch.type
+        elif datum is None:
+            return None
+        else:
+            type_ = by_python_type[type(datum)]
+        return datum if type_.plain is None else type_.plain(datum)
+
+    return _Type("union", "union", show, plain, _union_reader(branches, labels))
+
+
+def _union_reader(branches: list[_Branch], labels: dict[str, _Branch]) -> _Read:
+    expected = ", ".join(branch.type.label for branch in branches)
+    untagged = {type_: [one for one in branches if one.type.kind in kinds] for type_, kinds in _KINDS.items()}
+
+    def read(value: Any, reading: _Reading) -> Any:
         if value is None and "null" in labels:
             return None
-        misfit = None
-        if isinstance(value, dict) and len(value) == 1:
-            ((label, inner),) = value.items()
-            if label in labels and label != "null":
-                try:
-                    return labels[label].read(inner)
-                except _MisfitError as error:
-                    misfit = error.inside(f".{label}")
-        return _read_plain(value, branches, misfit)
+        if reading.is_default:
+            return _read_default(value, reading, branches)
+        fitting = untagged.get(type(value), []) if reading.form is not SchemaJson.tagged else []
+        tag = next(iter(value)) if type(value) is dict and len(value) == 1 else "null"
+        if tag != "null" and tag in labels and reading.form is not SchemaJson.plain:
+            if not fitting:
+                return labels[tag].read_tagged(value, reading)
+        elif len(fitting) < 2:
+            if not fitting:
+                how = ', named as in {"int": 5}' if reading.form is SchemaJson.tagged else ""
+                raise _misfit(value, f"one of {expected}{how}")
+            return fitting[0].read(value, reading)
+        else:
+            tag = "null"
+        key = (id(branches), id(value))
+        if key not in reading.known:
+            reading.known[key] = _try_branches(value, reading, labels[tag] if tag != "null" else None, fitting)
+        datum, misfit, is_loose, doubt = reading.known[key]
+        if misfit is not None:
+            raise misfit
+        reading.is_loose |= is_loose
+        reading.doubt = doubt or reading.doubt
+        return datum
 
-    return _Type("union", "union", show, read)
+    return read
 
 
-def _read_plain(value: Any, branches: list[_Branch], misfit: _MisfitError | None) -> Any:
-    """Reads a value that does not name its branch: by the first kind that fits."""
-    for kind in _RANKS.get(type(value), ()):
-        fitting = []
-        for branch in branches:
-            if branch.type.kind == kind:
-                try:
-                    fitting.append((branch.type.label, branch.read(value)))
-                except _MisfitError as error:
-                    misfit = misfit or error
-        if len(fitting) > 1:
-            names = " and ".join(label for label, _ in fitting)
-            raise _MisfitError(f'it fits {names}: say which, as in {{"{fitting[0][0]}": ...}}')
-        if fitting:
-            return fitting[0][1]
-    expected = ", ".join(branch.type.label for branch in branches)
-    raise misfit or _misfit(value, f"one of {expected}")
+def _read_default(value: Any, reading: _Reading, branches: list[_Branch]) -> Any:
+    misfit = _misfit(value, "a default of a union")
+    for branch in branches:
+        try:
+            return branch.read(value, reading)
+        except _MisfitError as error:
+            misfit = error
+    raise misfit
+
+
+def _try_branches(
+    value: Any, reading: _Reading, tagged: _Branch | None, untagged: list[_Branch]
+) -> tuple[Any, _MisfitError | None, bool, _MisfitError | None]:
+    """Returns the datum, or why there is none, and whether it fits loosely, or also otherwise. `tagged` is the branch
+    that the value names, if it has a tag; `untagged` are those that it may be of as it is.
+    """
+    outer = reading.is_tried, reading.is_loose, reading.doubt
+    reading.is_tried = True
+    misfit: _MisfitError | None = None
+
+    def attempt(branch: _Branch, read: _Read) -> _Fit | None:
+        nonlocal misfit
+        reading.is_loose, reading.doubt = False, None
+        try:
+            return _Fit(branch.type.label, read(value, reading), reading.is_loose, reading.doubt)
+        except _MisfitError as error:
+            misfit = misfit or error
+            return None
+
+    named = tagged and attempt(tagged, tagged.read_tagged)
+    fits = [found for branch in untagged if (found := attempt(branch, branch.read))]
+    reading.is_tried, reading.is_loose, reading.doubt = outer
+    if named is not None:
+        others = ", ".join(one.label for one in fits)
+        both = f"it fits {named.label}, which it names, and without a name {others}"
+        doubt = _MisfitError(f"{both}: say which with --schema-json tagged or plain") if fits else named.doubt
+        return named.datum, None, named.is_loose, doubt
+    best = [one for one in fits if not one.is_loose] or fits
+    if not best:
+        return None, misfit, False, None
+    doubt = best[0].doubt
+    if len(best) > 1:
+        names = " and ".join(one.label for one in best)
+        doubt = _MisfitError(f"it fits {names}: say which with --schema-json tagged")
+    return best[0].datum, None, best[0].is_loose, doubt
+
+
+class _Fit(NamedTuple):
+    """One reading of a value."""
+
+    label: str
+    datum: Any
+    is_loose: bool
+    doubt: _MisfitError | None
 
 
 def _with_names(value: Any) -> Any:
@@ -367,7 +533,7 @@ def _whole(value: Any, name: str) -> int:
     return number
 
 
-def _floating(value: Any, name: str) -> float:
+def _floating(value: Any, reading: _Reading, name: str) -> float:
     if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     if type(value) not in (int, float, Decimal):
@@ -379,7 +545,16 @@ def _floating(value: Any, name: str) -> float:
     is_given = isinstance(value, float) and not math.isfinite(value)
     if not is_given and (math.isinf(number) or (name == "float" and abs(number) > _LARGEST_FLOAT)):
         raise _MisfitError(f"{str(value)[:60]} is too large for {name}")
+    if reading.is_tried:
+        shown = repr(_shortest(number) if name == "float" else number)
+        reading.is_loose |= is_given or not _is_same(value, shown)
     return number
+
+
+def _is_same(value: Any, text: str) -> bool:
+    """Returns whether a number has the same digits as the text of one."""
+    is_whole = text.lstrip("-").isdecimal()
+    return type(value) is (int if is_whole else Decimal) and Decimal(value).as_tuple() == Decimal(text).as_tuple()
 
 
 def _text(value: Any) -> str:
@@ -412,85 +587,278 @@ def _text_of_bytes(data: bytes) -> str:
     return data.decode("latin-1")
 
 
-def _unscaled(value: Any, scale: int, precision: int, size: int | None) -> bytes:
+def _is_padded(data: bytes) -> bool:
+    """Returns whether a decimal's bytes are more than its number needs, or none."""
+    return (not data or data[0] in (0, 255)) and _whole_bytes(int.from_bytes(data, "big", signed=True)) != data
+
+
+def _whole_bytes(number: int, size: int | None = None) -> bytes:
+    """Returns the fewest bytes of a number, or `size`. Raises OverflowError."""
+    length = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number.to_bytes(length if size is None else size, "big", signed=True)
+
+
+def _decimal_text(unscaled: int, scale: int) -> str:
+    return f"{Decimal(unscaled).scaleb(-scale, _EXACT):f}"
+
+
+def _unscaled(value: Any, reading: _Reading, scale: int, precision: int, size: int | None) -> bytes:
+    if type(value) is str and not _NUMBER.fullmatch(value) and size is None and reading.form is not SchemaJson.plain:
+        data = _bytes(value)
+        if _is_padded(data) or reading.is_default:
+            return data
     if type(value) not in (int, Decimal) and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
+        if reading.is_default:
+            return _bytes(value, size)
         raise _misfit(value, "a decimal, as a number or the text of one")
     number = Decimal(value)
-    if number and number.adjusted() + scale >= precision:
+    if number and number.adjusted() + scale >= precision and reading.form is not SchemaJson.tagged:
         raise _MisfitError(f"{str(value)[:60]} has more than the {precision} digits of the decimal")
     scaled = number.scaleb(scale, _EXACT)
     if scaled != scaled.to_integral_value():
         raise _MisfitError(f"{str(value)[:60]} has more than the {scale} digits that the decimal has after its point")
     whole = int(scaled)
-    length = (whole if whole >= 0 else ~whole).bit_length() // 8 + 1
-    if size is not None and length > size:
-        raise _MisfitError(f"{str(value)[:60]} does not fit into {size} bytes")
-    return whole.to_bytes(length if size is None else size, "big", signed=True)
+    if reading.is_tried:
+        reading.is_loose |= not _is_same(value, _decimal_text(whole, scale))
+    try:
+        return _whole_bytes(whole, size)
+    except OverflowError:
+        raise _MisfitError(f"{str(value)[:60]} does not fit into {size} bytes") from None
+
+
+def _read_big_decimal(data: bytes) -> tuple[int, int] | None:
+    """Returns the unscaled number and the scale, or None for other bytes."""
+    try:
+        length, start = read_varint(data, 0)
+        scale, end = read_varint(data, start + length)
+    except (IndexError, ValueError):
+        return None
+    unscaled = int.from_bytes(data[start : start + length], "big", signed=True)
+    is_whole = length > 0 and end == len(data) and 0 <= scale <= _MOST_SCALE
+    return (unscaled, scale) if is_whole and _big_decimal_bytes(unscaled, scale) == data else None
+
+
+def _big_decimal_bytes(unscaled: int, scale: int) -> bytes:
+    data = _whole_bytes(unscaled)
+    return b"".join((varint(len(data)), data, varint(scale)))
+
+
+def _big_decimal(value: Any, reading: _Reading) -> bytes:
+    if type(value) is str:
+        data = _bytes(value)
+        if reading.form is SchemaJson.plain and _read_big_decimal(data) is not None:
+            raise _misfit(value, "a decimal, as a number")
+        return data
+    if type(value) not in (int, Decimal) or reading.form is SchemaJson.tagged:
+        raise _misfit(value, "a decimal, as a number or its bytes")
+    _, digits, exponent = Decimal(value).as_tuple()
+    assert isinstance(exponent, int)  # JSON has no other numbers
+    if len(digits) + abs(exponent) > _MOST_SCALE:
+        raise _MisfitError(f"{str(value)[:60]} has too many digits")
+    unscaled, scale = int(Decimal(value).scaleb(max(0, -exponent), _EXACT)), max(0, -exponent)
+    reading.is_loose |= not _is_same(value, _decimal_text(unscaled, scale))
+    return _big_decimal_bytes(unscaled, scale)
+
+
+_MOST_SCALE = 10_000
+"""The most digits of a big decimal that is shown as a number."""
+
+
+# --- dates and times, UUIDs, durations, floats
+
+
+def _shortest(number: float) -> float:
+    """Returns the double with the fewest digits that is the same float."""
+    if math.isfinite(number):
+        data = _FLOAT.pack(number)
+        for digits in range(1, 10):
+            shorter = float(f"{number:.{digits}g}")
+            if abs(shorter) <= _LARGEST_FLOAT and _FLOAT.pack(shorter) == data:
+                return shorter
+    return number
+
+
+def _time_type(type_: Any, logical: Any) -> _Type | None:
+    """Returns the type of a date or a time, or None for what is none."""
+    kind, _, unit = logical.rpartition("-") if isinstance(logical, str) else ("", "", "")
+    digits, is_local = _DIGITS.get(unit, 0), kind == "local-timestamp"
+    plain: Callable[[int], str | None]
+    read: Callable[[str], int | None]
+    if (type_, logical) == ("int", "date"):
+        plain, read = _day_text, _day
+    elif kind == "time" and digits and type_ == ("int" if unit == "millis" else "long"):
+        plain, read = partial(_clock_text, digits=digits), partial(_clock, digits=digits)
+    elif kind in ("timestamp", "local-timestamp") and digits and type_ == "long":
+        plain = partial(_timestamp_text, digits=digits, is_local=is_local)
+        read = partial(_timestamp, digits=digits, is_local=is_local)
+    else:
+        return None
+
+    def show(number: int) -> Any:
+        return plain(number) or number
+
+    def read_either(value: Any, reading: _Reading) -> int:
+        number = value
+        if isinstance(value, str) and reading.form is not SchemaJson.tagged:
+            number = read(value)
+            if number is None:
+                raise _misfit(value, f"a {logical}, such as {plain(0)}")
+        number = _whole(number, type_)
+        if reading.is_tried:
+            reading.is_loose |= show(number) != value
+        return number
+
+    return _Type(type_, "time", None, show, read_either)
+
+
+def _day_text(days: int) -> str | None:
+    ordinal = days + _EPOCH
+    return date.fromordinal(ordinal).isoformat() if 0 < ordinal <= date.max.toordinal() else None
+
+
+def _day(text: str) -> int | None:
+    try:
+        return date.fromisoformat(text).toordinal() - _EPOCH if len(text) == len("1970-01-01") else None
+    except ValueError:
+        return None
+
+
+def _clock_text(time: int, digits: int) -> str | None:
+    seconds, fraction = divmod(time, _units(digits))
+    if not 0 <= seconds < _DAY_SECONDS:
+        return None
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:0{digits}}"
+
+
+def _units(digits: int) -> int:
+    """Returns the units of a second."""
+    return int(10**digits)
+
+
+def _clock(text: str, digits: int) -> int | None:
+    """Returns None also for digits that the unit does not have."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    fraction = (match[4] or "").ljust(9, "0")
+    if fraction[digits:].strip("0"):
+        return None
+    seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])
+    return seconds * _units(digits) + int(fraction[:digits])
+
+
+def _timestamp_text(timestamp: int, digits: int, *, is_local: bool) -> str | None:
+    days, time = divmod(timestamp, _DAY_SECONDS * _units(digits))
+    day = _day_text(days)
+    return day and f"{day}T{_clock_text(time, digits)}{'' if is_local else 'Z'}"
+
+
+def _timestamp(text: str, digits: int, *, is_local: bool) -> int | None:
+    """Returns None also for a local time with a zone, and another without."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or (match[6] is None) is not is_local:
+        return None
+    zone = match[6] or "Z"
+    day, time = _day(match[1]), _clock(text[11 : len(text) - len(match[6] or "")], digits)
+    if day is None or time is None:
+        return None
+    offset = 0 if zone == "Z" else int(zone[0] + "1") * (int(zone[1:3]) * 3600 + int(zone[4:]) * 60)
+    return (day * _DAY_SECONDS - offset) * _units(digits) + time
+
+
+def _uuid_text(data: bytes) -> str:
+    return str(uuid.UUID(bytes=data))
+
+
+def _uuid(text: str) -> bytes | None:
+    return uuid.UUID(text).bytes if _UUID.fullmatch(text) else None
+
+
+def _duration_text(data: bytes) -> str:
+    months, days, millis = _DURATION_PARTS.unpack(data)
+    return f"P{months}M{days}DT{millis // 1000}.{millis % 1000:03}S"
+
+
+def _duration(text: str) -> bytes | None:
+    match = _DURATION.fullmatch(text)
+    parts = (int(match[1]), int(match[2]), int(match[3] + match[4])) if match is not None else (1 << 32,)
+    return None if max(parts) >= 1 << 32 else _DURATION_PARTS.pack(*parts)
+
+
+_PLAIN_FIXED: dict[tuple[Any, int], tuple[Callable[[bytes], str], Callable[[str], bytes | None]]] = {
+    ("uuid", 16): (_uuid_text, _uuid),
+    ("duration", 12): (_duration_text, _duration),
+}
+"""By logical type and size: how the bytes are shown plain, and read."""
+
+
+def _fixed_text(read: Callable[[str], bytes | None], plain: Callable[[bytes], str], size: int) -> _Read:
+    def read_either(value: Any, reading: _Reading) -> bytes:
+        text = value if isinstance(value, str) else ""
+        found = None if reading.form is SchemaJson.tagged or reading.is_default else read(text)
+        if found is None and reading.form is SchemaJson.plain and not reading.is_default:
+            raise _misfit(value, f"a text such as {plain(bytes(size))}")
+        if found is None:
+            return _bytes(value, size)
+        if len(text) == size and reading.form is None:  # P0M0DT0.000S has 12 characters
+            reading.doubt = _MisfitError(
+                f"{text} may be {size} bytes, too: say which with --schema-json tagged or plain"
+            )
+        reading.is_loose |= plain(found) != value
+        return found
+
+    return read_either
 
 
 def _array(items: _Type) -> _Read:
-    def read(value: Any) -> Any:
-        found = []
-        for number, item in enumerate(_exactly(value, list, "an array")):
-            try:
-                found.append(items.read(item))
-            except _MisfitError as error:
-                raise error.inside(f"[{number}]") from None
-        return found
+    def read(value: Any, reading: _Reading) -> Any:
+        found = _exactly(value, list, "an array")
+        return [reading.inside(f"[{number}]", items.read, item) for number, item in enumerate(found)]
 
     return read
 
 
 def _map(values: _Type) -> _Read:
-    def read(value: Any) -> Any:
-        found = {}
-        for name, item in _exactly(value, dict, "a map").items():
-            try:
-                found[_text(name)] = values.read(item)
-            except _MisfitError as error:
-                raise error.inside(f".{name}") from None
-        return found
+    def read(value: Any, reading: _Reading) -> Any:
+        found = _exactly(value, dict, "a map")
+        return {_text(name): reading.inside(f".{name}", values.read, item) for name, item in found.items()}
 
     return read
 
 
-def _read_record(value: Any, name: str, fields: dict[str, _Field]) -> dict[str, Any]:
+def _read_record(value: Any, reading: _Reading, name: str, fields: dict[str, _Field]) -> dict[str, Any]:
     unknown = _exactly(value, dict, f"a record {name}").keys() - fields.keys()
     if unknown:
         raise _MisfitError(f"{name} has no field {min(unknown)!r}: it has {', '.join(fields)}")
     found = {}
     for field_name, field in fields.items():
-        try:
-            if field_name in value:
-                found[field_name] = field.type.read(value[field_name])
-            else:
+        if field_name in value:
+            found[field_name] = reading.inside(f".{field_name}", field.type.read, value[field_name])
+        else:
+            try:
                 found[field_name] = _default(field)
-        except _MisfitError as error:
-            raise error.inside(f".{field_name}") from None
+            except _MisfitError as error:
+                raise error.inside(f".{field_name}") from None
+            reading.is_loose = True
     return found
 
 
 def _default(field: _Field) -> Any:
-    """Returns the value of a missing field. A union's default is of its first branch; bytes of decimals are text."""
+    """Returns the value of a missing field. Bytes of decimals are text."""
     if field.default is _NONE:
         if isinstance(field.schema, list) and "null" in field.schema:
             return None
         raise _MisfitError("it is missing, and has no default")
-    try:
-        return field.type.read(field.default)
-    except _MisfitError:
-        if isinstance(field.default, str):
-            return _bytes(field.default)
-        raise
+    return field.type.read(field.default, _Reading(None, is_default=True))
 
 
 _READS: dict[str, _Read] = {
-    "null": lambda value: _exactly(value, type(None), "null"),
-    "boolean": lambda value: _exactly(value, bool, "true or false"),
-    "int": lambda value: _whole(value, "int"),
-    "long": lambda value: _whole(value, "long"),
-    "float": lambda value: _floating(value, "float"),
-    "double": lambda value: _floating(value, "double"),
-    "string": _text,
-    "bytes": _bytes,
+    "null": lambda value, _: _exactly(value, type(None), "null"),
+    "boolean": lambda value, _: _exactly(value, bool, "true or false"),
+    "int": lambda value, _: _whole(value, "int"),
+    "long": lambda value, _: _whole(value, "long"),
+    "float": lambda value, reading: _floating(value, reading, "float"),
+    "double": lambda value, reading: _floating(value, reading, "double"),
+    "string": lambda value, _: _text(value),
+    "bytes": lambda value, _: _bytes(value),
 }
