@@ -33,7 +33,7 @@ from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.inspector.check.file_kind import skip_unreadable
-from core.records.side_format import SchemaRegistryOption
+from core.records.side_format import PLAIN, KeySchemaOption, SchemaRegistryOption, ValueSchemaOption
 
 if TYPE_CHECKING:
     from core.inspector.dump.dump_options import DumpOptions
@@ -101,6 +101,8 @@ def dump_segment(
         ),
     ] = None,
     schema_registry: SchemaRegistryOption = None,
+    value_schema: ValueSchemaOption = None,
+    key_schema: KeySchemaOption = None,
     max_bytes: Annotated[int | None, Option("Read at most this many bytes of each log.", metavar="N")] = None,
     skip_record_metadata: Annotated[bool, Option("Print only keys and values of records, in Kafka's format.")] = False,
     offsets_decoder: Annotated[
@@ -136,7 +138,7 @@ def dump_segment(
     from core.common.time_text import parse_time
     from core.inspector.dump.dump_options import DumpOptions
     from core.inspector.dump.file_dump import find_dumps
-    from core.inspector.dump.value_format import ValueAccount, parse_value_format
+    from core.inspector.dump.value_format import ValueAccount, parse_value_format, side_formats
 
     paths = [*(paths or []), *(Path(path) for path in (files or "").split(",") if path)]
     if not paths:
@@ -151,13 +153,13 @@ def dump_segment(
     }
     decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
     with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
-    wanted = {key_format, value_format} & {None, "registry"}  # a side with a format of its own is not asked of it
-    registry = None
-    if schema_registry is not None and wanted:
-        from core.client.schemas.schema_registry import SchemaRegistry
+    formats, registry = PLAIN, None
+    if any((schema_registry, key_format, value_format, key_schema, value_schema)):
+        from core.client.schemas.key_value_decoder import open_registry
 
-        registry = SchemaRegistry(schema_registry)
-    counts = registry is not None or {key_format, value_format} - {None, "utf8", "none"}
+        formats = side_formats(schema_registry, key_format, value_format, key_schema, value_schema)
+        registry = open_registry(formats)
+    counts = registry is not None or {key_format, value_format, key_schema, value_schema} - {None, "utf8", "none"}
     account = ValueAccount(say) if counts else None
     options = DumpOptions(
         with_records=with_data or deep_iteration,
@@ -169,8 +171,8 @@ def dump_segment(
         decoded_as=decoded_as,
         skips_metadata=skip_record_metadata,
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
-        key_format=parse_value_format(key_format, registry, "key", account),
-        value_format=parse_value_format(value_format, registry, "value", account),
+        key_format=parse_value_format(key_format, "key", account, formats, registry),
+        value_format=parse_value_format(value_format, "value", account, formats, registry),
         account=account,
         shows_secrets=show_secrets,
         is_secret_config=_is_secret_config,

@@ -17,7 +17,14 @@ from core.common.command_option import Argument, Option, ensure_compatible, excl
 from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
-from core.records.side_format import KeyFormatOption, SchemaRegistryOption, SideFormats, ValueFormatOption
+from core.records.side_format import (
+    KeyFormatOption,
+    KeySchemaOption,
+    SchemaRegistryOption,
+    SideFormats,
+    ValueFormatOption,
+    ValueSchemaOption,
+)
 
 if TYPE_CHECKING:
     from core.client.read.record_source import Offsets, RecordSource
@@ -277,6 +284,8 @@ class ConsumeRequest:
     schema_registry: SchemaRegistryOption = None
     key_format: KeyFormatOption = None
     value_format: ValueFormatOption = None
+    value_schema: ValueSchemaOption = None
+    key_schema: KeySchemaOption = None
     exit_on_error: Annotated[
         bool | None,
         Option(
@@ -313,7 +322,7 @@ class ConsumeRequest:
 
     @property
     def formats(self) -> SideFormats:
-        return SideFormats(self.schema_registry, self.key_format, self.value_format)
+        return SideFormats(self.schema_registry, self.key_format, self.value_format, self.key_schema, self.value_schema)
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together, and for a path instead of a topic."""
@@ -328,6 +337,7 @@ class ConsumeRequest:
         ensure_compatible(self, RULES)
         if (self.last or 0) > _MOST_COUNTED:
             raise UsageError(f"--last {self.last}: at most {_MOST_COUNTED:,}", hint="--from TIME --merge")
+        self.formats.ensure_consistent()
         if self.is_in_zookeeper and self.group is not None:
             self._ensure_registrable(self.group)
         ensure_in_order(self.from_, self.until)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from core.client.schemas.key_value_decoder import Encode, open_registry, side_decoder, side_encoder
+from core.client.schemas.key_value_decoder import Encode, SideDecoder, open_registry, side_decoder, side_encoder
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.line_parsers import Rows
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
+from core.records.record import Headers
 from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Schemas:
         self._formats = formats
         self._say = say
         self._noted: set[str] = set()
+        self._decoders: dict[str, SideDecoder] = {}
+        if not formats.is_written:
+            self._decoders = {side: side_decoder(formats, side, self.registry) for side in ("key", "value")}
 
     # --- out
 
@@ -68,25 +72,24 @@ class Schemas:
         self, chunk: Chunk, side: str, failures: dict[int, PlogError], *, is_typed: bool
     ) -> tuple[list[bytes | None], list[bytes | None] | None]:
         """Returns the texts of one side to show, and those for filters if they differ."""
-        columns, registry = chunk.columns, self.registry
+        columns, decoder = chunk.columns, self._decoders[side]
         texts = (columns.keys() if side == "key" else columns.values()).to_pylist()
         markers = {row: texts[row] for row in _control_rows(columns)}  # which are Kafka's own
         for row in markers:
             texts[row] = None
-        is_typed = is_typed and registry is not None and self._formats.find(side) is SideFormat.registry
-        has_pairs = is_typed and registry is not None and registry.has_typed
-        decode: Callable[..., Any] = side_decoder(self._formats.find(side), registry, is_key=side == "key")
-        if has_pairs and registry is not None:
-            decode = partial(registry.decode_typed, is_key=side == "key")
-        has_headers = registry is not None and bool(columns.header_counts.any())
+        is_typed = is_typed and decoder.decode_typed is not None
+        has_pairs = is_typed and decoder.has_typed()
+        decode: Callable[[bytes | None, Headers], Any] = decoder.decode
+        if has_pairs and decoder.decode_typed is not None:
+            decode = decoder.decode_typed
+        has_headers = self.registry is not None and bool(columns.header_counts.any())
         found: list[Any] = []
         for row, text in enumerate(texts):
             if columns.undecoded is not None and columns.undecoded[row] and side in columns.undecoded[row].sides:
                 found.append((text, text) if has_pairs else text)
                 continue
             try:
-                headers = columns.headers(row) if has_headers else ()
-                found.append(decode(text, headers=headers) if has_pairs else decode(text, headers))
+                found.append(decode(text, columns.headers(row) if has_headers else ()))
             except PlogError as error:
                 shown = not_decoded_text(text or b"", error)
                 found.append((shown, shown) if has_pairs else shown)
@@ -94,7 +97,7 @@ class Schemas:
                 failures[row] = _named(error, side, where)
                 if is_fatal(error):
                     break
-        if is_typed and not has_pairs and registry is not None and registry.has_typed:  # the first of Protobuf
+        if is_typed and not has_pairs and decoder.has_typed():  # the first of Protobuf
             return self._decode(chunk, side, failures, is_typed=True)
         found_seen = [pair[1] for pair in found] if has_pairs else None
         found = [pair[0] for pair in found] if has_pairs else found
@@ -126,8 +129,10 @@ class Schemas:
 
     def _find_encoder(self, side: str, schema: str | None, subject: str) -> Encode | None:
         format_, registry = self._formats.find(side), self.registry
+        if format_ is SideFormat.none:
+            return None
         if format_ is not SideFormat.registry or registry is None:
-            return None if format_ is SideFormat.none else side_encoder(format_)
+            return side_encoder(self._formats, side, registry)
         registry.ensure_writable()
         if schema is None:
             return registry.encoder(subject, subject) if registry.has_subject(subject) else _as_it_is

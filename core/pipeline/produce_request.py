@@ -118,7 +118,10 @@ class ProduceRequest:
     value_format: ValueFormatOption = None
     value_schema: Annotated[
         str | None,
-        Option("The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file.", metavar="SCHEMA"),
+        Option(
+            "The schema of values: an id, SUBJECT[:VERSION], or a .avsc, .proto or .json file; then :Message.",
+            metavar="SCHEMA",
+        ),
     ] = None
     key_schema: Annotated[str | None, Option("The schema of keys, likewise.", metavar="SCHEMA")] = None
     chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None
@@ -141,7 +144,14 @@ class ProduceRequest:
 
     @property
     def formats(self) -> SideFormats:
-        return SideFormats(self.schema_registry, self.key_format, self.value_format)
+        return SideFormats(
+            self.schema_registry,
+            self.key_format,
+            self.value_format,
+            self.key_schema,
+            self.value_schema,
+            is_written=True,
+        )
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together."""
@@ -151,6 +161,7 @@ class ProduceRequest:
         if self.topic is None and not self.names_topics:
             hint = "plog produce TOPIC, or --topic-field F, or --own-topics of envelopes"
             raise UsageError("produce needs a topic", hint=hint)
+        self.formats.ensure_consistent()
         if self.claim_check_above < 0:
             raise UsageError("--claim-check-above: a number of bytes")
 
@@ -205,7 +216,7 @@ class ProduceRequest:
         """Returns whether the input is JSON values: envelopes, or objects that are the records' values."""
         if self.format != "lines" or self.key_separator is not None:
             return self.format == "envelope"
-        return self.uses_fields or self.value_schema is not None or self.value_format is SideFormat.json
+        return self.uses_fields or self.value_schema is not None or self.value_format == SideFormat.json
 
     def _parser(self, say: Callable[[str], None]) -> Parser:
         from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser
@@ -260,11 +271,6 @@ RULES = (
     excludes("template", "delimiter", "--template ends with its own delimiter"),
     excludes("delimiter=", "delimiter", "--delimiter is empty"),
     needs("delimiter", "format=lines format=envelope", "--delimiter goes with --format lines or envelope"),
-    needs("value_schema key_schema", "schema_registry", "--value-schema and --key-schema go with --schema-registry"),
-    needs("value_schema", "value_format=registry value_format=None",
-          "--value-schema goes with --value-format registry, not with --value-format {0.value_format}"),
-    needs("key_schema", "key_format=registry key_format=None",
-          "--key-schema goes with --key-format registry, not with --key-format {0.key_format}"),
     needs("timestamp_unit", "timestamp_field",
           "--timestamp-unit is the unit of --timestamp-field, and goes with it"),
     needs("crlf", "format=lines format=envelope format=csv", _OF_CRLF),

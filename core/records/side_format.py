@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from core.common.command_option import Option
+from core.common.errors import UsageError
 
 
 class SideFormat(StrEnum):
@@ -17,6 +19,9 @@ class SideFormat(StrEnum):
     uuid = "uuid"
     json = "json"
     base64 = "base64"
+    avro = "avro"
+    protobuf = "protobuf"
+    jsonschema = "jsonschema"
     none = "none"
 
 
@@ -27,17 +32,113 @@ class SchemaJson(StrEnum):
     tagged = "tagged"
 
 
+SCHEMA_FILES = {
+    ".avsc": SideFormat.avro,
+    ".proto": SideFormat.protobuf,
+    ".desc": SideFormat.protobuf,
+    ".json": SideFormat.jsonschema,
+}
+"""The format of what is of a schema in such a file."""
+
+_NAMES = frozenset(SideFormat)
+_OF_SCHEMA = (SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema)
+_FILE = re.compile(r"(.*(?:\.avsc|\.proto|\.desc|\.json))(?::([\w.]+))?", re.DOTALL)
+
+
+def split_file(text: str) -> tuple[str, str] | None:
+    """Splits FILE[:Message], or returns None for what is no file of a schema."""
+    found = _FILE.fullmatch(text)
+    return None if found is None else (found[1], found[2] or "")
+
+
+def parse_side_format(text: str) -> tuple[SideFormat, str] | None:
+    """Splits FORMAT and, for protobuf:Message, the message. Returns None for another text."""
+    name, separator, message = text.partition(":")
+    if name not in _NAMES or bool(separator) != bool(message) or (message and name != SideFormat.protobuf):
+        return None
+    return SideFormat(name), message
+
+
 class SideFormats(NamedTuple):
-    """The formats of both sides; `url` is that of the Schema Registry, or None."""
+    """The formats and schemas of both sides as the options name them; `url` is that of the Schema Registry, or None.
+
+    What is read by a named schema is of it throughout, and names none. What is written by one names it (`registry`), if
+    there is a registry and no other format.
+    """
 
     url: str | None = None
-    key: SideFormat | None = None
-    value: SideFormat | None = None
+    key: str | None = None
+    value: str | None = None
+    key_schema: str | None = None
+    value_schema: str | None = None
+    is_written: bool = False
 
     def find(self, side: str) -> SideFormat:
-        """Returns the format of `key` or `value`: the named one, else `registry` if there is one, else `none`."""
-        named = self.key if side == "key" else self.value
-        return named or (SideFormat.none if self.url is None else SideFormat.registry)
+        """Returns the format of `key` or `value`: the named one, else that of a file with a schema, else `registry` if
+        there is one, else `none`. Raises UsageError for an unknown one.
+        """
+        named = self._named(side)
+        schema = self.schema(side)
+        if named is not None:
+            return named[0]
+        if schema is not None and not (self.is_written and self.url is not None) and (file := split_file(schema)):
+            return SCHEMA_FILES[file[0][file[0].rindex(".") :]]
+        return SideFormat.none if self.url is None else SideFormat.registry
+
+    def _named(self, side: str) -> tuple[SideFormat, str] | None:
+        text = self.key if side == "key" else self.value
+        if text is None:
+            return None
+        found = parse_side_format(text)
+        if found is None:
+            raise UsageError(f"--{side}-format {text}: no such format", hint=", ".join(SideFormat))
+        return found
+
+    def message(self, side: str) -> str:
+        """Returns the message of Protobuf that the format names, or ""."""
+        named = self._named(side)
+        return "" if named is None else named[1]
+
+    def schema(self, side: str) -> str | None:
+        """Returns the named schema."""
+        return self.key_schema if side == "key" else self.value_schema
+
+    def is_of_one_schema(self, side: str) -> bool:
+        """Says whether all keys or values are of the named schema, and name none."""
+        format_ = self.find(side)
+        return format_ in _OF_SCHEMA or (
+            format_ is SideFormat.registry and not self.is_written and bool(self.schema(side))
+        )
+
+    def needs_registry(self, side: str) -> bool:
+        schema = self.schema(side)
+        return self.find(side) is SideFormat.registry or (schema is not None and split_file(schema) is None)
+
+    def ensure_consistent(self) -> None:
+        """Raises UsageError for formats and schemas that do not go together."""
+        for side in ("key", "value"):
+            format_, schema = self.find(side), self.schema(side)
+            if schema is None and format_ in _OF_SCHEMA:
+                raise UsageError(
+                    f"--{side}-format {format_} goes with --{side}-schema",
+                    hint=f"--{side}-schema FILE, or with a registry SUBJECT",
+                )
+            if schema is None:
+                continue
+            if self.url is None and split_file(schema) is None:
+                raise UsageError(
+                    f"--{side}-schema {schema}: no file of a schema ({', '.join(SCHEMA_FILES)})",
+                    hint="an id, or SUBJECT[:VERSION], goes with --schema-registry",
+                )
+            if format_ not in (*_OF_SCHEMA, SideFormat.registry):
+                raise UsageError(
+                    f"--{side}-schema goes with --{side}-format {', '.join(_OF_SCHEMA)} or registry, "
+                    f"not with --{side}-format {format_}"
+                )
+            if self._named(side) == (SideFormat.registry, "") and not self.is_written:
+                raise UsageError(
+                    f"--{side}-schema is for {side}s that name no schema: not with --{side}-format registry"
+                )
 
     @property
     def are_plain(self) -> bool:
@@ -58,14 +159,29 @@ SchemaRegistryOption = Annotated[
         show_default=False,
     ),
 ]
+_FORMATS = "registry, avro, protobuf[:Message], jsonschema, string, long, int, double, uuid, json, base64 or none"
 KeyFormatOption = Annotated[
-    SideFormat | None,
+    str | None,
     Option(
-        "The format of keys. Default: that of the Schema Registry, if one is given, else none (plain bytes).",
+        f"The format of keys: {_FORMATS}. Default: that of --key-schema, else registry if there is one, else none.",
         "--key-format",
+        metavar="FORMAT",
         show_default=False,
     ),
 ]
 ValueFormatOption = Annotated[
-    SideFormat | None, Option("The format of values; the default is as for keys.", "--value-format", show_default=False)
+    str | None,
+    Option("The format of values, as for keys.", "--value-format", metavar="FORMAT", show_default=False),
+]
+ValueSchemaOption = Annotated[
+    str | None,
+    Option(
+        "The schema of values that name none: FILE[:Message] (.avsc, .proto, .desc, .json), or a registry's id or "
+        "SUBJECT[:VERSION].",
+        "--value-schema",
+        metavar="SCHEMA",
+    ),
+]
+KeySchemaOption = Annotated[
+    str | None, Option("The schema of keys that name none, likewise.", "--key-schema", metavar="SCHEMA")
 ]

@@ -12,7 +12,34 @@ from core.common.command_option import Rule
 from core.pipeline import consume_request, produce_request, spark_replay_request
 from tests.support.server import call_plog
 
+OF_SCHEMAS = {
+    "--value-schema 1: no file of a schema (.avsc, .proto, .desc, .json)\n"
+    "hint: an id, or SUBJECT[:VERSION], goes with --schema-registry": ["--value-schema 1"],
+    "--key-schema t.txt: no file of a schema (.avsc, .proto, .desc, .json)\n"
+    "hint: an id, or SUBJECT[:VERSION], goes with --schema-registry": ["--key-schema t.txt"],
+    "--value-schema goes with --value-format avro, protobuf, jsonschema or registry, not with --value-format long": [
+        "--value-schema 1 --schema-registry http://r --value-format long", "--value-schema t.avsc --value-format long",
+    ],
+    "--key-schema goes with --key-format avro, protobuf, jsonschema or registry, not with --key-format none": [
+        "--key-schema 1 --schema-registry http://r --key-format none",
+    ],
+    "--value-format avro goes with --value-schema\nhint: --value-schema FILE, or with a registry SUBJECT": [
+        "--value-format avro", "--value-format avro --schema-registry http://r",
+        "--value-format avro --key-schema a.avsc",
+    ],
+    **{
+        f"--key-format {text}: no such format\n"
+        "hint: registry, string, long, int, double, uuid, json, base64, avro, protobuf, jsonschema, none":
+            [f"--key-format {text}"]
+        for text in ("protobuf:", "avro:A", "protobu")
+    },
+}  # fmt: skip
+
 CONSUME = {
+    **OF_SCHEMAS,
+    "--value-schema is for values that name no schema: not with --value-format registry": [
+        "--value-format registry --value-schema t.avsc --schema-registry http://r",
+    ],
     "--follow has no --until": ["--follow --until 5"],
     "--as-of and --until: one of them": ["--as-of 5 --until 6"],
     "--latest-per-key and --as-of read to an end: not with --follow or --group": [
@@ -71,13 +98,7 @@ PRODUCE = {
     "--template ends with its own delimiter": ["--template %s -D :"],
     "--delimiter is empty": ["--delimiter="],
     "--delimiter goes with --format lines or envelope": ["-D : --format csv"],
-    "--value-schema and --key-schema go with --schema-registry": ["--value-schema 1", "--key-schema 1"],
-    "--value-schema goes with --value-format registry, not with --value-format long": [
-        "--value-schema 1 --schema-registry http://r --value-format long",
-    ],
-    "--key-schema goes with --key-format registry, not with --key-format none": [
-        "--key-schema 1 --schema-registry http://r --key-format none",
-    ],
+    **OF_SCHEMAS,
     "--timestamp-unit is the unit of --timestamp-field, and goes with it": ["--timestamp-unit ms"],
     _OF_CRLF: ["--crlf --format raw", "--crlf -D :"],
     r"--crlf goes without --template: end the template in \r\n": ["--crlf --template %s"],

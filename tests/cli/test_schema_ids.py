@@ -252,3 +252,46 @@ def test_credentials_of_glue(
     for wrong in ("glue:", "glue:EU", "glue:eu-west-1@ftp://x"):
         refused = call_plog("consume", "t", "--schema-registry", wrong, *where)
         assert (refused.returncode, b"glue:" in refused.stderr) == (2, True), wrong
+
+
+def test_local_files(where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides, both ways, and the newest readers' doors: no registry is asked."""
+    monkeypatch.delenv("SCHEMA_REGISTRY_URL", raising=False)
+    (tmp_path / "wallet.avsc").write_text(WALLET)
+    (tmp_path / "file.proto").write_text(FILE)
+    options = ["--value-schema", str(tmp_path / "wallet.avsc"), "--key-schema", str(tmp_path / "file.proto:B.C")]
+    put(where, (EUR, {}), (b"\0\0\0\0\1" + EUR, {}))
+    assert shown(where, *options[:2]) == [SHOWN, SHOWN]
+    assert shown(where, "--value-format", "avro", *options[:2]) == [SHOWN, SHOWN]
+    line = b'{"value": "{\\"CurrencyCode\\": \\"EUR\\"}", "key": "{\\"c\\": 5}"}\n'
+    ok("produce", "t", "--format", "envelope", *options, *where, stdin=line)
+    assert ok("consume", "t", "--from", "2", "--format", r"%k{hex} %s{hex}\n", *where) == b"0805 0645555200\n"
+    assert (
+        ok("consume", "t", "--from", "2", "--format", r"%k %s{hex}\n", *options[2:], *where) == b'{"c": 5} 0645555200\n'
+    )
+    bad = call_plog("produce", "t", *options[:2], *where, stdin=b'{"CurrencyCode": 5}\n')
+    assert (bad.returncode, b"line 1: not of " in bad.stderr) == (1, True)
+    put(where, (b"\xff\xff", {}))
+    done = call_plog("consume", "t", "--from", "3", *options[:2], "--no-exit-on-error", *where)
+    assert (done.returncode, b"1 of 1 not decoded: 1 not of " in done.stderr) == (1, True)
+
+
+def test_values_of_a_subject(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
+    """A registry's schema for values that name none; and another message of Protobuf than the first."""
+    client = SchemaRegistryClient({"url": registry.url})
+    client.register_schema("w", Schema(WALLET, "AVRO"))
+    client.register_schema("p", Schema(FILE, "PROTOBUF"))
+    put(where, (EUR, {}))
+    options = ["--schema-registry", registry.url]
+    for schema in ("w", "w:1", "1"):
+        assert shown(where, *options, "--value-schema", schema) == [SHOWN]
+    path = tmp_path / "file.proto"
+    path.write_text(FILE)
+    for schema in ("p:B.C", "p:1:B.C", "2:B.C", f"{path}:B.C"):
+        ok("produce", "t", *options, "--value-schema", schema, *where, stdin=b'{"c": 5}\n')
+    found = ok("consume", "t", "--from", "1", "--format", r"%s{hex}\n", *where).splitlines()
+    assert found == [b"00000000020402000805"] * 4
+    assert shown(where, *options, "--value-format", "registry")[1:] == [{"c": 5}] * 4
+    for schema, problem in (("p:No", b"there is no message No"), ("w:No", b"it is no Protobuf"), ("q", b"not found")):
+        bad = call_plog("produce", "t", *options, "--value-schema", schema, *where, stdin=b"{}\n")
+        assert (bad.returncode in (1, 2), problem in bad.stderr) == (True, True), bad.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
@@ -15,17 +15,28 @@ if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
     from core.security.client_settings import ClientSettings
 
-Decode = Callable[[bytes | None, Headers], bytes | None]
-"""Takes a key or value, and the headers of its record, which may name its schema. Raises SchemaError for bytes that
-don't fit, and what `SchemaRegistry` raises; null stays null.
-"""
+
+class SideDecoder(NamedTuple):
+    """Decodes the keys or values of one format."""
+
+    decode: Callable[[bytes | None, Headers], bytes | None]
+    """Takes a key or value, and the headers of its record, which may name its schema. Raises SchemaError for bytes that
+    don't fit, and what `SchemaRegistry` raises; null stays null.
+    """
+
+    decode_typed: Callable[[bytes | None, Headers], tuple[bytes | None, bytes | None]] | None = None
+    """Returns the same, and the text for filters; None if there is never a difference."""
+
+    has_typed: Callable[[], bool] = lambda: True
+    """Says whether there was a difference, or could be one."""
+
 
 Encode = Callable[[bytes | None], bytes | None]
 
 
 def open_registry(formats: SideFormats, settings: ClientSettings | None = None) -> SchemaRegistry | None:
     """Opens the registry, or returns None if no side needs one. Raises UsageError without a URL."""
-    if SideFormat.registry not in (formats.find("key"), formats.find("value")):
+    if not (formats.needs_registry("key") or formats.needs_registry("value")):
         return None
     if formats.url is None:
         raise UsageError("the format registry goes with --schema-registry URL")
@@ -34,13 +45,27 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
     return SchemaRegistry(formats.url, settings.registry if settings is not None else None)
 
 
-def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key: bool) -> Decode:
-    """Returns the decoder of one side."""
+def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> SideDecoder:
+    """Returns the decoder of `key` or `value`. Raises UsageError for a named schema that can't be used."""
+    format_, is_key = formats.find(side), side == "key"
     if format_ is SideFormat.none:
-        return lambda data, _: data
+        return SideDecoder(lambda data, _: data)
+    if formats.is_of_one_schema(side):
+        from core.client.schemas.named_schema import open_named_schema
+
+        named = open_named_schema(formats, side, registry)
+        typed = named.decode_typed
+        return SideDecoder(
+            lambda data, _: None if data is None else named.decode(data),
+            None if typed is None else lambda data, _: (None, None) if data is None else typed(data),
+        )
     if format_ is SideFormat.registry:
         assert registry is not None  # `open_registry` opens it
-        return lambda data, headers: registry.decode(data, is_key=is_key, headers=headers)
+        return SideDecoder(
+            lambda data, headers: registry.decode(data, is_key=is_key, headers=headers),
+            lambda data, headers: registry.decode_typed(data, is_key=is_key, headers=headers),
+            lambda: registry.has_typed,
+        )
     serde = SERDES[format_]
 
     def decode(data: bytes | None, _: Headers) -> bytes | None:
@@ -49,17 +74,27 @@ def side_decoder(format_: SideFormat, registry: SchemaRegistry | None, *, is_key
         except ValueError as error:
             raise SchemaError(f"no {format_}: {error}", why=f"no {format_}") from error
 
-    return decode
+    return SideDecoder(decode)
 
 
-def side_encoder(format_: SideFormat) -> Encode:
-    """Returns the encoder of text, for a format that needs no registry."""
-    serde = SERDES[format_]
+def side_encoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> Encode:
+    """Returns the encoder of text, for a format that writes no id of a schema."""
+    format_ = formats.find(side)
+    what = f"no {format_}"
+    if formats.is_of_one_schema(side):
+        from core.client.schemas.named_schema import open_named_schema
+
+        encode_text = open_named_schema(formats, side, registry).encode
+        what = f"not of {formats.schema(side)}"
+    else:
+        encode_text = SERDES[format_].encode
 
     def encode(text: bytes | None) -> bytes | None:
         try:
-            return None if text is None else serde.encode(text)
+            return None if text is None else encode_text(text)
         except ValueError as error:
-            raise SchemaError(f"no {format_}: {error}") from error
+            raise SchemaError(f"{what}: {error}") from error
+        except RecursionError as error:
+            raise SchemaError(f"{what}: its levels are too many") from error
 
     return encode

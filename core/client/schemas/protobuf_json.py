@@ -17,32 +17,67 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.client.schemas.schema_id import Message
 from core.common.lenient_json import decode_text, read_json
 from core.common.varint import read_varint
+
+_MAIN = "plog-schema.proto"
 
 
 class ProtobufJson:
     """The messages of a .proto file. Immutable once made."""
 
-    def __init__(self, imported: list[tuple[str, str]], text: str) -> None:
-        """`imported` are the names and texts of the files that this one imports, whatever they import before them.
-        Raises ValueError for a file that protoc does not take.
+    def __init__(
+        self, imported: list[tuple[str, str]], text: str, *, name: str = _MAIN, others: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """`imported` are the names and texts of the files that this one, `name`, imports, whatever they import before
+        them; `others` those that may define types of an Any. Raises ValueError for a file that protoc does not take.
         """
-        self._pool = _pool_of(_compile([*imported, (_MAIN, text)]))
-        self._main = self._pool.FindFileByName(_MAIN)
+        files = [*imported, (name, text)]
+        try:
+            compiled = _compile([*files, *others], [name, *(other for other, _ in others)])
+        except ValueError:
+            if not others:
+                raise
+            compiled = _compile(files, [name])
+        self._open(compiled, name)
+
+    @classmethod
+    def of_descriptors(cls, data: bytes, message: str) -> ProtobufJson:
+        """Opens a FileDescriptorSet, at its file that has the message, or else at its last one. Raises ValueError."""
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.message import DecodeError
+
+        try:
+            files = FileDescriptorSet.FromString(data)
+        except DecodeError as error:
+            raise ValueError(f"it is no descriptor set of protoc: {error}") from error
+        if not files.file:
+            raise ValueError("it is no descriptor set of protoc: it has no files")
+        found = cls.__new__(cls)
+        for file in reversed(files.file):
+            found._open(files, file.name)  # noqa: SLF001 - of this class
+            if not message or any(message in (one.name, f"{one.package}.{one.name}") for one in found.messages()):
+                return found
+        raise ValueError(f"no file in it has a message {message}")
+
+    def _open(self, files: Any, name: str) -> None:
+        self._pool = _pool_of(files)
+        self._main = self._pool.FindFileByName(name)
         self._write = json.JSONEncoder(ensure_ascii=False).encode
 
-    def messages(self) -> list[tuple[str, list[int]]]:
-        """Returns all messages of the file: each's name without the package, and its message indexes."""
-        found: list[tuple[str, list[int]]] = []
+    def messages(self) -> list[Message]:
+        """Returns all messages of the file, nested ones too."""
+        found: list[Message] = []
+        package = self._main.package
         places = [([index], one) for index, one in enumerate(self._main.message_types_by_name.values())]
         for indexes, one in places:
-            found.append((one.full_name.removeprefix(f"{self._main.package}."), indexes))
+            found.append(Message(one.full_name.removeprefix(f"{package}."), indexes, package))
             places += [([*indexes, index], inner) for index, inner in enumerate(one.nested_types)]
         return found
 
@@ -56,30 +91,30 @@ class ProtobufJson:
         shown = self._write(value).encode()
         return shown, self._write(_convert(value, descriptor, _number_maker)).encode()
 
-    def encode(self, text: bytes) -> bytes:
-        """Returns the message indexes and the message, the file's first, of a JSON text. Raises ValueError."""
+    def encode(self, text: bytes, indexes: Sequence[int] = (0,)) -> bytes:
+        """Returns the message that has these indexes, and not the indexes, of a JSON text. Raises ValueError."""
         from google.protobuf import json_format
         from google.protobuf.message import EncodeError
 
-        message = self._message_at([0])
+        message = self._message_at(indexes)
         fields = read_json(text)
         if not isinstance(fields, dict):  # Parse takes [] and "" for a message
             raise ValueError("expected a JSON object")
         _convert(fields, message.DESCRIPTOR, _base64_check)
         try:
             json_format.Parse(decode_text(text), message, descriptor_pool=self._pool)
-            return _FIRST_MESSAGE + bytes(message.SerializeToString(deterministic=True))
+            return bytes(message.SerializeToString(deterministic=True))
         except (json_format.ParseError, EncodeError) as error:
             raise ValueError(" ".join(str(error).split())) from error
 
-    def _message_at(self, indexes: list[int]) -> Any:
+    def _message_at(self, indexes: Sequence[int]) -> Any:
         from google.protobuf import message_factory
 
         descriptor: Any = None
         for index in indexes:
             among = list(self._main.message_types_by_name.values()) if descriptor is None else descriptor.nested_types
             if not 0 <= index < len(among):
-                raise ValueError(f"there is no message {indexes}")
+                raise ValueError(f"there is no message {list(indexes)}")
             descriptor = among[index]
         return message_factory.GetMessageClass(descriptor)()
 
@@ -155,8 +190,6 @@ def _ensure_base64(text: Any, name: str) -> Any:
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 _WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in ("Int64", "UInt64", "Bytes"))
 _JSON_OF_THEIR_OWN = frozenset({"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"})
-_MAIN = "plog-schema.proto"
-_FIRST_MESSAGE = b"\0"
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
@@ -175,7 +208,9 @@ def _read_indexes(data: bytes) -> tuple[list[int], int]:
     return indexes or [0], position
 
 
-def _compile(files: list[tuple[str, str]]) -> Any:  # -> a FileDescriptorSet with all that they import
+def _compile(
+    files: list[tuple[str, str]], names: Sequence[str]
+) -> Any:  # -> a FileDescriptorSet with all that they import
     import tempfile
 
     import grpc_tools
@@ -196,7 +231,7 @@ def _compile(files: list[tuple[str, str]]) -> Any:  # -> a FileDescriptorSet wit
         known.write_bytes(_known_files().SerializeToString())
         well_known = Path(grpc_tools.__file__).parent / "_proto"
         arguments = [f"-I{sources}", f"-I{well_known}", f"--descriptor_set_in={known}", "--include_imports"]
-        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}", _MAIN]
+        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}", *names]
         done = subprocess.run(protoc, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: S603 - ourselves
         if done.returncode:
             lines = done.stderr.decode(errors="replace").replace(f"{sources}/", "").splitlines()

@@ -172,8 +172,17 @@ def _of_glue(data: bytes) -> Framed | None:
 
 # --- the message of a Protobuf file
 
-Messages = Sequence[tuple[str, list[int]]]
-"""All messages of a file: the name without the file's package, such as B.C, and its message indexes, such as [1, 0]."""
+
+class Message(NamedTuple):
+    """One message of a file: its name without the file's package, such as B.C, and its indexes, such as [1, 0]."""
+
+    name: str
+    indexes: list[int]
+    package: str = ""
+
+
+Messages = Sequence[Message]
+"""All those of a file."""
 
 
 def encode_indexes(indexes: Sequence[int]) -> bytes:
@@ -191,23 +200,23 @@ def indexes_and_message(framed: Framed, messages: Messages) -> bytes:
         names = sorted(messages)
         if index >= len(names):
             raise ValueError(f"there is no message {index}: the schema has {len(names)}")
-        return encode_indexes(names[index][1]) + data[position:]
+        return encode_indexes(names[index].indexes) + data[position:]
     if framed.kind is RegistryKind.confluent:
         return framed.indexes + data
     ref, position = _read_ref(data)
     if framed.message:
         return encode_indexes(find_message(framed.message, messages)) + data[position if ref == framed.message else 0 :]
-    if any(name == ref for name, _ in messages):
+    if any(one.name == ref for one in messages):
         return encode_indexes(find_message(ref, messages)) + data[position:]
     return data
 
 
 def find_message(name: str, messages: Messages) -> list[int]:
     """Returns the message indexes of the message. Raises ValueError if there is none."""
-    for one, indexes in messages:
-        if one == name:
-            return indexes
-    raise ValueError(f"there is no message {name}: the schema has {', '.join(one for one, _ in messages)}")
+    for one in messages:
+        if name in (one.name, f"{one.package}.{one.name}"):
+            return one.indexes
+    raise ValueError(f"there is no message {name}: the schema has {', '.join(one.name for one in messages)}")
 
 
 def _read_glue_index(data: bytes) -> tuple[int, int]:

@@ -22,20 +22,31 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from core.client.net.connect_notice import is_this_machine
 from core.client.schemas.avro_json import AvroJson, CutOffError
 from core.client.schemas.protobuf_json import ProtobufJson
-from core.client.schemas.schema_id import Framed, Messages, RegistryKind, SchemaId, find_framed, indexes_and_message
+from core.client.schemas.schema_id import (
+    Framed,
+    Messages,
+    RegistryKind,
+    SchemaId,
+    encode_indexes,
+    find_framed,
+    find_message,
+    indexes_and_message,
+)
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
 from core.records.record import Headers
+from core.records.side_format import split_file
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
 
@@ -44,7 +55,6 @@ if TYPE_CHECKING:
 
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
-_FILE_TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 _HINT = "pip install 'plog-kafka[schema]'"
 
 
@@ -52,6 +62,7 @@ _LONG_BYTES = 8
 _OF_LONG_KEYS = (
     "note: keys of 8 bytes that are of no schema of the registry are shown as they are; --key-format long shows numbers"
 )
+_OF_MESSAGE = re.compile(r"(.+):([A-Za-z_][\w.]*)")
 _NOT_FOUND = range(40400, 40500)
 """The registry's error codes for a missing schema, subject or version; HTTP's own is 404."""
 _TIMEOUT_SECONDS = 10
@@ -66,12 +77,30 @@ class Codec(NamedTuple):
     """Turns the bytes after the id, of one schema, into JSON, and back. Raises ValueError."""
 
     decode: Callable[[bytes], bytes]
-    encode: Callable[[bytes], bytes]
+    encode: Callable[..., bytes]
+    """For Protobuf it also takes the `indexes` of the message, which are not in what it returns."""
+
     decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
     """Returns the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
 
     messages: Messages | None = None
     """Those of the Protobuf file; None for other schemas."""
+
+    def encoder(self, message: str = "", *, is_only: bool = False) -> tuple[Callable[[bytes], bytes], bytes]:
+        """Returns what encodes text as a message of that name, and the message's indexes; of other schemas than
+        Protobuf's, what encodes it, and nothing. Without a name it is the first message; `is_only`: the only one.
+        Raises ValueError for a message that is not there.
+        """
+        if self.messages is None:
+            if message:
+                raise ValueError(f"it is no Protobuf, and has no message {message}")
+            return self.encode, b""
+        if not message and is_only and len(names := [one.name for one in self.messages if len(one.indexes) == 1]) != 1:
+            raise ValueError(
+                f"it has the messages {', '.join(names)}: say which, as in FILE:{(names or ['Message'])[0]}"
+            )
+        indexes = find_message(message, self.messages) if message else [0]
+        return partial(self.encode, indexes=indexes), encode_indexes(indexes)
 
     def data_of(self, framed: Framed) -> bytes:
         """Returns the bytes to decode. Raises ValueError if they name a message that is not there."""
@@ -107,6 +136,7 @@ class SchemaRegistry:
             hint = "http://HOST:PORT, an Apicurio's http://HOST/apis/registry/v3, or glue:REGION"
             raise UsageError(f"--schema-registry {self._url}: {error}", hint=hint) from error
         self._codecs: dict[SchemaId, Codec] = {}
+        self._types: dict[SchemaId, str] = {}
         self._failures: dict[SchemaId, tuple[float, SchemaError]] = {}  # when each ends to count
         self._has_guids_in_front: bool | None = None
         self.notes: dict[str, None] = {}
@@ -195,17 +225,21 @@ class SchemaRegistry:
 
     def encoder(self, schema: str, subject: str) -> Callable[[bytes | None], bytes | None]:
         """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
-        `subject`. The encoder raises SchemaError for text that is not of the schema; null stays null.
+        `subject`; after a colon may come the name of a message of Protobuf. The encoder raises SchemaError for text
+        that is not of the schema; null stays null.
         """
-        schema_id = self._find_id(schema, subject)
-        codec = self._codec(SchemaId(schema_id))
-        frame = _FRAME.pack(_MAGIC, schema_id)
+        schema_id, codec, message = self._find(schema, subject)
+        try:
+            encode_data, indexes = codec.encoder(message)
+        except ValueError as error:
+            raise UsageError(f"schema {schema}: {error}") from error
+        frame = _FRAME.pack(_MAGIC, schema_id) + indexes
 
         def encode(text: bytes | None) -> bytes | None:
             if text is None:
                 return None
             try:
-                return frame + codec.encode(text)
+                return frame + encode_data(text)
             except ValueError as error:
                 raise SchemaError(f"not of schema {schema_id}: {error}") from error
             except RecursionError as error:
@@ -216,38 +250,49 @@ class SchemaRegistry:
     def has_subject(self, subject: str) -> bool:
         return self._ask(lambda: subject in self._client.get_subjects())  # type: ignore[no-any-return]
 
-    def _find_id(self, schema: str, subject: str) -> int:
+    def named_codec(self, schema: str) -> tuple[Codec, str, str]:
+        """Returns the codec, the type and the message of a schema that is named as `encoder` takes it, except files."""
+        schema_id, codec, message = self._find(schema, schema)
+        return codec, self._types[SchemaId(schema_id)], message
+
+    def _find(self, schema: str, subject: str) -> tuple[int, Codec, str]:
+        """Returns the id of a named schema, its codec, and the name of a message, or ""."""
+        file = split_file(schema)
+        if file is not None:
+            number = self._register(Path(file[0]), subject)
+            return number, self._codec(SchemaId(number)), file[1]
+        name, message = schema, ""
+        found = _OF_MESSAGE.fullmatch(schema)
+        if found is not None and not self.has_subject(schema):
+            name, message = found[1], found[2]
+        number = self._find_id(name)
+        return number, self._codec(SchemaId(number)), message
+
+    def _find_id(self, schema: str) -> int:
         if schema.isdecimal():
             return int(schema)
-        type_ = _FILE_TYPES.get(Path(schema).suffix)
-        if type_ is not None:
-            return self._register(Path(schema), type_, subject)
         name, _, version = schema.rpartition(":") if schema.rpartition(":")[2].isdecimal() else (schema, "", "")
         if version:
             return self._ask_number(lambda: self._client.get_version(name, int(version)).schema_id)
         return self._ask_number(lambda: self._client.get_latest_version(name).schema_id)
 
-    def _register(self, path: Path, type_: str, subject: str) -> int:
+    def _register(self, path: Path, subject: str) -> int:
         from confluent_kafka.schema_registry import Schema
 
+        from core.client.schemas.schema_files import read_schema_file
+
+        file = read_schema_file(path)
         try:
-            text = path.read_text(encoding="utf-8-sig")
-        except OSError as error:
-            raise UsageError(f"schema {path}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"schema {path} is no UTF-8") from error
-        if not text.strip():
-            raise UsageError(f"schema {path} is empty")
-        schema = Schema(text, type_)
-        try:
-            codec = _MAKERS[type_](self, schema)  # before a registry has it that takes everything
+            codec = make_codec(file, is_of_confluent=True)  # before a registry has it that takes everything
         except (ValueError, RecursionError) as error:
             raise UsageError(f"schema {path} can't be used: {error}") from error
         except ImportError as error:
-            raise UsageError(f"{type_} needs more packages: {error.name}", hint=_HINT) from error
+            raise UsageError(f"{file.schema_type} needs more packages: {error.name}", hint=_HINT) from error
+        schema = Schema(file.schema_str, file.schema_type)
         number = self._ask_number(lambda: self._client.register_schema(subject, schema))
         self.has_typed |= codec.decode_typed is not None
         self._codecs[SchemaId(number)] = codec
+        self._types[SchemaId(number)] = file.schema_type
         return number
 
     # --- schemas
@@ -270,13 +315,14 @@ class SchemaRegistry:
                     schema_id=_shown(schema_id),
                 )
             try:
-                codec = _MAKERS[schema.schema_type](self, schema)
+                codec = make_codec(schema, self._referred, is_of_confluent=self._other is None)
             except (ValueError, RecursionError) as error:
                 why = f"of schema {schema_id}"
                 raise SchemaError(
                     f"schema {schema_id} can't be used: {error}", why=why, schema_id=_shown(schema_id)
                 ) from error
             self.has_typed |= codec.decode_typed is not None
+            self._types[schema_id] = schema.schema_type
             return codec
         except SchemaError as error:
             error.why = error.why and f"of schema {schema_id}"  # not that of a schema that it refers to
@@ -332,24 +378,15 @@ class SchemaRegistry:
             hint="--schema-registry URL: with its path, and the user and password that it may want",
         )
 
-    def references(self, schema: Any) -> list[tuple[str, Any]]:
-        """Returns (name, schema) of all that the schema refers to, each once, after those it refers to."""
-        found: dict[str, Any] = {}
-
-        def visit(one: Any) -> None:
-            for reference in one.references or ():
-                if reference.name not in found:
-                    referred = self._ask(lambda: _with_text(self._referred(reference)))  # noqa: B023
-                    visit(referred)
-                    found[reference.name] = referred
-
-        visit(schema)
-        return list(found.items())
-
     def _referred(self, reference: Any) -> Any:
-        if self._other is not None:
-            return self._other.get(reference.schema_id)
-        return self._client.get_version(reference.subject, reference.version).schema
+        """Returns the schema that another refers to."""
+
+        def get() -> Any:
+            if self._other is not None:
+                return self._other.get(reference.schema_id)
+            return self._client.get_version(reference.subject, reference.version).schema
+
+        return self._ask(lambda: _with_text(get()))
 
 
 @contextlib.contextmanager
@@ -400,31 +437,60 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     return (OSError, *(module.HTTPError for module in modules))
 
 
+References = Sequence[tuple[str, Any]]
+"""The names and schemas that a schema refers to, each once, after those it refers to."""
+
+
+def make_codec(
+    schema: Any, find: Callable[[Any], Any] = lambda reference: reference.schema, *, is_of_confluent: bool = False
+) -> Codec:
+    """Returns the codec of a schema, whose references `find` finds. `is_of_confluent`: the bytes are as Confluent's
+    serializers write them. Raises ValueError and RecursionError for one that can't be used, and what `find` raises.
+    """
+    return _MAKERS[schema.schema_type](references_of(schema, find), schema, is_of_confluent=is_of_confluent)
+
+
+def references_of(schema: Any, find: Callable[[Any], Any]) -> References:
+    found: dict[str, Any] = {}
+
+    def visit(one: Any) -> None:
+        for reference in one.references or ():
+            if reference.name not in found:
+                referred = find(reference)
+                visit(referred)
+                found[reference.name] = referred
+
+    visit(schema)
+    return list(found.items())
+
+
 # --- Avro
 
 
-def _avro(registry: SchemaRegistry, schema: Any) -> Codec:
+def _avro(references: References, schema: Any, *, is_of_confluent: bool) -> Codec:
     named: dict[str, Any] = {}
-    for _, other in registry.references(schema):
+    for _, other in references:
         AvroJson(json.loads(other.schema_str), named)
-    avro = AvroJson(json.loads(schema.schema_str), named, has_bare_bytes=True)
+    avro = AvroJson(json.loads(schema.schema_str), named, has_bare_bytes=is_of_confluent)
     return Codec(avro.decode, avro.encode)
 
 
 # --- JSON Schema
 
 
-def _json(registry: SchemaRegistry, schema: Any) -> Codec:
+def _json(references: References, schema: Any, **_: Any) -> Codec:
     import jsonschema
     from referencing import Registry, Resource
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT7
 
-    resources = [
-        (name, Resource.from_contents(json.loads(other.schema_str), default_specification=DRAFT7))
-        for name, other in registry.references(schema)
-    ]
     content = json.loads(schema.schema_str)
+    own = content.get("$id", "") if isinstance(content, dict) else ""
+    resources = [
+        (url, Resource.from_contents(json.loads(other.schema_str), default_specification=DRAFT7))
+        for name, other in references
+        for url in {name, urljoin(own, name)}
+    ]
     kind = jsonschema.validators.validator_for(content, jsonschema.Draft7Validator)
     try:
         kind.check_schema(content)
@@ -451,11 +517,12 @@ def _json(registry: SchemaRegistry, schema: Any) -> Codec:
 # --- Protobuf
 
 
-def _protobuf(registry: SchemaRegistry, schema: Any) -> Codec:
-    protobuf = ProtobufJson(
-        [(name, other.schema_str) for name, other in registry.references(schema)], schema.schema_str
-    )
+def _protobuf(references: References, schema: Any, **_: Any) -> Codec:
+    return protobuf_codec(ProtobufJson([(name, other.schema_str) for name, other in references], schema.schema_str))
+
+
+def protobuf_codec(protobuf: ProtobufJson) -> Codec:
     return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed, protobuf.messages())
 
 
-_MAKERS: dict[str, Callable[[SchemaRegistry, Any], Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}
+_MAKERS: dict[str, Callable[..., Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}

@@ -25,7 +25,7 @@ from core.common.lenient_json import compact, describe_error, read_json
 from core.common.user_function import load_function
 from core.records.json_envelope import encode_bytes
 from core.records.record import Headers
-from core.records.side_format import SideFormat
+from core.records.side_format import PLAIN, SideFormat, SideFormats, parse_side_format
 
 if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaRegistry
@@ -82,7 +82,8 @@ _DEEP = 500
 _LONGEST_TEXT = 8 * 1024 * 1024
 
 _AS_TEXT = (SideFormat.string, SideFormat.uuid)
-_SIDE_FORMATS = (SideFormat.registry, SideFormat.long, SideFormat.int, SideFormat.double, *_AS_TEXT)
+_OF_SCHEMA = (SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema)
+_SIDE_FORMATS = (SideFormat.registry, *_OF_SCHEMA, SideFormat.long, SideFormat.int, SideFormat.double, *_AS_TEXT)
 _STRUCTS = {
     "int16be": ">h",
     "int32be": ">i",
@@ -95,21 +96,44 @@ _STRUCTS = {
 }
 
 
+def side_formats(
+    url: str | None, key: str | None, value: str | None, key_schema: str | None, value_schema: str | None
+) -> SideFormats:
+    """Returns the formats as `plog consume` has them, for sides with a format that it has. Raises UsageError for those
+    that do not go together.
+    """
+    key, value = (text if text is None or find_side_format(text) else SideFormat.none for text in (key, value))
+    formats = SideFormats(url, key, value, key_schema, value_schema)
+    formats.ensure_consistent()
+    return formats
+
+
+def find_side_format(text: str) -> SideFormat | None:
+    """Returns the format, if `plog consume` has it and shows the same."""
+    found = parse_side_format(text)
+    return found[0] if found is not None and found[0] in _SIDE_FORMATS else None
+
+
 def parse_value_format(
-    text: str | None, registry: SchemaRegistry | None = None, side: str = "value", account: ValueAccount | None = None
+    text: str | None,
+    side: str = "value",
+    account: ValueAccount | None = None,
+    formats: SideFormats = PLAIN,
+    registry: SchemaRegistry | None = None,
 ) -> ValueFormat:
-    """Returns the format of that name, for `key` or `value`; None means `registry` if there is one, else utf8. Raises
-    UsageError for an unknown name.
+    """Returns the format of that name, for `key` or `value`; None means that of `formats`, if it has one for the side,
+    else utf8. Raises UsageError for an unknown name.
     """
     if text is None:
-        text = "utf8" if registry is None else SideFormat.registry
+        text = "utf8" if formats is PLAIN else formats.find(side)
     if text in ("utf8", SideFormat.none):
         return as_utf8
     account = account or ValueAccount(lambda _: None)
     if text == SideFormat.registry and registry is None:
         raise UsageError("the format registry goes with --schema-registry URL")
-    if text in _SIDE_FORMATS:
-        return _side_format(SideFormat(text), registry, side, account)
+    if find_side_format(text) is not None:
+        is_plain = formats is PLAIN
+        return _side_format(SideFormats(key=text, value=text) if is_plain else formats, registry, side, account)
     if text == "hex":
         return _or_utf8(bytes.hex)
     if text == "base64":
@@ -127,11 +151,13 @@ def parse_value_format(
     raise UsageError(f"{text!r} is no format", hint=f"{known}, struct:>qi or module:function")
 
 
-def _side_format(format_: SideFormat, registry: SchemaRegistry | None, side: str, account: ValueAccount) -> ValueFormat:
+def _side_format(
+    formats: SideFormats, registry: SchemaRegistry | None, side: str, account: ValueAccount
+) -> ValueFormat:
     """Shows values as `plog consume` does, as JSON if they are JSON."""
     from core.client.schemas.key_value_decoder import side_decoder
 
-    decode = side_decoder(format_, registry, is_key=side == "key")
+    decode, format_ = side_decoder(formats, side, registry).decode, formats.find(side)
 
     def show(data: bytes | None, headers: Headers = ()) -> Any:
         try:

@@ -9,6 +9,7 @@ import pytest
 
 from core.client.schemas.schema_id import (
     Framed,
+    Message,
     RegistryKind,
     SchemaId,
     encode_indexes,
@@ -24,7 +25,7 @@ GUID = "89791762-2336-4186-9674-299b90a802e2"
 GUID_HEX = GUID.replace("-", "")
 EUR = "0645555200"
 CONFLUENT, APICURIO, GLUE = RegistryKind
-FILE = [("A", [0]), ("B", [1]), ("B.C", [1, 0])]
+FILE = [Message("A", [0]), Message("B", [1]), Message("B.C", [1, 0])]
 """message A { string a = 1; } message B { message C { int32 c = 1; } int64 b = 1; }"""
 
 
@@ -142,7 +143,8 @@ def test_the_message_of_a_protobuf_file(value: str, headers: dict[str, str], kin
 
 def test_glue_counts_messages_by_their_full_names() -> None:
     """The example in MessageIndexFinder's documentation: B is 0, B.A 1, B.A.D 2, B.C 3."""
-    messages = [("B", [0]), ("B.C", [0, 0]), ("B.A", [0, 1]), ("B.A.D", [0, 1, 0])]
+    places = {"B": [0], "B.C": [0, 0], "B.A": [0, 1], "B.A.D": [0, 1, 0]}
+    messages = [Message(name, indexes) for name, indexes in places.items()]
     indexes = [[0], [0, 1], [0, 1, 0], [0, 0]]
     for number, path in enumerate(indexes):
         framed = Framed(SchemaId(GUID, "glue"), bytes([number]), kind=GLUE)

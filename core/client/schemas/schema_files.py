@@ -1,0 +1,207 @@
+"""Files with schemas, and what they refer to.
+
+wallet.avsc           Avro; an unknown name NS.NAME is that of NS.NAME.avsc, NAME.avsc, or of any .avsc beside it
+order.proto:Order     Protobuf; imports are below its folder, or one above it; without a name its only message
+all.desc:pkg.Order    what protoc --include_imports --descriptor_set_out writes
+order.json            JSON Schema; "$ref" is a file beside it or below, and never an address
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.common.errors import UsageError
+from core.records.side_format import SCHEMA_FILES, SideFormat
+
+_KNOWN_IMPORTS = ("google/protobuf/", "google/type/", "confluent/")
+"""Folders of files that need not be there: protoc and every registry know them."""
+
+_MOST_FOLDERS_UP = 8
+MOST_FILES = 1000
+"""The most files of a folder that are searched."""
+
+
+class SchemaFile(NamedTuple):
+    """A file with a schema, by the names of Confluent's client."""
+
+    path: Path
+    schema_str: str
+    schema_type: str
+    references: list[FileReference]
+
+
+class FileReference(NamedTuple):
+    """Another file, and the name by which the schema refers to it."""
+
+    name: str
+    schema: SchemaFile
+
+
+TYPES = {SideFormat.avro: "AVRO", SideFormat.protobuf: "PROTOBUF", SideFormat.jsonschema: "JSON"}
+"""The registry's names of the formats."""
+
+
+def type_of(path: Path) -> str:
+    return TYPES[SCHEMA_FILES[path.suffix]]
+
+
+def read_schema_file(path: Path) -> SchemaFile:
+    """Reads a file and those that it refers to. Raises UsageError for one that is no schema, AccessError."""
+    return _Reader().read(path)
+
+
+def read_text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"schema {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"schema {path} is no UTF-8") from error
+    if not text.strip():
+        raise UsageError(f"schema {path} is empty")
+    return text
+
+
+class _Reader:
+    """Reads each file once. A file that refers to itself, by whichever way, is refused."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path, SchemaFile | None] = {}
+
+    def read(self, path: Path, root: Path | None = None) -> SchemaFile:
+        key = path.resolve()
+        if key not in self._found:
+            self._found[key] = None
+            text = read_text(path)
+            self._found[key] = SchemaFile(path, text, type_of(path), self._references(path, text, root))
+        found = self._found[key]
+        if found is None:
+            raise UsageError(f"schema {path} can't be used: it refers to itself")
+        return found
+
+    def _references(self, path: Path, text: str, root: Path | None) -> list[FileReference]:
+        if type_of(path) == "PROTOBUF":
+            return self._imports(path, text, root)
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"schema {path} can't be used: not JSON: {error}") from error
+        if type_of(path) == "AVRO":
+            return [
+                FileReference(name, self.read(_find_avro(path, name)))
+                for name in sorted(_avro_names(content, used=True) - _avro_names(content, used=False))
+            ]
+        names = sorted({ref.partition("#")[0] for ref in _json_refs(content)} - {""})
+        return [
+            FileReference(name, self.read(_inside(path, path.parent / name))) for name in names if "://" not in name
+        ]
+
+    def _imports(self, path: Path, text: str, root: Path | None) -> list[FileReference]:
+        names = proto_imports(text)
+        if root is None:
+            root = find_root(path, names)
+        found = []
+        for name in names:
+            imported = _inside(path, root / name, root)
+            if not imported.exists() and not name.startswith(_KNOWN_IMPORTS):
+                raise UsageError(
+                    f"schema {path} can't be used: it imports {name!r}, which is neither below its folder nor one above"
+                )
+            if imported.exists():
+                found.append(FileReference(name, self.read(imported, root)))
+        return found
+
+
+def _inside(path: Path, other: Path, root: Path | None = None) -> Path:
+    """Returns the path of a file that another refers to. Raises UsageError if it is not below their folder."""
+    folder = os.path.normpath((root or path.parent).absolute())
+    if not Path(os.path.normpath(other.absolute())).is_relative_to(folder):
+        raise UsageError(f"schema {path} can't be used: it refers to {str(other)!r}, which is not below {folder}")
+    return other
+
+
+# --- Avro
+
+
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+
+
+def _avro_names(schema: Any, space: str = "", *, used: bool) -> set[str]:
+    """Returns the full names of types that the schema uses, or those that it defines."""
+    if isinstance(schema, str):
+        return (
+            {schema if "." in schema or not space else f"{space}.{schema}"}
+            if used and schema not in _PRIMITIVES
+            else set()
+        )
+    if isinstance(schema, list):
+        return set().union(*(_avro_names(one, space, used=used) for one in schema))
+    if not isinstance(schema, dict):
+        return set()
+    kind = schema.get("type")
+    found: set[str] = set()
+    if kind in ("record", "error", "enum", "fixed"):
+        name = str(schema.get("name", ""))
+        space = name.rpartition(".")[0] or str(schema.get("namespace", space) or "")
+        if not used:
+            found.add(name if "." in name or not space else f"{space}.{name}")
+        inner = [one.get("type") for one in schema.get("fields", ()) if isinstance(one, dict)]
+    elif kind in ("array", "map"):
+        inner = [schema.get("items" if kind == "array" else "values")]
+    else:
+        inner = [kind]
+    return found.union(*(_avro_names(one, space, used=used) for one in inner))
+
+
+def _find_avro(path: Path, name: str) -> Path:
+    """Finds the file beside `path` that defines the name."""
+    folder = path.parent
+    named = [folder / f"{one}.avsc" for one in (name, name.rpartition(".")[2])]
+    others = sorted(folder.glob("*.avsc"))[:MOST_FILES]
+    for other in dict.fromkeys([*(one for one in named if one.exists()), *others]):
+        if other.resolve() == path.resolve():
+            continue
+        try:
+            if name in _avro_names(json.loads(read_text(other)), used=False):
+                return other
+        except (UsageError, ValueError, RecursionError):
+            continue  # a file that is not asked for
+    raise UsageError(f"schema {path} can't be used: no .avsc file beside it defines the type {name}, which it uses")
+
+
+# --- JSON Schema
+
+
+def _json_refs(content: Any) -> Iterator[str]:
+    if isinstance(content, dict):
+        if isinstance(content.get("$ref"), str):
+            yield content["$ref"]
+        content = list(content.values())
+    for one in content if isinstance(content, list) else ():
+        yield from _json_refs(one)
+
+
+# --- Protobuf
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?(["'])([^"'\n]+)\1\s*;""")
+
+
+def proto_imports(text: str) -> list[str]:
+    """Returns the files that a .proto file imports, each once."""
+    return list(dict.fromkeys(name for _, name in _IMPORT.findall(_COMMENT.sub(" ", text))))
+
+
+def find_root(path: Path, names: list[str]) -> Path:
+    """Returns the folder that the imports begin at: that of the file, or the first above it that has all of them."""
+    wanted = [name for name in names if not name.startswith(_KNOWN_IMPORTS)]
+    folder = path.absolute().parent
+    for one in [folder, *folder.parents[:_MOST_FOLDERS_UP]]:
+        if all((one / name).exists() for name in wanted):
+            return one
+    return folder
