@@ -175,6 +175,10 @@ class AvroJson:
             text = write(_with_names(shown))
         return (self._marked.sub(r"\1", text) if self._has_decimals else text).encode()
 
+    def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Returns both forms of its JSON, tagged and plain."""
+        return self.decode(data), self.decode(data, SchemaJson.plain)
+
     def _read(self, data: bytes) -> Any:
         stream = io.BytesIO(data)
         try:
@@ -238,7 +242,7 @@ class AvroJson:
 
     def _primitive(self, name: str) -> _Type:
         show = _text_of_bytes if name == "bytes" else None
-        return _Type(name, name, show, _shortest if name == "float" else show, _READS[name])
+        return _Type(name, name, show, shortest_float if name == "float" else show, _READS[name])
 
     def _named_type(self, schema: Any, kind: str) -> tuple[Any, _Type]:
         name = schema["name"]
@@ -546,7 +550,7 @@ def _floating(value: Any, reading: _Reading, name: str) -> float:
     if not is_given and (math.isinf(number) or (name == "float" and abs(number) > _LARGEST_FLOAT)):
         raise _MisfitError(f"{str(value)[:60]} is too large for {name}")
     if reading.is_tried:
-        shown = repr(_shortest(number) if name == "float" else number)
+        shown = repr(shortest_float(number) if name == "float" else number)
         reading.is_loose |= is_given or not _is_same(value, shown)
     return number
 
@@ -664,14 +668,14 @@ _MOST_SCALE = 10_000
 """The most digits of a big decimal that is shown as a number."""
 
 
-# --- dates and times, UUIDs, durations, floats
+# --- floats, dates and times, UUIDs, durations
 
 
-def _shortest(number: float) -> float:
-    """Returns the double with the fewest digits that is the same float."""
+def shortest_float(number: float) -> float:
+    """Returns the double with the fewest digits, from six on, that is the same float."""
     if math.isfinite(number):
         data = _FLOAT.pack(number)
-        for digits in range(1, 10):
+        for digits in range(6, 10):
             shorter = float(f"{number:.{digits}g}")
             if abs(shorter) <= _LARGEST_FLOAT and _FLOAT.pack(shorter) == data:
                 return shorter

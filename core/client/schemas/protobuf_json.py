@@ -1,5 +1,14 @@
-"""Protobuf's messages as JSON, both ways: its JSON mapping, with the names of the .proto file; fields that have no
-presence are there when they are zero.
+"""Protobuf's messages as JSON, both ways, in two forms.
+
+Tagged is Protobuf's JSON mapping, with the names of the .proto file: 64-bit integers are texts, fields without presence
+follow the others if they are zero. Plain is for people and filters: all fields in the file's order, 64-bit integers as
+numbers, and null for fields with presence that are not set. Members of a oneof are there if they are set, as are fields
+whose null is a value (google.protobuf.Value, NullValue). Both forms are read, by the same rules.
+
+The mapping has no text for some messages. Times out of range are {"seconds": .., "nanos": ..}, paths that camel case
+would change {"paths": [..]}, and an Any whose type is not known, or whose bytes are not of it, is
+{"@type": .., "not_decoded": {"base64": ..}}. These are read back as they were. Fields that the schema does not have are
+left out.
 
 Message indexes are zigzag varints: how many, then each; a single 0 stands for the first message. Source: Confluent's
 wire format.
@@ -9,22 +18,27 @@ Needs protoc from grpcio-tools.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import json
+import math
 import os
 import pkgutil
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from core.client.schemas.avro_json import shortest_float
 from core.client.schemas.schema_id import Message
-from core.common.lenient_json import decode_text, read_json
+from core.common.lenient_json import decode_text
 from core.common.varint import read_varint
+from core.records.side_format import SchemaJson
+
+_Show = Callable[[Any], Any]
 
 _MAIN = "plog-schema.proto"
 
@@ -69,7 +83,7 @@ class ProtobufJson:
     def _open(self, files: Any, name: str) -> None:
         self._pool = _pool_of(files)
         self._main = self._pool.FindFileByName(name)
-        self._write = json.JSONEncoder(ensure_ascii=False).encode
+        self._printers = {form: _Printer(self._pool, is_plain=form is SchemaJson.plain) for form in SchemaJson}
 
     def messages(self) -> list[Message]:
         """Returns all messages of the file, nested ones too."""
@@ -81,31 +95,30 @@ class ProtobufJson:
             places += [([*indexes, index], inner) for index, inner in enumerate(one.nested_types)]
         return found
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, form: SchemaJson = SchemaJson.tagged) -> bytes:
         """Returns the JSON of message indexes and their message. Raises ValueError."""
-        return self._write(self._fields(data)[1]).encode()
+        return _write(self._printers[form].show(self._parse(data))).encode()
 
     def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Returns the JSON, and the same with 64-bit numbers as numbers."""
-        descriptor, value = self._fields(data)
-        shown = self._write(value).encode()
-        return shown, self._write(_convert(value, descriptor, _number_maker)).encode()
+        """Returns both forms of its JSON, tagged and plain."""
+        message = self._parse(data)
+        tagged, plain = (_write(self._printers[form].show(message)) for form in (SchemaJson.tagged, SchemaJson.plain))
+        return tagged.encode(), plain.encode()
+
+    def _parse(self, data: bytes) -> Any:
+        indexes, position = _read_indexes(data)
+        message = self._message_at(indexes)
+        if not _parses(message, data[position:]):
+            raise ValueError(f"its bytes are no {message.DESCRIPTOR.full_name}")
+        return message
 
     def encode(self, text: bytes, indexes: Sequence[int] = (0,)) -> bytes:
         """Returns the message that has these indexes, and not the indexes, of a JSON text. Raises ValueError."""
-        from google.protobuf import json_format
-        from google.protobuf.message import EncodeError
-
         message = self._message_at(indexes)
-        fields = read_json(text)
-        if not isinstance(fields, dict):  # Parse takes [] and "" for a message
+        fields = json.loads(decode_text(text), object_pairs_hook=_without_repeated)
+        if not isinstance(fields, dict):  # ParseDict takes [] and "" for a message
             raise ValueError("expected a JSON object")
-        _convert(fields, message.DESCRIPTOR, _base64_check)
-        try:
-            json_format.Parse(decode_text(text), message, descriptor_pool=self._pool)
-            return bytes(message.SerializeToString(deterministic=True))
-        except (json_format.ParseError, EncodeError) as error:
-            raise ValueError(" ".join(str(error).split())) from error
+        return _Reader(self._pool).read(fields, message)
 
     def _message_at(self, indexes: Sequence[int]) -> Any:
         from google.protobuf import message_factory
@@ -118,22 +131,16 @@ class ProtobufJson:
             descriptor = among[index]
         return message_factory.GetMessageClass(descriptor)()
 
-    def _fields(self, data: bytes) -> tuple[Any, Any]:
-        from google.protobuf import json_format
-        from google.protobuf.message import DecodeError
 
-        indexes, position = _read_indexes(data)
-        message = self._message_at(indexes)
-        try:
-            message.ParseFromString(data[position:])
-        except DecodeError as error:
-            raise ValueError(str(error)) from error
-        return message.DESCRIPTOR, json_format.MessageToDict(
-            message,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-            descriptor_pool=self._pool,
-        )
+_write = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
 
 
 def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
@@ -148,48 +155,334 @@ def _pool_of(files: Any) -> Any:  # a FileDescriptorSet -> a DescriptorPool
     return pool
 
 
-def _convert(value: Any, descriptor: Any, find: Callable[[Any], Callable[[Any], Any] | None]) -> Any:
-    """Converts, in place, the values of fields in Protobuf's JSON for which `find` returns a converter."""
-    if descriptor.full_name in _WRAPPERS:
-        convert = find(descriptor.fields_by_name["value"])
-        return value if convert is None else convert(value)
-    if not isinstance(value, dict) or descriptor.full_name in _JSON_OF_THEIR_OWN:
-        return value
-    for field in descriptor.fields:
-        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
-        one = field.message_type.fields_by_name["value"] if is_map else field
-        convert = find(one) if one.message_type is None else partial(_convert, descriptor=one.message_type, find=find)
-        if convert is None:
-            continue
-        for name in {field.name, field.json_name} & value.keys():
-            found = value[name]
-            if is_map and isinstance(found, dict):
-                value[name] = {key: convert(item) for key, item in found.items()}
+# --- out
+
+
+class _Field(NamedTuple):
+    """A field, and how it is shown. `null` tells whether plain shows it as null if it is not set."""
+
+    name: str
+    has_presence: bool
+    null: bool
+    show: _Show
+    default: Callable[[], Any]
+    """Returns what is shown of a field without presence that is zero."""
+
+
+class _Printer:
+    """Shows messages in one form. Immutable once made, but for what it remembers of each type."""
+
+    def __init__(self, pool: Any, *, is_plain: bool) -> None:
+        self._pool = pool
+        self._is_plain = is_plain
+        self._fields: dict[str, list[_Field]] = {}
+        self._of_its_own: dict[str, _Show] = {
+            "google.protobuf.Any": self._any,
+            "google.protobuf.Timestamp": _time,
+            "google.protobuf.Duration": _time,
+            "google.protobuf.FieldMask": _field_mask,
+            "google.protobuf.Struct": lambda struct: {name: _value(struct.fields[name]) for name in struct.fields},
+            "google.protobuf.Value": _value,
+            "google.protobuf.ListValue": lambda values: [_value(one) for one in values.values],
+        }
+
+    def show(self, message: Any) -> Any:
+        """Returns the JSON value of a message. Raises ValueError for one that has none."""
+        descriptor = message.DESCRIPTOR
+        own = self._of_its_own.get(descriptor.full_name)
+        if own is not None:
+            return own(message)
+        if descriptor.file.name == _WRAPPERS_FILE:
+            return self._fields_of(descriptor)[0].show(message.value)
+        return self._regular(message, {})
+
+    def _regular(self, message: Any, shown: dict[str, Any]) -> dict[str, Any]:
+        descriptor = message.DESCRIPTOR
+        fields = self._fields.get(descriptor.full_name) or self._fields_of(descriptor)
+        if self._is_plain:
+            for name, has_presence, null, show, _ in fields:
+                if not has_presence or message.HasField(name):
+                    shown[name] = show(getattr(message, name))
+                elif null:
+                    shown[name] = None
+            extended = message.ListFields() if descriptor.is_extendable else ()
+            return shown | {
+                f"[{one.full_name}]": self._shower(one)(value) for one, value in extended if one.is_extension
+            }
+        by_name = {field.name: field for field in fields}
+        for field, value in message.ListFields():
+            if field.is_extension:
+                shown[f"[{field.full_name}]"] = self._shower(field)(value)
             else:
-                value[name] = [convert(item) for item in found] if isinstance(found, list) else convert(found)
+                shown[field.name] = by_name[field.name].show(value)
+        for field in fields:
+            if not field.has_presence and field.name not in shown:
+                shown[field.name] = field.default()
+        return shown
+
+    def _fields_of(self, descriptor: Any) -> list[_Field]:
+        from google.protobuf.descriptor_pb2 import DescriptorProto
+
+        if descriptor.full_name not in self._fields:
+            proto = DescriptorProto()
+            descriptor.CopyToProto(proto)
+            is_optional = {one.name: one.proto3_optional for one in proto.field}
+            self._fields[descriptor.full_name] = [
+                self._field(field, in_oneof=field.containing_oneof is not None and not is_optional[field.name])
+                for field in descriptor.fields
+            ]
+        return self._fields[descriptor.full_name]
+
+    def _field(self, field: Any, *, in_oneof: bool) -> _Field:
+        type_ = field.message_type or field.enum_type
+        null = not in_oneof and (type_ is None or type_.full_name not in _NULLS)
+        show = self._shower(field)
+        if field.is_repeated:
+            default: Callable[[], Any] = dict if _is_map(field) else list
+        else:
+            default = lambda: show(field.default_value)  # noqa: E731
+        return _Field(field.name, field.has_presence, null, show, default)
+
+    def _shower(self, field: Any) -> _Show:
+        """Returns what shows a field's value, also if it is repeated or a map."""
+        if _is_map(field):
+            show = self._shower(field.message_type.fields_by_name["value"])
+            return lambda items: {_key_text(key): show(items[key]) for key in items}
+        show = self._shower_of_one(field)
+        return (lambda items: [show(item) for item in items]) if field.is_repeated else show
+
+    def _shower_of_one(self, field: Any) -> _Show:
+        if field.cpp_type == field.CPPTYPE_MESSAGE:
+            return self.show
+        if field.cpp_type == field.CPPTYPE_ENUM:
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            is_null = field.enum_type.full_name == _NULL_VALUE
+            return (lambda _: None) if is_null else lambda number: names.get(number, number)
+        if field.type == field.TYPE_BYTES:
+            return _base64
+        if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64) and not self._is_plain:
+            return str
+        if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            return _float if field.cpp_type == field.CPPTYPE_FLOAT else _double
+        return _itself
+
+    def _any(self, message: Any) -> Any:
+        if not message.ListFields():
+            return {}
+        shown = {"@type": message.type_url}
+        inner = _message_of(message.type_url, self._pool)
+        if inner is not None and _parses(inner, message.value):
+            own = inner.DESCRIPTOR.full_name in self._of_its_own or inner.DESCRIPTOR.file.name == _WRAPPERS_FILE
+            return {**shown, "value": self.show(inner)} if own else self._regular(inner, shown)
+        if inner is not None and _NOT_DECODED in inner.DESCRIPTOR.fields_by_name:
+            raise ValueError(f"an Any holds bytes that are no {inner.DESCRIPTOR.full_name}")
+        return {**shown, _NOT_DECODED: {"base64": _base64(message.value)}}
+
+
+def _message_of(url: str, pool: Any) -> Any:
+    """Returns an empty message of the type that an Any names, or None if that is not known."""
+    from google.protobuf import message_factory
+
+    try:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(url.rpartition("/")[2]))()
+    except KeyError:
+        return None
+
+
+def _parses(message: Any, data: bytes) -> bool:
+    from google.protobuf.message import DecodeError
+
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def _itself(value: Any) -> Any:
     return value
 
 
-def _number_maker(field: Any) -> Callable[[Any], Any] | None:
-    """Returns the converter of Protobuf's JSON texts for 64-bit integers to numbers, or None."""
-    is_long = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
-    return (lambda item: int(item) if isinstance(item, str) else item) if is_long else None
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
-def _base64_check(field: Any) -> Callable[[Any], Any] | None:
-    """Returns a check that refuses text that is not base64, which Protobuf's JSON parser would accept."""
-    return partial(_ensure_base64, name=field.full_name) if field.type == field.TYPE_BYTES else None
+def _double(number: float) -> float | str:
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _ensure_base64(text: Any, name: str) -> Any:
-    if isinstance(text, str) and (_BASE64.fullmatch(text) is None or len(text.rstrip("=")) % 4 == 1):
-        raise ValueError(f"{name}: {text[:40]!r} is no base64, which stands for bytes")
+def _float(number: float) -> float | str:
+    return shortest_float(number) if math.isfinite(number) else _double(number)
+
+
+def _key_text(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _is_map(field: Any) -> bool:
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def _time(message: Any) -> Any:
+    try:
+        return message.ToJsonString()
+    except ValueError:
+        return {"seconds": message.seconds, "nanos": message.nanos}
+
+
+def _field_mask(message: Any) -> Any:
+    read = type(message)()
+    try:
+        text = message.ToJsonString()
+        read.FromJsonString(text)
+    except ValueError:
+        text = ""
+    return text if read.paths == message.paths else {"paths": list(message.paths)}
+
+
+def _value(message: Any) -> Any:
+    """Returns null also for a Value that holds nothing, which is no Value by Protobuf's documents."""
+    kind = message.WhichOneof("kind")
+    if kind == "number_value" and not math.isfinite(message.number_value):
+        raise ValueError(f"a google.protobuf.Value is {message.number_value}, which JSON does not have")
+    if kind == "struct_value":
+        return {name: _value(message.struct_value.fields[name]) for name in message.struct_value.fields}
+    if kind == "list_value":
+        return [_value(one) for one in message.list_value.values]
+    return None if kind in (None, "null_value") else getattr(message, kind)
+
+
+# --- in
+
+
+class _Reader:
+    """Reads JSON values into messages, as Protobuf's own reader does, and also what that has no text for."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    def read(self, value: Any, message: Any) -> bytes:
+        """Returns the bytes of the message, which is empty before. Raises ValueError."""
+        from google.protobuf import json_format
+        from google.protobuf.message import EncodeError
+
+        later: list[tuple[tuple[Any, ...], Callable[[Any], None]]] = []
+        value = self._without_own(value, message.DESCRIPTOR, (), later)
+        try:
+            json_format.ParseDict(value, message, descriptor_pool=self._pool)
+            for path, put in later:
+                part = message
+                for step in path:
+                    part = getattr(part, step) if isinstance(step, str) else part[step[0]]
+                put(part)
+            return bytes(message.SerializeToString(deterministic=True))
+        except (json_format.ParseError, EncodeError, KeyError, TypeError, OverflowError) as error:
+            raise ValueError(" ".join(str(error).split())) from error
+
+    def _without_own(self, value: Any, descriptor: Any, path: tuple[Any, ...], later: list[Any]) -> Any:
+        """Returns the value with an empty one for each message that the mapping has no text for, and for each Any, and
+        adds to `later` where they are and what fills them. Raises ValueError for bytes that are no base64.
+        """
+        name = descriptor.full_name
+        if name in _EMPTY and isinstance(value, dict) and value:
+            later.append((path, self._any_filler(value) if name == "google.protobuf.Any" else _filler(value, name)))
+            return _EMPTY[name]
+        if descriptor.file.name == _WRAPPERS_FILE:
+            return _checked(value, descriptor.fields_by_name["value"])
+        if not isinstance(value, dict) or name in _JSON_OF_THEIR_OWN:
+            return value
+        found = dict(value)
+        for field in descriptor.fields:
+            item = field.message_type.fields_by_name["value"] if _is_map(field) else field
+            if item.message_type is None and item.type != item.TYPE_BYTES:
+                continue
+            for given in {field.name, field.json_name} & value.keys():
+                found[given] = self._part(value[given], field, item, (*path, field.name), later)
+        return found
+
+    def _part(self, value: Any, field: Any, item: Any, path: tuple[Any, ...], later: list[Any]) -> Any:
+        def one(part: Any, *step: Any) -> Any:
+            if item.message_type is None:
+                return _checked(part, item)
+            return self._without_own(part, item.message_type, (*path, *step), later)
+
+        if _is_map(field) and isinstance(value, dict):
+            key = _key_reader(field.message_type.fields_by_name["key"])
+            return {text: one(part, (key(text),)) for text, part in value.items()}
+        if isinstance(value, list):
+            return [one(part, (number,)) for number, part in enumerate(value)]
+        return one(value)
+
+    def _any_filler(self, value: dict[str, Any]) -> Callable[[Any], None]:
+        url = value.get("@type")
+        if not isinstance(url, str):
+            raise ValueError("an Any has no @type")
+        inner = _message_of(url, self._pool)
+        rest = {name: part for name, part in value.items() if name != "@type"}
+        if _NOT_DECODED in rest and (inner is None or _NOT_DECODED not in inner.DESCRIPTOR.fields_by_name):
+            try:
+                ((_, text),) = rest[_NOT_DECODED].items()
+                data = base64.b64decode(text, validate=True)
+            except (ValueError, TypeError, AttributeError):
+                raise ValueError(f'an Any\'s {_NOT_DECODED} is no {{"base64": ..}}') from None
+        elif inner is None:
+            raise ValueError(f"the type of an Any is not known: {url}")
+        else:
+            own = inner.DESCRIPTOR.full_name in _JSON_OF_THEIR_OWN or inner.DESCRIPTOR.file.name == _WRAPPERS_FILE
+            if own and rest.keys() != {"value"}:
+                raise ValueError(f"an Any of {inner.DESCRIPTOR.full_name} has not its value alone")
+            data = self.read(rest["value"] if own else rest, inner)
+
+        def put(message: Any) -> None:
+            message.type_url, message.value = url, data
+
+        return put
+
+
+def _filler(value: dict[str, Any], name: str) -> Callable[[Any], None]:
+    def put(message: Any) -> None:
+        unknown = value.keys() - {field.name for field in message.DESCRIPTOR.fields}
+        if unknown:
+            raise TypeError(f"{name} has no field {min(unknown)!r}")
+        for field, part in value.items():
+            if type(part) is not (list if field == "paths" else int):
+                raise TypeError(f"{name}.{field}: {part!r} is no {'array' if field == 'paths' else 'whole number'}")
+            if field == "paths":
+                message.paths.extend(part)
+            else:
+                setattr(message, field, part)
+
+    return put
+
+
+def _key_reader(field: Any) -> Callable[[str], Any]:
+    if field.cpp_type == field.CPPTYPE_STRING:
+        return str
+    return (lambda text: text == "true") if field.cpp_type == field.CPPTYPE_BOOL else int
+
+
+def _checked(text: Any, field: Any) -> Any:
+    """Returns the same value. Raises ValueError for text that is not base64, which Protobuf's reader would accept."""
+    is_text = field.type == field.TYPE_BYTES and isinstance(text, str)
+    if is_text and (_BASE64.fullmatch(text) is None or len(text.rstrip("=")) % 4 == 1):
+        raise ValueError(f"{field.full_name}: {text[:40]!r} is no base64, which stands for bytes")
     return text
 
 
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
-_WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in ("Int64", "UInt64", "Bytes"))
-_JSON_OF_THEIR_OWN = frozenset({"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"})
+_NOT_DECODED = "not_decoded"
+_NULL_VALUE = "google.protobuf.NullValue"
+_NULLS = ("google.protobuf.Value", _NULL_VALUE)
+_WRAPPERS_FILE = "google/protobuf/wrappers.proto"
+_EMPTY: dict[str, Any] = {
+    "google.protobuf.Any": {},
+    "google.protobuf.Timestamp": "1970-01-01T00:00:00Z",
+    "google.protobuf.Duration": "0s",
+    "google.protobuf.FieldMask": "",
+}
+_JSON_OF_THEIR_OWN = frozenset({*_EMPTY, *(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))})
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:

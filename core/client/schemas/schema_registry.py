@@ -81,7 +81,7 @@ class Codec(NamedTuple):
     """For Protobuf it also takes the `indexes` of the message, which are not in what it returns."""
 
     decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
-    """Returns the JSON, and the same with 64-bit numbers as numbers; None if there is never a difference."""
+    """Returns both forms of JSON, tagged and plain; None if there is but one."""
 
     messages: Messages | None = None
     """Those of the Protobuf file; None for other schemas."""
@@ -155,7 +155,7 @@ class SchemaRegistry:
     def decode_typed(
         self, data: bytes | None, *, is_key: bool = False, headers: Headers = ()
     ) -> tuple[bytes | None, bytes | None]:
-        """Returns what `decode` returns, and the same with 64-bit numbers of Protobuf as numbers."""
+        """Returns what `decode` returns, and its plain form, which filters see."""
         return self._decode(data, is_key=is_key, headers=headers, is_typed=True)
 
     def _decode(
@@ -472,7 +472,7 @@ def _avro(references: References, schema: Any, *, is_of_confluent: bool) -> Code
     for _, other in references:
         AvroJson(json.loads(other.schema_str), named)
     avro = AvroJson(json.loads(schema.schema_str), named, has_bare_bytes=is_of_confluent)
-    return Codec(avro.decode, avro.encode)
+    return Codec(avro.decode, avro.encode, avro.decode_typed)
 
 
 # --- JSON Schema
