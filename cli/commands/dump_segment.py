@@ -33,7 +33,13 @@ from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.inspector.check.file_kind import skip_unreadable
-from core.records.side_format import PLAIN, KeySchemaOption, SchemaRegistryOption, ValueSchemaOption
+from core.records.side_format import (
+    PLAIN,
+    KeySchemaOption,
+    SchemaContextOption,
+    SchemaRegistryOption,
+    ValueSchemaOption,
+)
 
 if TYPE_CHECKING:
     from core.inspector.dump.dump_options import DumpOptions
@@ -101,6 +107,7 @@ def dump_segment(
         ),
     ] = None,
     schema_registry: SchemaRegistryOption = None,
+    schema_context: SchemaContextOption = None,
     value_schema: ValueSchemaOption = None,
     key_schema: KeySchemaOption = None,
     max_bytes: Annotated[int | None, Option("Read at most this many bytes of each log.", metavar="N")] = None,
@@ -154,10 +161,10 @@ def dump_segment(
     decoded_as = next((topic for topic, is_given in decoders.items() if is_given), None)
     with_data = print_data_log or key is not None or decoded_as is not None or format_ is DumpFormat.arrow
     formats, registry = PLAIN, None
-    if any((schema_registry, key_format, value_format, key_schema, value_schema)):
+    if any((schema_registry, key_format, value_format, key_schema, value_schema, schema_context)):
         from core.client.schemas.key_value_decoder import open_registry
 
-        formats = side_formats(schema_registry, key_format, value_format, key_schema, value_schema)
+        formats = side_formats(schema_registry, key_format, value_format, key_schema, value_schema, schema_context)
         registry = open_registry(formats)
     counts = registry is not None or {key_format, value_format, key_schema, value_schema} - {None, "utf8", "none"}
     account = ValueAccount(say) if counts else None

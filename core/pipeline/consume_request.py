@@ -20,6 +20,7 @@ from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.records.side_format import (
     KeyFormatOption,
     KeySchemaOption,
+    SchemaContextOption,
     SchemaRegistryOption,
     SideFormats,
     ValueFormatOption,
@@ -282,6 +283,7 @@ class ConsumeRequest:
     ] = None
     join: Annotated[bool, Option("Put values together again that produce --chunk sliced.")] = False
     schema_registry: SchemaRegistryOption = None
+    schema_context: SchemaContextOption = None
     key_format: KeyFormatOption = None
     value_format: ValueFormatOption = None
     value_schema: ValueSchemaOption = None
@@ -322,7 +324,14 @@ class ConsumeRequest:
 
     @property
     def formats(self) -> SideFormats:
-        return SideFormats(self.schema_registry, self.key_format, self.value_format, self.key_schema, self.value_schema)
+        return SideFormats(
+            self.schema_registry,
+            self.key_format,
+            self.value_format,
+            self.key_schema,
+            self.value_schema,
+            context=self.schema_context,
+        )
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together, and for a path instead of a topic."""

@@ -11,15 +11,16 @@ import pyarrow as pa
 
 from core.client.schemas.key_value_decoder import Encode, SideDecoder, open_registry, side_decoder, side_encoder
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
-from core.common.errors import PlogError
+from core.common.errors import PlogError, UsageError
 from core.pipeline.input_lines import BadLineError
 from core.pipeline.line_parsers import Rows
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
-from core.records.record import Headers
+from core.records.record import Headers, encode_headers, read_headers
 from core.records.side_format import SideFormat, SideFormats
 
 if TYPE_CHECKING:
+    from core.client.schemas.schema_registry import SchemaEncoder
     from core.pipeline.record_stream import Chunk
     from core.security.client_settings import ClientSettings
 
@@ -113,19 +114,74 @@ class Schemas:
         schemas, it uses the newest of TOPIC-value and TOPIC-key, if the registry has them. Raises BadLineError for a
         line that does not fit.
         """
-        find_value = cache(lambda topic: self._find_encoder("value", value_schema, f"{topic}-value"))
-        find_key = cache(lambda topic: self._find_encoder("key", key_schema, f"{topic}-key"))
+
+        @cache
+        def find(topic: str | None) -> dict[str, Encode | None]:
+            named = {"value": value_schema, "key": key_schema}
+            found = {side: self._find_encoder(side, schema, f"{topic}-{side}") for side, schema in named.items()}
+            if self._formats.is_in_header and not any(map(self._by_id, found.values())):
+                raise UsageError(
+                    f"--schema-id header: the registry has neither {topic}-value nor {topic}-key",
+                    hint="--value-schema SCHEMA",
+                )
+            return found
+
         if topic is not None:  # a missing schema is reported before anything is read
-            find_value(topic)
-            find_key(topic)
+            find(topic)
 
         def encode(rows: Rows) -> Rows:
             topics = [topic] * len(rows) if rows.topics is None else rows.topics.tolist()
-            return rows.with_columns(
-                values=_encode(rows, rows.values, topics, find_value), keys=_encode(rows, rows.keys, topics, find_key)
-            )
+            for side in ("value", "key"):
+                rows = self._encoded(rows, side, [find(one)[side] for one in topics])
+            return rows
 
         return encode
+
+    def _encoded(self, rows: Rows, side: str, encoders: list[Encode | None]) -> Rows:
+        """Encodes one side, each row by its encoder; no row has one if the texts are the bytes. The id of a registry's
+        schema goes into a header if that is asked for, and if the record has one: it would count before an id in front
+        of the bytes.
+        """
+        texts = rows.values if side == "value" else rows.keys
+        if texts is None or not encoders or encoders[0] is None:
+            return rows
+        is_in_header = self._formats.is_in_header
+        sections = [] if self.registry is None or rows.headers is None else rows.headers.to_pylist()
+        name, none = f"__{side}_schema_id".encode(), encode_headers(())
+        encoded: list[bytes | None] = []
+        headers: dict[int, bytes] = {}
+        for row, (text, encode) in enumerate(zip(texts.to_pylist(), encoders, strict=True)):
+            assert encode is not None
+            try:
+                undecoded = None if text is None else undecoded_bytes(text)
+                if undecoded is not None:
+                    encoded.append(undecoded)
+                    continue
+                found = read_headers(sections[row] or none, 0)[0] if sections else ()
+                others = [pair for pair in found if pair[0] != name]
+                by_id = self._by_id(encode)
+                if text is None or by_id is None or (len(others) == len(found) and not is_in_header):
+                    encoded.append(encode(text))
+                    continue
+                encoded.append(by_id.bare(text))
+                headers[row] = encode_headers([*others, (name, by_id.header)])
+            except SchemaError as error:
+                raise BadLineError(int(rows.numbers[row]), error.message) from error
+        rows = rows.with_columns(**{f"{side}s": ByteStrings.of_list(encoded)})
+        if not headers:
+            return rows
+        kept = sections or [none] * len(rows)
+        return rows.with_columns(
+            headers=ByteStrings.of_list([headers.get(row, one or none) for row, one in enumerate(kept)])
+        )
+
+    def _by_id(self, encode: Encode | None) -> SchemaEncoder | None:
+        """Returns the encoder if it is one by a registry's schema."""
+        if self.registry is None:
+            return None
+        from core.client.schemas.schema_registry import SchemaEncoder
+
+        return encode if isinstance(encode, SchemaEncoder) else None
 
     def _find_encoder(self, side: str, schema: str | None, subject: str) -> Encode | None:
         format_, registry = self._formats.find(side), self.registry
@@ -163,21 +219,3 @@ def _with_sides(columns: RecordColumns, sides: dict[str, list[bytes | None]]) ->
 
 def _as_it_is(text: bytes | None) -> bytes | None:
     return text
-
-
-def _encode(
-    rows: Rows, texts: ByteStrings | None, topics: list[str | None], find: Callable[[str | None], Encode | None]
-) -> ByteStrings | None:
-    """`find` returns a topic's encoder; for all topics None if the texts are the bytes."""
-    if texts is None or not topics or find(topics[0]) is None:
-        return texts
-    encoded = []
-    for number, topic, text in zip(rows.numbers.tolist(), topics, texts.to_pylist(), strict=True):
-        try:
-            undecoded = None if text is None else undecoded_bytes(text)
-            encode = find(topic)
-            assert encode is not None
-            encoded.append(encode(text) if undecoded is None else undecoded)
-        except SchemaError as error:
-            raise BadLineError(number, error.message) from error
-    return ByteStrings.of_list(encoded)

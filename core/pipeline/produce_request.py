@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 from core.common.command_option import Argument, Option, ensure_compatible, excludes, needs
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
-from core.records.side_format import KeyFormatOption, SchemaRegistryOption, SideFormat, SideFormats, ValueFormatOption
+from core.records.side_format import (
+    KeyFormatOption,
+    SchemaContextOption,
+    SchemaRegistryOption,
+    SideFormat,
+    SideFormats,
+    ValueFormatOption,
+)
 
 if TYPE_CHECKING:
     from core.pipeline.line_parsers import Batch, Parser, Rows
@@ -114,6 +121,11 @@ class ProduceRequest:
     )
     claim_check_above: Annotated[int, Option("With --claim-check: store only larger values.", metavar="BYTES")] = 0
     schema_registry: SchemaRegistryOption = None
+    schema_context: SchemaContextOption = None
+    schema_id: Annotated[
+        Literal["value", "header"],
+        Option("Where the id of a schema goes: in front of the value and the key, or into a header."),
+    ] = "value"
     key_format: KeyFormatOption = None
     value_format: ValueFormatOption = None
     value_schema: Annotated[
@@ -151,6 +163,8 @@ class ProduceRequest:
             self.key_schema,
             self.value_schema,
             is_written=True,
+            context=self.schema_context,
+            is_in_header=self.schema_id == "header",
         )
 
     def ensure_consistent(self) -> None:

@@ -72,6 +72,9 @@ class SideFormats(NamedTuple):
     key_schema: str | None = None
     value_schema: str | None = None
     is_written: bool = False
+    context: str | None = None
+    is_in_header: bool = False
+    """Whether ids of schemas are written into headers."""
 
     def find(self, side: str) -> SideFormat:
         """Returns the format of `key` or `value`: the named one, else that of a file with a schema, else `registry` if
@@ -116,6 +119,12 @@ class SideFormats(NamedTuple):
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for formats and schemas that do not go together."""
+        if self.context is not None and self.url is None:
+            raise UsageError("--schema-context goes with --schema-registry")
+        if self.context is not None and not self.context.strip(":."):
+            raise UsageError("--schema-context is empty")
+        if self.is_in_header and SideFormat.registry not in (self.find("key"), self.find("value")):
+            raise UsageError("--schema-id header goes with --schema-registry, and a side that it writes")
         for side in ("key", "value"):
             format_, schema = self.find(side), self.schema(side)
             if schema is None and format_ in _OF_SCHEMA:
@@ -157,6 +166,13 @@ SchemaRegistryOption = Annotated[
         metavar="URL",
         envvar="SCHEMA_REGISTRY_URL",
         show_default=False,
+    ),
+]
+SchemaContextOption = Annotated[
+    str | None,
+    Option(
+        "The context of the registry's ids and subjects that name none, as in :.CONTEXT:SUBJECT.",
+        metavar="CONTEXT",
     ),
 ]
 _FORMATS = "registry, avro, protobuf[:Message], jsonschema, string, long, int, double, uuid, json, base64 or none"

@@ -13,6 +13,10 @@ from core.pipeline import consume_request, produce_request, spark_replay_request
 from tests.support.server import call_plog
 
 OF_SCHEMAS = {
+    "--schema-context goes with --schema-registry": ["--schema-context c", "--schema-context c --value-schema t.avsc"],
+    "--schema-context is empty": [
+        "--schema-context= --schema-registry http://r", "--schema-context :.: --schema-registry http://r",
+    ],
     "--value-schema 1: no file of a schema (.avsc, .proto, .desc, .json)\n"
     "hint: an id, or SUBJECT[:VERSION], goes with --schema-registry": ["--value-schema 1"],
     "--key-schema t.txt: no file of a schema (.avsc, .proto, .desc, .json)\n"
@@ -86,6 +90,10 @@ _OF_TEMPLATE = (
 )
 _OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
 PRODUCE = {
+    "--schema-id header goes with --schema-registry, and a side that it writes": [
+        "--schema-id header", "--schema-id header --value-schema t.avsc",
+        "--schema-id header --schema-registry http://r --value-format long --key-format none",
+    ],
     "--rate 0: expected a number above 0 of records a second": ["--rate 0"],
     _OF_FIELDS: [
         "--key-field f -K :", "--timestamp-field f -K :", "--key-field f --format envelope",

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, header_schema_id_serializer
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaRegistryClient,
+    dual_schema_id_deserializer,
+    header_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.cli.conftest import ok
@@ -295,3 +300,100 @@ def test_values_of_a_subject(registry: SchemaRegistryServer, where: list[str], t
     for schema, problem in (("p:No", b"there is no message No"), ("w:No", b"it is no Protobuf"), ("q", b"not found")):
         bad = call_plog("produce", "t", *options, "--value-schema", schema, *where, stdin=b"{}\n")
         assert (bad.returncode in (1, 2), problem in bad.stderr) == (True, True), bad.stderr
+
+
+def test_a_context(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
+    """The same id in two contexts: tchiotludo/akhq#1918."""
+    client = SchemaRegistryClient({"url": registry.url})
+    client.register_schema("t-value", Schema('"bytes"', "AVRO"))
+    client.register_schema(":.sto:t-value", Schema(WALLET, "AVRO"))
+    put(where, (b"\0\0\0\0\1" + EUR, {}), (EUR, {"__value_schema_id": b"\0\0\0\0\1"}))
+    options = ["--schema-registry", registry.url]
+    for context in ("sto", ".sto", ":.sto:"):
+        assert shown(where, *options, "--schema-context", context) == [SHOWN, SHOWN]
+    assert shown(where, "--schema-registry", f"{registry.url}/contexts/.sto") == [SHOWN, SHOWN]
+    wallet = b'{"CurrencyCode": "EUR"}\n'
+    for more in (["--schema-context", "sto"], ["--value-schema", ":.sto:t-value"], ["--value-schema", ":.sto:1"],
+                 ["--value-schema", ":.sto:t-value:1"]):  # fmt: skip
+        ok("produce", "t", *options, *more, *where, stdin=wallet)
+    assert (
+        ok("consume", "t", "--from", "2", "--format", r"%s{hex}\n", *where)
+        == b"0000000001%b\n" % EUR.hex().encode() * 4
+    )
+    path = tmp_path / "other.avsc"
+    path.write_text('"int"')
+    ok("produce", "t", *options, "--schema-context", "new", "--value-schema", str(path), *where, stdin=b"5\n")
+    assert list(registry.contexts["new"].subjects) == ["t-value"]
+    missing = call_plog("consume", "t", *options, "--schema-context", "none", *where)
+    assert (missing.returncode, b"Schema not found" in missing.stderr) == (1, True)
+    refused = call_plog(
+        "consume", "t", "--schema-registry", f"{registry.url}/apis/registry/v3", "--schema-context", "c", *where
+    )
+    assert (refused.returncode, b"Apicurio has no contexts" in refused.stderr) == (2, True)
+
+
+def test_ids_in_headers_are_written(registry: SchemaRegistryServer, where: list[str]) -> None:
+    """What Confluent's deserializer reads; a record that comes with such a header gets the new id there."""
+    client = SchemaRegistryClient({"url": registry.url})
+    client.register_schema("t-value", Schema(WALLET, "AVRO"))
+    client.register_schema("t-key", Schema('"long"', "AVRO"))
+    options = ["--schema-registry", registry.url, *where]
+    line = b'7:{"CurrencyCode": "EURO"}\n'
+    ok("produce", "t", "-K", ":", "--schema-id", "header", "-H", "a=b", *options, stdin=line)
+    ok("produce", "t", "-K", ":", *options, stdin=line)
+    value = "\x08EURO\0"  # Confluent's deserializer wants 6 bytes, wherever the id is
+    copied = ok("consume", "t", "--format", "envelope", *options)
+    ok("produce", "t", "--format", "envelope", *options, stdin=copied)
+    ok("produce", "t", "--format", "envelope", "--schema-id", "header", *options, stdin=copied.splitlines()[1])
+    rows = [json.loads(row) for row in ok("consume", "t", "--format", "envelope", *where).splitlines()]
+    framed = ("\0\0\0\0\2\x0e", "\0\0\0\0\1" + value)
+    assert [(row["key"], row["value"]) for row in rows] == [("\x0e", value), framed] * 2 + [("\x0e", value)]
+    names = [[name for name, _ in row["headers"]] for row in rows]
+    ids = ["__value_schema_id", "__key_schema_id"]
+    assert [sorted(one) for one in names] == [sorted([*ids, "a"]), [], sorted([*ids, "a"]), [], sorted(ids)]
+    deserialize = AvroDeserializer(client, conf={"schema.id.deserializer": dual_schema_id_deserializer})
+    for row in (rows[0], rows[2], rows[4]):
+        headers = [(name, base64.b64decode(value["base64"])) for name, value in row["headers"] if name in ids]
+        assert deserialize(value.encode(), SerializationContext("t", MessageField.VALUE, headers)) == {
+            **SHOWN,
+            "CurrencyCode": "EURO",
+        }
+    assert [json.loads(one) for one in ok("consume", "t", *options).splitlines()] == [
+        {**SHOWN, "CurrencyCode": "EURO"}
+    ] * 5
+
+
+def test_files_are_registered_with_what_they_refer_to(
+    registry: SchemaRegistryServer, where: list[str], tmp_path: Path
+) -> None:
+    """Depth first, by the name of the reference; what the registry has is not registered again."""
+    files = {
+        "order.avsc": {"type": "record", "name": "shop.Order", "fields": [{"name": "line", "type": "Line"}]},
+        "shop.Line.avsc": {"type": "record", "name": "shop.Line", "fields": [{"name": "kind", "type": "Kind"}]},
+        "kind.avsc": {"type": "enum", "name": "shop.Kind", "symbols": ["A", "B"]},
+        "order.json": {"type": "object", "properties": {"leg": {"$ref": "leg.json"}}},
+        "leg.json": {"type": "string"},
+        "order.proto": """syntax = "proto3"; import "air/leg.proto"; import "google/protobuf/any.proto";
+          message O { Leg a = 1; }""",
+        "air/leg.proto": 'syntax = "proto3"; message Leg { string to = 1; }',
+    }
+    (tmp_path / "air").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    lines = {"order.avsc": '{"line": {"kind": "B"}}', "order.json": '{"leg": "x"}', "order.proto": '{"a": {"to": "x"}}'}
+    for _ in range(2):
+        for name, line in lines.items():
+            ok("produce", "t", "--value-schema", str(tmp_path / name), "--schema-registry", registry.url, *where,
+               stdin=f"{line}\n".encode())  # fmt: skip
+    assert {name: len(ids) for name, ids in registry.subjects.items()} == {
+        "shop.Kind": 1, "shop.Line": 1, "t-value": 3, "leg.json": 1, "air/leg.proto": 1,
+    }  # fmt: skip
+    references = [one.get("references") for one in registry.schemas]
+    assert references == [
+        None, [{"name": "shop.Kind", "subject": "shop.Kind", "version": 1}],
+        [{"name": "shop.Line", "subject": "shop.Line", "version": 1}],
+        None, [{"name": "leg.json", "subject": "leg.json", "version": 1}],
+        None, [{"name": "air/leg.proto", "subject": "air/leg.proto", "version": 1}],
+    ]  # fmt: skip
+    found = ok("consume", "t", "--schema-registry", registry.url, *where).splitlines()
+    assert found == [b'{"line": {"kind": "B"}}', b'{"leg": "x"}', b'{"a": {"to": "x"}}'] * 2

@@ -76,6 +76,9 @@ class SchemaRegistryServer:
         self._server.server_close()
 
     def get(self, path: list[str], subject: str = "") -> tuple[int, Any]:
+        if path == ["subjects"]:  # of all contexts, as Confluent's
+            names = [(f":.{name}:" if name else "", context.subjects) for name, context in self.contexts.items()]
+            return 200, [context + subject for context, subjects in names for subject in subjects]
         if path[:1] == ["contexts"]:
             return self.contexts[path[1].lstrip(".")].get(path[2:])
         if path[:2] == ["schemas", "guids"]:

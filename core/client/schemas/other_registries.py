@@ -90,6 +90,14 @@ class Apicurio:
 
             self._context = make_context(settings.tls)
 
+    def parse(self, text: str) -> SchemaId:
+        """Parses an id, or [GROUP/]ARTIFACT[/VERSION]."""
+        if text.isdecimal():
+            return SchemaId(int(text), self.space)
+        parts = text.split("/")
+        group, artifact, version = (["default", *parts, "latest"] if len(parts) == 1 else [*parts, "latest"])[:3]
+        return SchemaId(f"{group}/{artifact}/{version}", "version")
+
     def get(self, schema_id: SchemaId) -> SchemaText:
         """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""
         path, content = self._path(schema_id)
@@ -178,6 +186,10 @@ class Glue:
             raise UsageError(f"--schema-registry {url}: expected glue:REGION@http://HOST:PORT")
         self._credentials = find_credentials()
         self._timeout_s = timeout_s
+
+    def parse(self, text: str) -> SchemaId:
+        """Parses the UUID of a schema's version."""
+        return SchemaId(text, self.space)
 
     def get(self, schema_id: SchemaId) -> SchemaText:
         """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from core.common.errors import UsageError
 from core.records.side_format import SCHEMA_FILES, SideFormat
 
-_KNOWN_IMPORTS = ("google/protobuf/", "google/type/", "confluent/")
+KNOWN_IMPORTS = ("google/protobuf/", "google/type/", "confluent/")
 """Folders of files that need not be there: protoc and every registry know them."""
 
 _MOST_FOLDERS_UP = 8
@@ -75,6 +75,8 @@ class _Reader:
 
     def read(self, path: Path, root: Path | None = None) -> SchemaFile:
         key = path.resolve()
+        if path.suffix == ".desc":
+            raise UsageError(f"schema {path}: a registry holds the text of a .proto file, not descriptors")
         if key not in self._found:
             self._found[key] = None
             text = read_text(path)
@@ -108,7 +110,7 @@ class _Reader:
         found = []
         for name in names:
             imported = _inside(path, root / name, root)
-            if not imported.exists() and not name.startswith(_KNOWN_IMPORTS):
+            if not imported.exists() and not name.startswith(KNOWN_IMPORTS):
                 raise UsageError(
                     f"schema {path} can't be used: it imports {name!r}, which is neither below its folder nor one above"
                 )
@@ -199,7 +201,7 @@ def proto_imports(text: str) -> list[str]:
 
 def find_root(path: Path, names: list[str]) -> Path:
     """Returns the folder that the imports begin at: that of the file, or the first above it that has all of them."""
-    wanted = [name for name in names if not name.startswith(_KNOWN_IMPORTS)]
+    wanted = [name for name in names if not name.startswith(KNOWN_IMPORTS)]
     folder = path.absolute().parent
     for one in [folder, *folder.parents[:_MOST_FOLDERS_UP]]:
         if all((one / name).exists() for name in wanted):

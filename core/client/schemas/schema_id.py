@@ -44,10 +44,17 @@ class SchemaId(NamedTuple):
 
     value: int | str
     space: str = ""
-    """"" is Confluent's id; else guid, globalId, contentId, contentHash, version (GROUP/ARTIFACT/VERSION) or glue."""
+    """"" is Confluent's id, and :.CONTEXT: that of a context; else guid, globalId, contentId, contentHash, version
+    (GROUP/ARTIFACT/VERSION) or glue.
+    """
+
+    @property
+    def is_of_confluent(self) -> bool:
+        return not self.space or self.space.startswith(":.")
 
     def __str__(self) -> str:
-        return str(self.value) if self.space in ("", "guid", "glue") else f"{self.space}:{self.value}"
+        is_known = self.is_of_confluent or self.space in ("guid", "glue")
+        return str(self.value) if is_known else f"{self.space}:{self.value}"
 
 
 class Framed(NamedTuple):

@@ -22,7 +22,9 @@ import re
 import struct
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -52,6 +54,7 @@ from core.security.secret import shown_url
 
 if TYPE_CHECKING:
     from core.client.schemas.other_registries import Apicurio, Glue
+    from core.client.schemas.schema_files import SchemaFile
 
 _FRAME = struct.Struct(">bI")
 _MAGIC = 0
@@ -62,6 +65,7 @@ _LONG_BYTES = 8
 _OF_LONG_KEYS = (
     "note: keys of 8 bytes that are of no schema of the registry are shown as they are; --key-format long shows numbers"
 )
+_IN_CONTEXT = re.compile(r"(:\.[^:]*:)?(.*)", re.DOTALL)
 _OF_MESSAGE = re.compile(r"(.+):([A-Za-z_][\w.]*)")
 _NOT_FOUND = range(40400, 40500)
 """The registry's error codes for a missing schema, subject or version; HTTP's own is 404."""
@@ -109,12 +113,39 @@ class Codec(NamedTuple):
         return framed.data if self.messages is None else indexes_and_message(framed, self.messages)
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaEncoder:
+    """Encodes text by one schema of a registry, whose id goes in front of the bytes, or into a header beside them."""
+
+    schema_id: SchemaId
+    encode: Callable[[bytes], bytes]
+    frame: bytes
+    """What is in front of the bytes, with the indexes of Protobuf's message."""
+
+    header: bytes
+    """The header's value: it has the GUID, or the id if the registry has no GUIDs."""
+
+    def __call__(self, text: bytes | None) -> bytes | None:
+        """Returns the bytes with the id in front; null stays null. Raises SchemaError for text that does not fit."""
+        return None if text is None else self.frame + self.bare(text)
+
+    def bare(self, text: bytes) -> bytes:
+        """Returns the bytes alone. Raises SchemaError."""
+        try:
+            return self.encode(text)
+        except ValueError as error:
+            raise SchemaError(f"not of schema {self.schema_id}: {error}") from error
+        except RecursionError as error:
+            raise SchemaError(f"not of schema {self.schema_id}: its levels are too many") from error
+
+
 class SchemaRegistry:
     """Owned by one task. Every method raises AccessError if the registry does not answer."""
 
-    def __init__(self, url: str, settings: RegistrySettings | None = None) -> None:
-        """Raises UsageError if the extra is not installed, and for files of keys and certificates that can't be read.
-        The URL may hold a user and a password, which no message shows.
+    def __init__(self, url: str, settings: RegistrySettings | None = None, context: str | None = None) -> None:
+        """`context` is that of ids and subjects that name none. Raises UsageError if the extra is not installed, and
+        for files of keys and certificates that can't be read. The URL may hold a user and a password, which no message
+        shows.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -126,6 +157,11 @@ class SchemaRegistry:
             from core.client.schemas.other_registries import open_other_registry
 
             self._other = open_other_registry(url, settings, _TIMEOUT_SECONDS)
+        self._context = "" if context is None else f":.{context.strip(':').removeprefix('.')}:"
+        """As it stands in front of a subject, or ""."""
+
+        if self._context and self._other is not None:
+            raise UsageError(f"--schema-context {context}: {self._other.kind} has no contexts")
         try:
             with _own_settings(settings) as own, _without_proxies(url):
                 self._client: Any = None
@@ -137,6 +173,7 @@ class SchemaRegistry:
             raise UsageError(f"--schema-registry {self._url}: {error}", hint=hint) from error
         self._codecs: dict[SchemaId, Codec] = {}
         self._types: dict[SchemaId, str] = {}
+        self._guids: dict[SchemaId, bytes] = {}
         self._failures: dict[SchemaId, tuple[float, SchemaError]] = {}  # when each ends to count
         self._has_guids_in_front: bool | None = None
         self.notes: dict[str, None] = {}
@@ -182,6 +219,8 @@ class SchemaRegistry:
             return None
         kind, space = (RegistryKind.confluent, "") if self._other is None else (self._other.kind, self._other.space)
         framed = find_framed(data, headers, side, kind, space, note=self._note)
+        if framed is not None and not framed.schema_id.space:
+            framed = framed._replace(schema_id=framed.schema_id._replace(space=self._context))
         if framed is None or framed.schema_id.space != "guid" or len(framed.data) == len(data):
             return framed
         if self._has_guids_in_front is None:
@@ -223,62 +262,67 @@ class SchemaRegistry:
                 "values without an id",
             )
 
-    def encoder(self, schema: str, subject: str) -> Callable[[bytes | None], bytes | None]:
+    def encoder(self, schema: str, subject: str) -> SchemaEncoder:
         """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
-        `subject`; after a colon may come the name of a message of Protobuf. The encoder raises SchemaError for text
-        that is not of the schema; null stays null.
+        `subject` with what it refers to; after a colon may come the name of a message of Protobuf.
         """
-        schema_id, codec, message = self._find(schema, subject)
+        schema_id, message = self._find(schema, subject)
         try:
-            encode_data, indexes = codec.encoder(message)
+            encode, indexes = self._codec(schema_id).encoder(message)
         except ValueError as error:
             raise UsageError(f"schema {schema}: {error}") from error
-        frame = _FRAME.pack(_MAGIC, schema_id) + indexes
+        frame = _FRAME.pack(_MAGIC, int(schema_id.value)) + indexes
+        guid = self._guids.get(schema_id)
+        return SchemaEncoder(schema_id, encode, frame, frame if guid is None else b"\1" + guid + indexes)
 
-        def encode(text: bytes | None) -> bytes | None:
-            if text is None:
-                return None
-            try:
-                return frame + encode_data(text)
-            except ValueError as error:
-                raise SchemaError(f"not of schema {schema_id}: {error}") from error
-            except RecursionError as error:
-                raise SchemaError(f"not of schema {schema_id}: its levels are too many") from error
-
-        return encode
+    @staticmethod
+    def as_encoder(encode: Any) -> SchemaEncoder | None:
+        """Returns what `encoder` returned, or None for another callable."""
+        return encode if isinstance(encode, SchemaEncoder) else None
 
     def has_subject(self, subject: str) -> bool:
-        return self._ask(lambda: subject in self._client.get_subjects())  # type: ignore[no-any-return]
+        name = self._qualified(subject)
+        return self._ask(lambda: name in self._client.get_subjects())  # type: ignore[no-any-return]
 
     def named_codec(self, schema: str) -> tuple[Codec, str, str]:
         """Returns the codec, the type and the message of a schema that is named as `encoder` takes it, except files."""
-        schema_id, codec, message = self._find(schema, schema)
-        return codec, self._types[SchemaId(schema_id)], message
+        schema_id, message = self._find(schema, schema)
+        return self._codec(schema_id), self._types[schema_id], message
 
-    def _find(self, schema: str, subject: str) -> tuple[int, Codec, str]:
-        """Returns the id of a named schema, its codec, and the name of a message, or ""."""
+    def _qualified(self, subject: str) -> str:
+        """Returns the subject with its context, if it has one."""
+        return subject if subject.startswith(":.") else self._context + subject
+
+    def _find(self, schema: str, subject: str) -> tuple[SchemaId, str]:
+        """Returns the id of a named schema, and the name of a message, or ""."""
         file = split_file(schema)
         if file is not None:
-            number = self._register(Path(file[0]), subject)
-            return number, self._codec(SchemaId(number)), file[1]
-        name, message = schema, ""
-        found = _OF_MESSAGE.fullmatch(schema)
-        if found is not None and not self.has_subject(schema):
-            name, message = found[1], found[2]
-        number = self._find_id(name)
-        return number, self._codec(SchemaId(number)), message
+            return self._register(Path(file[0]), subject), file[1]
+        if self._other is not None:
+            return self._other.parse(schema), ""
+        context, name = _IN_CONTEXT.fullmatch(schema).groups(self._context)  # type: ignore[union-attr]
+        found = _OF_MESSAGE.fullmatch(name)
+        if found is not None and not self.has_subject(context + name):
+            return self._find_id(context, found[1]), found[2]
+        return self._find_id(context, name), ""
 
-    def _find_id(self, schema: str) -> int:
-        if schema.isdecimal():
-            return int(schema)
-        name, _, version = schema.rpartition(":") if schema.rpartition(":")[2].isdecimal() else (schema, "", "")
+    def _find_id(self, context: str, name: str) -> SchemaId:
+        if name.isdecimal():
+            return SchemaId(int(name), context)
+        subject, _, version = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
         if version:
-            return self._ask_number(lambda: self._client.get_version(name, int(version)).schema_id)
-        return self._ask_number(lambda: self._client.get_latest_version(name).schema_id)
+            return self._note_id(lambda: self._client.get_version(context + subject, int(version)), context)
+        return self._note_id(lambda: self._client.get_latest_version(context + subject), context)
 
-    def _register(self, path: Path, subject: str) -> int:
-        from confluent_kafka.schema_registry import Schema
+    def _note_id(self, ask: Callable[[], Any], context: str) -> SchemaId:
+        """Returns the id of a registered schema, and keeps its GUID, if the registry has GUIDs."""
+        found = self._ask(ask)
+        schema_id = SchemaId(self._ask(lambda: int(found.schema_id)), context)
+        if found.guid is not None:
+            self._guids[schema_id] = self._ask(lambda: uuid.UUID(found.guid).bytes)
+        return schema_id
 
+    def _register(self, path: Path, subject: str) -> SchemaId:
         from core.client.schemas.schema_files import read_schema_file
 
         file = read_schema_file(path)
@@ -288,12 +332,36 @@ class SchemaRegistry:
             raise UsageError(f"schema {path} can't be used: {error}") from error
         except ImportError as error:
             raise UsageError(f"{file.schema_type} needs more packages: {error.name}", hint=_HINT) from error
-        schema = Schema(file.schema_str, file.schema_type)
-        number = self._ask_number(lambda: self._client.register_schema(subject, schema))
+        schema, name = self._with_references(file), self._qualified(subject)
+        context = name[: name.index(":", 1) + 1] if name.startswith(":.") else ""
+        schema_id = self._note_id(lambda: self._client.register_schema_full_response(name, schema), context)
         self.has_typed |= codec.decode_typed is not None
-        self._codecs[SchemaId(number)] = codec
-        self._types[SchemaId(number)] = file.schema_type
-        return number
+        self._codecs[schema_id] = codec
+        self._types[schema_id] = file.schema_type
+        return schema_id
+
+    def _with_references(self, file: SchemaFile) -> Any:
+        """Returns the schema of a file as the registry takes it. What the file refers to is registered first, if it is
+        not there: by the name of the reference, as Confluent's serializers do it.
+        """
+        from confluent_kafka.schema_registry import Schema, SchemaReference
+
+        from core.client.schemas.schema_files import KNOWN_IMPORTS
+
+        found = []
+        for reference in file.references:
+            if reference.name.startswith(KNOWN_IMPORTS):
+                continue
+            schema, subject = self._with_references(reference.schema), self._qualified(reference.name)
+            try:
+                version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
+            except SchemaError as error:
+                if not error.why:
+                    raise
+                self._ask(lambda: self._client.register_schema_full_response(subject, schema))  # noqa: B023
+                version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
+            found.append(SchemaReference(reference.name, subject, version))
+        return Schema(file.schema_str, file.schema_type, found)
 
     # --- schemas
 
@@ -337,7 +405,9 @@ class SchemaRegistry:
             return self._other.get(schema_id)
         if schema_id.space == "guid":
             return self._client.get_schema_by_guid(str(schema_id))
-        if schema_id.space in ("", "contentId"):  # of Apicurio's registry, asked by Confluent's API: these are its ids
+        if schema_id.is_of_confluent:
+            return self._client.get_schema(int(schema_id.value), schema_id.space or None)
+        if schema_id.space == "contentId":  # of Apicurio's registry, asked by Confluent's API: these are its ids
             return self._client.get_schema(int(schema_id.value))
         why = f"of Apicurio's {schema_id.space}"
         hint = "--schema-registry http://HOST:PORT/apis/registry/v3 (or v2)"
@@ -421,7 +491,7 @@ def _shown(schema_id: SchemaId | None) -> int | str | None:
     """Returns the id as a mark of a value that is not decoded shows it."""
     if schema_id is None:
         return None
-    return schema_id.value if isinstance(schema_id.value, int) and not schema_id.space else str(schema_id)
+    return schema_id.value if schema_id.is_of_confluent else str(schema_id)
 
 
 def _with_text(schema: Any) -> Any:

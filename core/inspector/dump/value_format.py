@@ -97,13 +97,18 @@ _STRUCTS = {
 
 
 def side_formats(
-    url: str | None, key: str | None, value: str | None, key_schema: str | None, value_schema: str | None
+    url: str | None,
+    key: str | None,
+    value: str | None,
+    key_schema: str | None,
+    value_schema: str | None,
+    context: str | None,
 ) -> SideFormats:
     """Returns the formats as `plog consume` has them, for sides with a format that it has. Raises UsageError for those
     that do not go together.
     """
     key, value = (text if text is None or find_side_format(text) else SideFormat.none for text in (key, value))
-    formats = SideFormats(url, key, value, key_schema, value_schema)
+    formats = SideFormats(url, key, value, key_schema, value_schema, context=context)
     formats.ensure_consistent()
     return formats
 
