@@ -37,6 +37,7 @@ _OF_TEMPLATE = (
     "--topic-field"
 )
 _OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
+_AS_JSON = (SideFormat.json, SideFormat.msgpack, SideFormat.cbor)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
@@ -230,7 +231,7 @@ class ProduceRequest:
         """Returns whether the input is JSON values: envelopes, or objects that are the records' values."""
         if self.format != "lines" or self.key_separator is not None:
             return self.format == "envelope"
-        return self.uses_fields or self.value_schema is not None or self.value_format == SideFormat.json
+        return self.uses_fields or self.value_schema is not None or self.value_format in _AS_JSON
 
     def _parser(self, say: Callable[[str], None]) -> Parser:
         from core.pipeline.line_parsers import envelope_parser, json_parser, lines_parser

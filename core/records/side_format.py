@@ -22,6 +22,8 @@ class SideFormat(StrEnum):
     avro = "avro"
     protobuf = "protobuf"
     jsonschema = "jsonschema"
+    msgpack = "msgpack"
+    cbor = "cbor"
     none = "none"
 
 
@@ -73,6 +75,9 @@ class SideFormats(NamedTuple):
     value_schema: str | None = None
     is_written: bool = False
     context: str | None = None
+    schema_json: SchemaJson | None = None
+    """The form of JSON. None: filters see `plain` and everybody else `tagged`; both are read."""
+
     is_in_header: bool = False
     """Whether ids of schemas are written into headers."""
 
@@ -175,7 +180,10 @@ SchemaContextOption = Annotated[
         metavar="CONTEXT",
     ),
 ]
-_FORMATS = "registry, avro, protobuf[:Message], jsonschema, string, long, int, double, uuid, json, base64 or none"
+_FORMATS = (
+    "registry, avro, protobuf[:Message], jsonschema, msgpack, cbor, "
+    "string, long, int, double, uuid, json, base64 or none"
+)
 KeyFormatOption = Annotated[
     str | None,
     Option(

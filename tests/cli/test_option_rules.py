@@ -33,8 +33,8 @@ OF_SCHEMAS = {
     ],
     **{
         f"--key-format {text}: no such format\n"
-        "hint: registry, string, long, int, double, uuid, json, base64, avro, protobuf, jsonschema, none":
-            [f"--key-format {text}"]
+        "hint: registry, string, long, int, double, uuid, json, base64, avro, protobuf, jsonschema, msgpack, cbor, "
+        "none": [f"--key-format {text}"]
         for text in ("protobuf:", "avro:A", "protobu")
     },
 }  # fmt: skip

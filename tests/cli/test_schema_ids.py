@@ -397,3 +397,17 @@ def test_files_are_registered_with_what_they_refer_to(
     ]  # fmt: skip
     found = ok("consume", "t", "--schema-registry", registry.url, *where).splitlines()
     assert found == [b'{"line": {"kind": "B"}}', b'{"leg": "x"}', b'{"a": {"to": "x"}}'] * 2
+
+
+def test_message_pack_and_cbor(where: list[str]) -> None:
+    put(where, (bytes.fromhex("82a7636f6d70616374c3a6736368656d6100"), {}), (b"\xd4\1\5", {}), (b"\xc1", {}))
+    options = ["--value-format", "msgpack", "--no-exit-on-error"]
+    done = call_plog("consume", "t", *options, *where)
+    assert done.stdout.splitlines()[:2] == [b'{"compact": true, "schema": 0}', b'{"$ext": [1, "BQ=="]}']
+    assert (done.returncode, b"1 of 3 not decoded: 1 no msgpack" in done.stderr) == (1, True)
+    assert (
+        b"\n" not in ok("consume", "t", *options[:2], "--filter", "value.schema == 0", *where, "--until", "2").strip()
+    )
+    ok("produce", "t", "--value-format", "cbor", *where, stdin=b'{"a": [1, {"$bytes": "AQ=="}]}\n')
+    assert ok("consume", "t", "--from", "3", "--format", r"%s{hex}\n", *where) == b"a1616182014101\n"
+    assert ok("consume", "t", "--from", "3", "--value-format", "cbor", *where) == b'{"a": [1, {"$bytes": "AQ=="}]}\n'

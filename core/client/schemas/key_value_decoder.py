@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
@@ -66,6 +67,8 @@ def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | Non
             lambda data, headers: registry.decode_typed(data, is_key=is_key, headers=headers),
             lambda: registry.has_typed,
         )
+    if format_ in (SideFormat.msgpack, SideFormat.cbor):
+        return _binary_decoder(format_, formats)
     serde = SERDES[format_]
 
     def decode(data: bytes | None, _: Headers) -> bytes | None:
@@ -77,6 +80,28 @@ def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | Non
     return SideDecoder(decode)
 
 
+def _binary_decoder(format_: SideFormat, formats: SideFormats) -> SideDecoder:
+    from core.client.schemas.binary_json import BinaryJson
+
+    binary, form = BinaryJson(format_), formats.schema_json
+
+    def checked(decode: Callable[[bytes], Any]) -> Callable[[bytes | None, Headers], Any]:
+        def decode_checked(data: bytes | None, _: Headers) -> Any:
+            try:
+                return decode(data) if data is not None else None
+            except (ValueError, RecursionError) as error:
+                problem = "its levels are too many" if isinstance(error, RecursionError) else error
+                raise SchemaError(f"no {format_}: {problem}", why=f"no {format_}") from error
+
+        return decode_checked
+
+    typed = checked(binary.decode_typed)
+    return SideDecoder(
+        checked(partial(binary.decode, form=form)),
+        None if form is not None else lambda data, headers: (None, None) if data is None else typed(data, headers),
+    )
+
+
 def side_encoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> Encode:
     """Returns the encoder of text, for a format that writes no id of a schema."""
     format_ = formats.find(side)
@@ -86,6 +111,10 @@ def side_encoder(formats: SideFormats, side: str, registry: SchemaRegistry | Non
 
         encode_text = open_named_schema(formats, side, registry).encode
         what = f"not of {formats.schema(side)}"
+    elif format_ in (SideFormat.msgpack, SideFormat.cbor):
+        from core.client.schemas.binary_json import BinaryJson
+
+        encode_text = partial(BinaryJson(format_).encode, form=formats.schema_json)
     else:
         encode_text = SERDES[format_].encode
 

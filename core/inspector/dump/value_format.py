@@ -83,7 +83,16 @@ _LONGEST_TEXT = 8 * 1024 * 1024
 
 _AS_TEXT = (SideFormat.string, SideFormat.uuid)
 _OF_SCHEMA = (SideFormat.avro, SideFormat.protobuf, SideFormat.jsonschema)
-_SIDE_FORMATS = (SideFormat.registry, *_OF_SCHEMA, SideFormat.long, SideFormat.int, SideFormat.double, *_AS_TEXT)
+_BINARY = (SideFormat.msgpack, SideFormat.cbor)
+_SIDE_FORMATS = (
+    SideFormat.registry,
+    *_OF_SCHEMA,
+    *_BINARY,
+    SideFormat.long,
+    SideFormat.int,
+    SideFormat.double,
+    *_AS_TEXT,
+)
 _STRUCTS = {
     "int16be": ">h",
     "int32be": ">i",
