@@ -178,6 +178,7 @@ def test_apicurio(registry: SchemaRegistryServer, where: list[str], version: int
     assert shown(where, "--schema-registry", registry.url + base) == expected
 
 
+@pytest.mark.longer
 def test_what_apicurio_does_not_know(registry: SchemaRegistryServer, where: list[str]) -> None:
     put(where, (EUR, {"apicurio.value.globalId": b"something4"}), (b"\0" + long(99) + EUR, {}))
     url = f"{registry.url.replace('//', '//al%40ice:marked@')}/apis/registry/v3?id=globalId"
@@ -239,6 +240,7 @@ def test_glue(glue: SchemaRegistryServer, where: list[str], monkeypatch: pytest.
     assert (bomb.returncode, b"expands to more than 10 bytes" in bomb.stderr) == (1, True)
 
 
+@pytest.mark.longer
 def test_credentials_of_glue(
     glue: SchemaRegistryServer, where: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -281,6 +283,7 @@ def test_local_files(where: list[str], tmp_path: Path, monkeypatch: pytest.Monke
     assert (done.returncode, b"1 of 1 not decoded: 1 not of " in done.stderr) == (1, True)
 
 
+@pytest.mark.longer
 def test_values_of_a_subject(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
     """A registry's schema for values that name none; and another message of Protobuf than the first."""
     client = SchemaRegistryClient({"url": registry.url})
@@ -302,6 +305,7 @@ def test_values_of_a_subject(registry: SchemaRegistryServer, where: list[str], t
         assert (bad.returncode in (1, 2), problem in bad.stderr) == (True, True), bad.stderr
 
 
+@pytest.mark.longer
 def test_a_context(registry: SchemaRegistryServer, where: list[str], tmp_path: Path) -> None:
     """The same id in two contexts: tchiotludo/akhq#1918."""
     client = SchemaRegistryClient({"url": registry.url})
@@ -339,6 +343,8 @@ def test_ids_in_headers_are_written(registry: SchemaRegistryServer, where: list[
     client.register_schema("t-key", Schema('"long"', "AVRO"))
     options = ["--schema-registry", registry.url, *where]
     line = b'7:{"CurrencyCode": "EURO"}\n'
+    none = call_plog("produce", "u", "--schema-id", "header", *options, stdin=line)
+    assert (none.returncode, b"the registry has neither u-value nor u-key" in none.stderr) == (2, True)
     ok("produce", "t", "-K", ":", "--schema-id", "header", "-H", "a=b", *options, stdin=line)
     ok("produce", "t", "-K", ":", *options, stdin=line)
     value = "\x08EURO\0"  # Confluent's deserializer wants 6 bytes, wherever the id is
@@ -363,6 +369,7 @@ def test_ids_in_headers_are_written(registry: SchemaRegistryServer, where: list[
     ] * 5
 
 
+@pytest.mark.longer
 def test_files_are_registered_with_what_they_refer_to(
     registry: SchemaRegistryServer, where: list[str], tmp_path: Path
 ) -> None:

@@ -275,11 +275,6 @@ class SchemaRegistry:
         guid = self._guids.get(schema_id)
         return SchemaEncoder(schema_id, encode, frame, frame if guid is None else b"\1" + guid + indexes)
 
-    @staticmethod
-    def as_encoder(encode: Any) -> SchemaEncoder | None:
-        """Returns what `encoder` returned, or None for another callable."""
-        return encode if isinstance(encode, SchemaEncoder) else None
-
     def has_subject(self, subject: str) -> bool:
         name = self._qualified(subject)
         return self._ask(lambda: name in self._client.get_subjects())  # type: ignore[no-any-return]
