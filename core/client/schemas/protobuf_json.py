@@ -256,8 +256,7 @@ class _Printer:
             return self.show
         if field.cpp_type == field.CPPTYPE_ENUM:
             names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-            is_null = field.enum_type.full_name == _NULL_VALUE
-            return (lambda _: None) if is_null else lambda number: names.get(number, number)
+            return (lambda _: None) if _is_null(field) else lambda number: names.get(number, number)
         if field.type == field.TYPE_BYTES:
             return _base64
         if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64) and not self._is_plain:
@@ -396,7 +395,7 @@ class _Reader:
         found = dict(value)
         for field in descriptor.fields:
             item = field.message_type.fields_by_name["value"] if _is_map(field) else field
-            if item.message_type is None and item.type != item.TYPE_BYTES:
+            if item.message_type is None and item.type != item.TYPE_BYTES and not _is_null(item):
                 continue
             for given in {field.name, field.json_name} & value.keys():
                 found[given] = self._part(value[given], field, item, (*path, field.name), later)
@@ -463,8 +462,16 @@ def _key_reader(field: Any) -> Callable[[str], Any]:
     return (lambda text: text == "true") if field.cpp_type == field.CPPTYPE_BOOL else int
 
 
+def _is_null(field: Any) -> bool:
+    return field.enum_type is not None and bool(field.enum_type.full_name == _NULL_VALUE)
+
+
 def _checked(text: Any, field: Any) -> Any:
-    """Returns the same value. Raises ValueError for text that is not base64, which Protobuf's reader would accept."""
+    """Returns the same value, or the name of a NullValue, which Protobuf's reader does not take as null everywhere.
+    Raises ValueError for text that is not base64, which that reader would accept.
+    """
+    if text is None and _is_null(field):
+        return "NULL_VALUE"
     is_text = field.type == field.TYPE_BYTES and isinstance(text, str)
     if is_text and (_BASE64.fullmatch(text) is None or len(text.rstrip("=")) % 4 == 1):
         raise ValueError(f"{field.full_name}: {text[:40]!r} is no base64, which stands for bytes")
