@@ -34,7 +34,9 @@ from core.common.errors import AccessError, UsageError
 from core.common.printable import printable
 from core.inspector.check.file_kind import skip_unreadable
 from core.records.side_format import (
+    NO_SCHEMA_JSON,
     PLAIN,
+    DumpedSchemaJsonOption,
     KeySchemaOption,
     SchemaContextOption,
     SchemaRegistryOption,
@@ -110,6 +112,7 @@ def dump_segment(
     schema_context: SchemaContextOption = None,
     value_schema: ValueSchemaOption = None,
     key_schema: KeySchemaOption = None,
+    schema_json: DumpedSchemaJsonOption = None,
     max_bytes: Annotated[int | None, Option("Read at most this many bytes of each log.", metavar="N")] = None,
     skip_record_metadata: Annotated[bool, Option("Print only keys and values of records, in Kafka's format.")] = False,
     offsets_decoder: Annotated[
@@ -165,7 +168,10 @@ def dump_segment(
         from core.client.schemas.key_value_decoder import open_registry
 
         formats = side_formats(schema_registry, key_format, value_format, key_schema, value_schema, schema_context)
+        formats = formats._replace(schema_json=schema_json)
         registry = open_registry(formats)
+    if schema_json is not None and not formats.have_schemas():
+        raise UsageError(NO_SCHEMA_JSON)
     counts = registry is not None or {key_format, value_format, key_schema, value_schema} - {None, "utf8", "none"}
     account = ValueAccount(say) if counts else None
     options = DumpOptions(

@@ -16,7 +16,7 @@ from cli.plog_command import command, new_app
 from cli.terminal import is_terminal
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
-from core.records.side_format import SchemaRegistryOption
+from core.records.side_format import SchemaJson, SchemaRegistryOption, SideFormats
 
 if TYPE_CHECKING:
     from core.pipeline.session import Session
@@ -46,6 +46,12 @@ def inspect(
         bool, Option("Show animations, or none, which helps screen readers.", "--animation/--no-animation")
     ] = True,
     schema_registry: SchemaRegistryOption = None,
+    schema_json: Annotated[
+        SchemaJson | None,
+        Option(
+            "JSON of a schema: plain, or tagged (Avro's unions name their branch). Default: plain.", show_default=False
+        ),
+    ] = None,
     place: ReadPlace = Place(),
 ) -> None:
     """Walk through a log with the arrow keys: topics, records, bytes, indexes, groups, findings.
@@ -72,6 +78,9 @@ def inspect(
         raise UsageError("--web needs the package textual-serve", hint="pip install 'plog-kafka[ui]'")
     from core.view.target.inspect_target import open_places
 
+    schemas = SideFormats(schema_registry, schema_json=schema_json)
+    if schema_json is not None and not schemas.have_schemas():
+        raise UsageError("--schema-json goes with --schema-registry")
     session = _for_threads(session, has_registry=schema_registry is not None)
     opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)
     if web:
@@ -80,7 +89,7 @@ def inspect(
         opened.inspected.close()  # each window opens it for itself
         serve_inspect(_command_of_window(sys.argv[1:]), listen)
         return
-    _run(opened, schema_registry, has_animation=animation)
+    _run(opened, schemas, has_animation=animation)
 
 
 def _for_threads(session: Session, *, has_registry: bool) -> Session:
@@ -98,10 +107,10 @@ def _is_there(package: str) -> bool:
         return False
 
 
-def _run(opened: Opened, schema_registry: str | None, *, has_animation: bool) -> None:
+def _run(opened: Opened, schemas: SideFormats, *, has_animation: bool) -> None:
     from cli.inspect.app import InspectApp
 
-    app = InspectApp(opened, schemas=schema_registry, has_animation=has_animation)
+    app = InspectApp(opened, schemas=schemas, has_animation=has_animation)
     app.run()
     if app.bug is not None:
         raise app.bug

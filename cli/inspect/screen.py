@@ -37,6 +37,7 @@ from core.common.errors import PlogError
 from core.common.filesystem import access_error
 from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
+from core.records.side_format import PLAIN, SideFormats
 from core.view.records.log_rows import Form, LogRow, LogRows, RowWriter
 from core.view.target.inspect_target import InspectTarget, Opened, Place
 
@@ -145,9 +146,9 @@ class InspectHost(App[None]):
     ]
 
     def __init__(
-        self, opened: Opened, *, schemas: str | None = None, has_animation: bool = True, glyphs: Glyphs | None = None
+        self, opened: Opened, *, schemas: SideFormats = PLAIN, has_animation: bool = True, glyphs: Glyphs | None = None
     ) -> None:
-        """`schemas` is the URL of a Schema Registry, with which framed keys and values are decoded."""
+        """`schemas` names a Schema Registry, with which framed keys and values are decoded."""
         has_colours = "NO_COLOR" not in os.environ
         super().__init__(ansi_color=None if has_colours else True)  # Textual takes colours away only from those
         self.inspected: InspectTarget = opened.inspected
@@ -158,7 +159,7 @@ class InspectHost(App[None]):
         self.findings: dict[TopicPartition, list[Finding]] = {}
         """Findings of the last check of each checked partition."""
         self.opened = opened
-        self._schemas_url = schemas
+        self._formats = schemas.for_people()
         self._schemas: Schemas | None = None
         self._reader = InspectWorker("reader")
         self._backgrounds = [self._reader]
@@ -213,7 +214,7 @@ class InspectHost(App[None]):
     @property
     def has_schemas(self) -> bool:
         """Whether a Schema Registry is named."""
-        return self._schemas_url is not None
+        return self._formats.have_schemas()
 
     def form_after(self, form: Form) -> Form:
         """Returns the next form of keys and values: text, JSON, decoded by the registry if one is named, hex."""
@@ -222,9 +223,9 @@ class InspectHost(App[None]):
 
     def row_writer(self, topic: str, form: Form) -> RowWriter:
         """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
-        if form is not Form.SCHEMA or self._schemas_url is None:
+        if form is not Form.SCHEMA or not self.has_schemas:
             return RowWriter(topic, form)
-        self._schemas = self._schemas or self.inspected.schemas(self._schemas_url)
+        self._schemas = self._schemas or self.inspected.schemas(self._formats)
         return RowWriter(topic, form, self._schemas.registry)
 
     def on_unmount(self) -> None:

@@ -18,9 +18,11 @@ from core.common.errors import CorruptRecordError, UsageError
 from core.common.time_text import ensure_milliseconds, find_time
 from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.records.side_format import (
+    NO_SCHEMA_JSON,
     KeyFormatOption,
     KeySchemaOption,
     SchemaContextOption,
+    SchemaJsonOption,
     SchemaRegistryOption,
     SideFormats,
     ValueFormatOption,
@@ -288,6 +290,8 @@ class ConsumeRequest:
     value_format: ValueFormatOption = None
     value_schema: ValueSchemaOption = None
     key_schema: KeySchemaOption = None
+    schema_json: SchemaJsonOption = None
+    is_for_people: bool = False  # text on a terminal
     exit_on_error: Annotated[
         bool | None,
         Option(
@@ -324,14 +328,20 @@ class ConsumeRequest:
 
     @property
     def formats(self) -> SideFormats:
-        return SideFormats(
+        formats = SideFormats(
             self.schema_registry,
             self.key_format,
             self.value_format,
             self.key_schema,
             self.value_schema,
             context=self.schema_context,
+            schema_json=self.schema_json,
         )
+        return formats.for_people() if self.is_for_people else formats
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.formats.have_schemas()
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together, and for a path instead of a topic."""
@@ -396,6 +406,7 @@ class ConsumeRequest:
 
 
 RULES = (
+    needs("schema_json", "has_schemas", NO_SCHEMA_JSON),
     excludes("follow", "until", "--follow has no --until"),
     excludes("as_of", "until", "--as-of and --until: one of them"),
     excludes("is_latest", "is_endless", "--latest-per-key and --as-of read to an end: not with --follow or --group"),

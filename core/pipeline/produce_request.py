@@ -14,8 +14,10 @@ from core.common.command_option import Argument, Option, ensure_compatible, excl
 from core.common.errors import UsageError
 from core.common.filesystem import access_error
 from core.records.side_format import (
+    NO_SCHEMA_JSON,
     KeyFormatOption,
     SchemaContextOption,
+    SchemaJson,
     SchemaRegistryOption,
     SideFormat,
     SideFormats,
@@ -137,6 +139,13 @@ class ProduceRequest:
         ),
     ] = None
     key_schema: Annotated[str | None, Option("The schema of keys, likewise.", metavar="SCHEMA")] = None
+    schema_json: Annotated[
+        SchemaJson | None,
+        Option(
+            "JSON of a schema: tagged (Avro's unions name their branch) or plain. Default: both, if only one fits.",
+            show_default=False,
+        ),
+    ] = None
     chunk: Annotated[int | None, Option("Send larger values in slices of this size.", metavar="BYTES", min=1)] = None
     no_create: Annotated[bool, Option("Refuse a topic that does not exist, instead of creating it.")] = False
     dry_run: Annotated[bool, Option("Read and check everything, but send nothing.")] = False
@@ -166,7 +175,12 @@ class ProduceRequest:
             is_written=True,
             context=self.schema_context,
             is_in_header=self.schema_id == "header",
+            schema_json=self.schema_json,
         )
+
+    @property
+    def has_schemas(self) -> bool:
+        return self.formats.have_schemas()
 
     def ensure_consistent(self) -> None:
         """Raises UsageError for options that do not go together."""
@@ -276,6 +290,7 @@ class ProduceRequest:
 
 
 RULES = (
+    needs("schema_json", "has_schemas", NO_SCHEMA_JSON),
     excludes("uses_fields", "key_separator", _OF_FIELDS),
     needs("uses_fields", "format=lines format=csv", _OF_FIELDS),
     needs("own_topics", "format=envelope", "--own-topics goes with --format envelope"),

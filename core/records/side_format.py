@@ -28,7 +28,7 @@ class SideFormat(StrEnum):
 
 
 class SchemaJson(StrEnum):
-    """The form of JSON that stands for values of a schema: `tagged` is exact, `plain` is for people and filters."""
+    """The form of JSON that stands for keys and values of a schema: `tagged` is exact, `plain` is for people."""
 
     plain = "plain"
     tagged = "tagged"
@@ -122,6 +122,15 @@ class SideFormats(NamedTuple):
         schema = self.schema(side)
         return self.find(side) is SideFormat.registry or (schema is not None and split_file(schema) is None)
 
+    def have_schemas(self) -> bool:
+        """Says whether a side may be of a schema, or of another format with two forms of JSON."""
+        formats = (SideFormat.registry, *_OF_SCHEMA, SideFormat.msgpack, SideFormat.cbor)
+        return self.find("key") in formats or self.find("value") in formats
+
+    def for_people(self) -> SideFormats:
+        """Returns the same formats, plain unless the user said otherwise."""
+        return self._replace(schema_json=self.schema_json or SchemaJson.plain)
+
     def ensure_consistent(self) -> None:
         """Raises UsageError for formats and schemas that do not go together."""
         if self.context is not None and self.url is None:
@@ -160,6 +169,7 @@ class SideFormats(NamedTuple):
         return self.find("key") is self.find("value") is SideFormat.none
 
 
+NO_SCHEMA_JSON = "--schema-json goes with a schema (--schema-registry, --value-schema, --key-schema), msgpack or cbor"
 PLAIN = SideFormats()
 """Bytes of both sides stay as they are."""
 
@@ -208,4 +218,21 @@ ValueSchemaOption = Annotated[
 ]
 KeySchemaOption = Annotated[
     str | None, Option("The schema of keys that name none, likewise.", "--key-schema", metavar="SCHEMA")
+]
+SchemaJsonOption = Annotated[
+    SchemaJson | None,
+    Option(
+        "JSON of a schema: tagged is exact (Avro's unions name their branch), plain is for people. Default: plain on a "
+        "terminal, and for filters; else tagged.",
+        "--schema-json",
+        show_default=False,
+    ),
+]
+DumpedSchemaJsonOption = Annotated[
+    SchemaJson | None,
+    Option(
+        "JSON of a schema: tagged (Avro's unions name their branch), or plain. Default: tagged.",
+        "--schema-json",
+        show_default=False,
+    ),
 ]

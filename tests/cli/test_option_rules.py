@@ -31,6 +31,9 @@ OF_SCHEMAS = {
         "--value-format avro", "--value-format avro --schema-registry http://r",
         "--value-format avro --key-schema a.avsc",
     ],
+    "--schema-json goes with a schema (--schema-registry, --value-schema, --key-schema), msgpack or cbor": [
+        "--schema-json plain", "--schema-json tagged --value-format long",
+    ],
     **{
         f"--key-format {text}: no such format\n"
         "hint: registry, string, long, int, double, uuid, json, base64, avro, protobuf, jsonschema, msgpack, cbor, "

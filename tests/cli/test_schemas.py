@@ -326,3 +326,76 @@ def test_protobuf_in_filters(registry: SchemaRegistryServer, where: list[str], t
     assert ok("consume", "t", *wanted, *options) == shown + b"\n"
     other = "value.n == 9007199254740992 or value.s == 5 or value.f == true"
     assert ok("consume", "t", "--filter", other, *options) == b""
+
+
+MONEY = {"type": "bytes", "precision": 9, "scale": 2}
+UNIONS = json.dumps(
+    {
+        "type": "record", "name": "R",
+        "fields": [
+            {"name": "n", "type": ["null", "int", "long"]},
+            {"name": "amount", "type": ["null", {**MONEY, "logicalType": "decimal"}]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }
+)  # fmt: skip
+TAGGED = b'{"n": {"int": 5}, "amount": {"bytes": 12.30}, "at": 1723542120000}\n'
+PLAIN = b'{"n": 5, "amount": 12.30, "at": "2024-08-13T09:42:00.000Z"}\n'
+
+
+def test_people_see_plain_and_pipes_are_exact(
+    registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    client.register_schema("t-value", Schema(UNIONS, "AVRO"))
+    value = b"\0\0\0\0\1" + bytes.fromhex("020a") + bytes.fromhex("020404ce") + bytes.fromhex("8099edb1a964")
+    put(where, value)
+    schemas = ["--schema-registry", registry.url]
+    consume = ["consume", "t", *schemas, *where]
+    assert ok(*consume) == TAGGED
+    assert ok(*consume, "--schema-json", "plain") == PLAIN
+    filters = ["--filter", 'value.n < 6 and value.amount > 12 and value.at < "2025"']
+    assert ok(*consume, *filters) == TAGGED, "filters see plain"
+    assert ok(*consume, *filters, "--schema-json", "plain") == PLAIN
+    assert ok(*consume, "--filter", "value.n.int < 6", "--schema-json", "tagged") == TAGGED
+    dump = ["dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson", *schemas]
+    for form, text in (("tagged", TAGGED), ("plain", PLAIN)):
+        assert json.dumps(json.loads(text)).encode() in ok(*dump, "--schema-json", form)
+    ok("produce", "t", *schemas, *where, stdin=ok(*consume))
+    ok("produce", "t", *schemas, "--schema-json", "plain", *where, stdin=PLAIN.replace(b"5", b"5000000000", 1))
+    assert values(where)[1] == value
+    assert values(where)[2][5:].startswith(b"\4\x80\xc8\xaf\xa0\x25"), "of the branch long"
+    for text, form, problem in (
+        (PLAIN, [], b"n: it fits int and long: say which with --schema-json tagged"),
+        (PLAIN, ["--schema-json", "tagged"], b'n: 5, expected one of null, int, long, named as in {"int": 5}'),
+        (TAGGED, ["--schema-json", "plain"], b'n: {"int": 5}, expected one of null, int, long'),
+    ):
+        done = call_plog("produce", "t", *schemas, *form, *where, stdin=text)
+        assert (done.returncode, problem in done.stderr) == (1, True), done.stderr
+    monkeypatch.setattr("cli.commands.consume.is_terminal", lambda: True)
+    first = [*consume, "--max-messages", "1"]
+    assert ok(*first) == PLAIN
+    assert ok(*first, "--schema-json", "tagged") == TAGGED
+    assert json.loads(ok(*first, "--format", "envelope"))["value"].encode() + b"\n" == TAGGED
+    ok(*first, "--out", str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == TAGGED
+
+
+def test_a_message_without_json_of_its_own_ends_nothing(
+    registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]
+) -> None:
+    """An Any of an unknown type (kafbat/kafka-ui#650) and a time beyond the year 9999 were a bug of plog's: exit 4."""
+    text = """syntax = "proto3"; import "google/protobuf/any.proto"; import "google/protobuf/timestamp.proto";
+      message Main { string name = 1; google.protobuf.Any payload = 2; google.protobuf.Timestamp at = 3; }"""
+    client.register_schema("t-value", Schema(text, "PROTOBUF"))
+    for message in ("0a016e121c0a16742e676f6f676c65617069732e636f6d2f7265662e5212020a00", "1a070880f8e9d5ad5e"):
+        put(where, b"\0\0\0\0\1\0" + bytes.fromhex(message))
+    options = ["--schema-registry", registry.url, *where]
+    lines = ok("consume", "t", *options)
+    assert [json.loads(line) for line in lines.splitlines()] == [
+        {"name": "n", "payload": {"@type": "t.googleapis.com/ref.R", "not_decoded": {"base64": "CgA="}}},
+        {"name": "", "at": {"seconds": 3242074995712, "nanos": 0}},
+    ]
+    for form in ("plain", "tagged"):
+        ok("produce", "t", *options, stdin=ok("consume", "t", *options, "--max-messages", "2", "--schema-json", form))
+    assert values(where) == values(where)[:2] * 3

@@ -43,7 +43,8 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
         raise UsageError("the format registry goes with --schema-registry URL")
     from core.client.schemas.schema_registry import SchemaRegistry
 
-    return SchemaRegistry(formats.url, settings.registry if settings is not None else None, formats.context)
+    own = settings.registry if settings is not None else None
+    return SchemaRegistry(formats.url, own, formats.context, form=formats.schema_json)
 
 
 def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> SideDecoder:

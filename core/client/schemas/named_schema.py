@@ -133,7 +133,7 @@ def open_named_schema(formats: SideFormats, side: str, registry: SchemaRegistry 
     except ImportError as error:
         hint = "pip install 'plog-kafka[schema]'"
         raise UsageError(f"schema {text} needs more packages: {error.name}", hint=hint) from error
-    return NamedSchema(text, codec, message or named, fingerprint)
+    return NamedSchema(text, codec.of_form(formats.schema_json), message or named, fingerprint)
 
 
 def _of_descriptors(path: Path, message: str) -> Codec:

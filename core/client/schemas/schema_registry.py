@@ -48,7 +48,7 @@ from core.client.schemas.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
 from core.records.record import Headers
-from core.records.side_format import split_file
+from core.records.side_format import SchemaJson, split_file
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
 
@@ -80,15 +80,24 @@ _ASK_AGAIN_SECONDS = 30.0
 class Codec(NamedTuple):
     """Turns the bytes after the id, of one schema, into JSON, and back. Raises ValueError."""
 
-    decode: Callable[[bytes], bytes]
+    decode: Callable[..., bytes]
     encode: Callable[..., bytes]
-    """For Protobuf it also takes the `indexes` of the message, which are not in what it returns."""
+    """Both take the `form` of JSON, if there are two (`SchemaJson`). For Protobuf `encode` also takes the `indexes` of
+    the message, which are not in what it returns.
+    """
 
     decode_typed: Callable[[bytes], tuple[bytes, bytes]] | None = None
     """Returns both forms of JSON, tagged and plain; None if there is but one."""
 
     messages: Messages | None = None
     """Those of the Protobuf file; None for other schemas."""
+
+    def of_form(self, form: SchemaJson | None) -> Codec:
+        """Returns the same codec for one form of JSON, which filters see, too; None is every form."""
+        if form is None or self.decode_typed is None:
+            return self
+        decode, encode = partial(self.decode, form=form), partial(self.encode, form=form)
+        return self._replace(decode=decode, encode=encode, decode_typed=None)
 
     def encoder(self, message: str = "", *, is_only: bool = False) -> tuple[Callable[[bytes], bytes], bytes]:
         """Returns what encodes text as a message of that name, and the message's indexes; of other schemas than
@@ -109,7 +118,7 @@ class Codec(NamedTuple):
     def data_of(self, framed: Framed) -> bytes:
         """Returns the bytes to decode. Raises ValueError if they name a message that is not there."""
         if framed.is_json:
-            return self.encode(framed.data)
+            return self.encode(framed.data, form=None)
         return framed.data if self.messages is None else indexes_and_message(framed, self.messages)
 
 
@@ -142,16 +151,24 @@ class SchemaEncoder:
 class SchemaRegistry:
     """Owned by one task. Every method raises AccessError if the registry does not answer."""
 
-    def __init__(self, url: str, settings: RegistrySettings | None = None, context: str | None = None) -> None:
-        """`context` is that of ids and subjects that name none. Raises UsageError if the extra is not installed, and
-        for files of keys and certificates that can't be read. The URL may hold a user and a password, which no message
-        shows.
+    def __init__(
+        self,
+        url: str,
+        settings: RegistrySettings | None = None,
+        context: str | None = None,
+        *,
+        form: SchemaJson | None = None,
+    ) -> None:
+        """`context` is that of ids and subjects that name none, `form` that of the JSON; None is every form. Raises
+        UsageError if the extra is not installed, and for files of keys and certificates that can't be read. The URL may
+        hold a user and a password, which no message shows.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
         self._url = shown_url(url)
+        self._form = form
         self._other: Apicurio | Glue | None = None
         if url.startswith("glue:") or "/apis/registry/v" in url:
             from core.client.schemas.other_registries import open_other_registry
@@ -322,7 +339,8 @@ class SchemaRegistry:
 
         file = read_schema_file(path)
         try:
-            codec = make_codec(file, is_of_confluent=True)  # before a registry has it that takes everything
+            # before a registry has it that takes everything
+            codec = make_codec(file, is_of_confluent=True).of_form(self._form)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"schema {path} can't be used: {error}") from error
         except ImportError as error:
@@ -378,7 +396,7 @@ class SchemaRegistry:
                     schema_id=_shown(schema_id),
                 )
             try:
-                codec = make_codec(schema, self._referred, is_of_confluent=self._other is None)
+                codec = make_codec(schema, self._referred, is_of_confluent=self._other is None).of_form(self._form)
             except (ValueError, RecursionError) as error:
                 why = f"of schema {schema_id}"
                 raise SchemaError(
@@ -563,7 +581,7 @@ def _json(references: References, schema: Any, **_: Any) -> Codec:
         raise ValueError(f"it is no JSON Schema: {error.json_path}: {error.message}") from error
     validator = kind(content, registry=Registry().with_resources(resources))
 
-    def encode(text: bytes) -> bytes:
+    def encode(text: bytes, **_: Any) -> bytes:  # both forms are the same
         try:
             validator.validate(read_json(text))
         except jsonschema.ValidationError as error:

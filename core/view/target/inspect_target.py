@@ -34,6 +34,7 @@ from core.view.records.log_rows import DirectoryRows, LogRows, ServerRows
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.pipeline.key_value_text import Schemas
+    from core.records.side_format import SideFormats
 
 
 EXPECTED = "TOPIC[:P][@OFFSET or @TIME], or an offset, a time, -N, beginning or end"
@@ -191,12 +192,11 @@ class InspectTarget:
         """Parses the user's text; a place without a partition is of `current`."""
         return parse_place(text, self.topics(), current)
 
-    def schemas(self, url: str) -> Schemas:
-        """Opens the Schema Registry there."""
+    def schemas(self, formats: SideFormats) -> Schemas:
+        """Opens the Schema Registry of these formats."""
         from core.pipeline.key_value_text import Schemas
-        from core.records.side_format import SideFormats
 
-        return Schemas(SideFormats(url), self.session.find_settings())
+        return Schemas(formats, self.session.find_settings())
 
     def close(self) -> None:
         self._opened.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.records.side_format import SideFormats
 from tests.cli.inspect.support import inspecting, press, screen_text, status, with_loop
 from tests.support.schema_registry import SchemaRegistryServer
 from tests.support.server import call_plog
@@ -30,7 +31,7 @@ def written(folder: Path, registry: SchemaRegistryServer) -> None:
 async def test_values_are_shown_as_the_registry_reads_them(tmp_path: Path) -> None:
     with SchemaRegistryServer() as registry:
         written(tmp_path / "data", registry)
-        async with inspecting(tmp_path / "data", "t", schemas=registry.url) as pilot:
+        async with inspecting(tmp_path / "data", "t", schemas=SideFormats(registry.url)) as pilot:
             text = screen_text(pilot.app)
             assert '{"carrier": "UA"}' in text
             assert "plain" in text
@@ -50,7 +51,7 @@ async def test_values_are_shown_as_the_registry_reads_them(tmp_path: Path) -> No
 async def test_a_registry_that_is_down_is_reported_and_other_forms_work(tmp_path: Path) -> None:
     with SchemaRegistryServer() as registry:
         written(tmp_path / "data", registry)
-    async with inspecting(tmp_path / "data", "t", schemas=registry.url) as pilot:
+    async with inspecting(tmp_path / "data", "t", schemas=SideFormats(registry.url)) as pilot:
         assert "the Schema Registry does not answer" in status(pilot.app)
         await press(pilot, "x", "x")
         assert "plain" in screen_text(pilot.app)
