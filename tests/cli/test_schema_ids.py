@@ -278,6 +278,8 @@ def test_local_files(where: list[str], tmp_path: Path, monkeypatch: pytest.Monke
     )
     bad = call_plog("produce", "t", *options[:2], *where, stdin=b'{"CurrencyCode": 5}\n')
     assert (bad.returncode, b"line 1: not of " in bad.stderr) == (1, True)
+    hexed = call_plog("dump-segment", str(Path(where[1]) / "t-0"), "--value-format", "hex", *options[:2])
+    assert (hexed.returncode, b"--value-schema goes with --value-format avro" in hexed.stderr) == (2, True)
     put(where, (b"\xff\xff", {}))
     done = call_plog("consume", "t", "--from", "3", *options[:2], "--no-exit-on-error", *where)
     assert (done.returncode, b"1 of 1 not decoded: 1 not of " in done.stderr) == (1, True)

@@ -116,6 +116,10 @@ def side_formats(
     """Returns the formats as `plog consume` has them, for sides with a format that it has. Raises UsageError for those
     that do not go together.
     """
+    for side, text, schema in (("key", key, key_schema), ("value", value, value_schema)):
+        if schema is not None and text is not None and find_side_format(text) is None:
+            formats_of_schema = ", ".join(_OF_SCHEMA)
+            raise UsageError(f"--{side}-schema goes with --{side}-format {formats_of_schema}, not with {text}")
     key, value = (text if text is None or find_side_format(text) else SideFormat.none for text in (key, value))
     formats = SideFormats(url, key, value, key_schema, value_schema, context=context)
     formats.ensure_consistent()
