@@ -40,6 +40,10 @@ def test_a_cluster_that_is_well() -> None:
     assert partition_health(placed).first_at_fault is None
 
 
+def test_the_controller_may_be_broker_0() -> None:
+    assert find_problems(cluster(broker(0), controller=0), []) == []
+
+
 def test_a_leader_that_is_not_the_preferred_one_is_no_fault() -> None:
     placed = [partition(0, 2, (1, 2, 3))]
     assert find_problems(cluster(*ALL), placed) == []

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from core.client.net.kafka_client import KafkaClient
+from core.common.endpoint import parse_bootstrap
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
 from core.forensics.directory_reader import DirectoryReader
 from core.forensics.partition_reader import PartitionReader
 from core.records.record_filter import parse_filter
-from core.view.records.log_rows import DirectoryRows, LogRow, RowKind
+from core.view.records.log_rows import DirectoryRows, LogRow, RowKind, ServerRows
+from plog.testing import running_broker
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, SAMPLE_DATA, GoldenCase, golden_cases
+from tests.support.server import call_plog
 
 
 def rows_of(folder: Path) -> DirectoryRows:
@@ -124,3 +129,16 @@ def test_a_log_start_that_moves_is_seen(tmp_path: Path) -> None:
     rows.refresh()
     assert rows.start_offset == 7
     assert listed(rows)[0].offset == 7
+
+
+def test_a_servers_rows_follow_each_other() -> None:
+    """Three batches of two records."""
+    with running_broker() as broker, closing(KafkaClient(parse_bootstrap(broker.bootstrap_servers))) as client:
+        where = ("--bootstrap-server", broker.bootstrap_servers)
+        assert call_plog("topic", "create", "t", *where).returncode == 0
+        for _ in range(3):
+            assert call_plog("produce", "t", *where, stdin=b"a\nb\n").returncode == 0
+        told: list[str] = []
+        rows = [row for row in ServerRows(client, TopicPartition("t", 0), told.append).rows_from(0) if row is not None]
+    assert [(row.kind, row.offset, row.end) for row in rows] == [(RowKind.RECORD, n, n + 1) for n in range(6)]
+    assert told == []
