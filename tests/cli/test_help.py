@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands.help import find_text
+from cli.completion import complete_help
 from cli.main import COMMANDS
 from core.common.errors import UsageError
 from tests.support.for_each import for_each
@@ -108,3 +109,10 @@ def test_the_example_of_serve(tmp_path: Path) -> None:
         run_plog("produce", "fresh", "--bootstrap-server", server.address, stdin=b"a\n")
         listed = run_plog("topic", "list", "--output", "csv", "--bootstrap-server", server.address)
     assert listed.stdout == b"topic,partitions\nfresh,4\n"
+
+
+def test_names_of_pages_are_completed() -> None:
+    found = complete_help("clu")
+    assert "cluster" in found
+    assert all(name.startswith("clu") for name in found)
+    assert set(found) < set(complete_help(""))

@@ -117,6 +117,16 @@ def test_recover_says_that_one_before_was_cut_short(damaged: Path) -> None:
     assert {name: found[1] for name, found in fingerprint(damaged).items()} == before
 
 
+def test_recover_says_what_it_takes_back_of_one_before(damaged: Path) -> None:
+    left, torn = damaged / "c_torn_tail-0", damaged / "c_bitflip_middle-0"
+    (left / "recovering").mkdir()
+    (torn / "recovery-journal").write_text('{"run": 1, "na')
+    told = call_plog("recover", str(damaged), "--apply").stderr.decode()
+    for folder in (left, torn):
+        assert f"{folder}: a recovery that was cut short is taken back first\n" in told
+    assert not (left / "recovering").exists()
+
+
 def test_recover_used_wrongly(damaged: Path) -> None:
     assert call_plog("recover", str(damaged), "--undo", "--apply").returncode == 2
     log = damaged / "c_torn_tail-0" / "00000000000000000000.log"
@@ -220,6 +230,7 @@ def test_stats(tmp_path: Path) -> None:
     rows = read_json(0, "gaps", str(SOUND))
     aborted = sum(row["count"] for row in rows if row["reason"] == "aborted")
     assert f"\n  {aborted} of the records aborted or in open transactions\n" in text
+    assert "\n  48 batches older than one before, by 448 ms at most\n" in text, "by Kafka's dump, markers apart"
     assert "zstd     would save " in text
     page = tmp_path / "report.html"
     done = call_plog("stats", str(SOUND), str(DAMAGED), "--html", str(page))

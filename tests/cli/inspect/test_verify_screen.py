@@ -9,12 +9,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from cli.inspect.checking_screen import progress_text
 from textual.pilot import Pilot
 
 from cli.findings_out import finding_text
 from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen
 from core.inspector.recover.recovery_plan import step_text
-from core.view.files.checking import CheckRun, CheckState
+from core.view.files.checking import CheckProgress, CheckRun, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
 from tests.support.golden import GOLDEN, SAMPLE_DATA
 from tests.support.logs import fingerprint
@@ -209,3 +210,16 @@ async def test_the_list_of_topics_says_what_was_found() -> None:
         await press(pilot, "escape", "r")
         text = screen_text(pilot.app)
         assert text.count("1 found by verify") == 3, text
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (CheckProgress(0, 0, 0), "0 B checked"),
+        (CheckProgress(3072, 0, 1500), "3.0 KB checked, 2.0 KB/s"),
+        (CheckProgress(0, 4096, 0), "0 B of 4.0 KB checked, 4.0 KB left"),
+        (CheckProgress(1024, 4096, 1000), "1.0 KB of 4.0 KB checked, 1.0 KB/s, 3.0 KB left, about 3s"),
+    ],
+)
+def test_a_rate_is_shown_once_it_is_known(progress: CheckProgress, text: str) -> None:
+    assert progress_text(progress) == text

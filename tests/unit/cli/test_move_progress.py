@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cli.cluster import reassignment_common
-from cli.cluster.reassignment_common import MoveProgress, say_progress, write_progress
+from cli.cluster.reassignment_common import MoveProgress, say_progress, watch, write_progress
 from cli.output import OutputFormat
+from core.client.cluster_admin import cluster_partitions
 from core.client.cluster_admin.reassignment_watch import CopiedBytes, MovedSoFar
 from core.cluster.assignment.planned_move import PlannedMove
 from core.common.topic_partition import TopicPartition
@@ -84,4 +87,18 @@ def test_no_plan_is_said_but_what_is_under_way(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.splitlines() == [
         "3 partitions are being moved, 4 new replicas: 120.0 MB of 200.0 MB copied, 80.0 MB left",
         "note: the sizes of 1 of the partitions are not known",
+    ]
+
+
+def test_where_the_partitions_are_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster_partitions, "read_partitions", lambda *_: [])
+    anything: Any = SimpleNamespace(
+        has_throttle=False, watch=lambda _moves: [STATE], find_missed=lambda _moves: [MOVES[1]]
+    )
+    assert watch(anything, anything, MOVES, MoveProgress()) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: t-1 is not on 2,3: its move was cancelled, or changed by somebody else",
+        "2 of 3 partitions are where they should be",
     ]
