@@ -6,20 +6,23 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cli.data_location import Place, ReadPlace, WritePlace, typed_place
-from cli.options import DryRunOption, parse_settings
+from cli.options import DryRunOption, YesOption, parse_settings
 from cli.output import OutputFormat, OutputOption, Row, write_rows
 from cli.plog_command import command, new_app
 from cli.terminal import say
 from core.common.command_option import Argument, Option
+from core.common.errors import KafkaError, UsageError
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
+    from core.cluster.description.cluster_description import TopicDescription
     from core.cluster.description.replicated_partition import ReplicatedPartition
-    from core.common.errors import KafkaError
 
 app = new_app("Create, list, describe, alter, trim and delete topics.", "plog topic describe flights")
 
+RegexOption = Annotated[
+    bool, Option("Take each name as a regular expression, which must match a whole name.", "--regex", "-r")
+]
 SettingsOption = Annotated[
     list[str] | None, Option("A topic setting; may be repeated.", "--set", "--config", metavar="KEY=VALUE")
 ]
@@ -50,7 +53,6 @@ def create(
     from core.client.admin.admin import Admin
     from core.common.config_def import ConfigResourceType
     from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
 
     configs = parse_settings(settings or [])
     with place.session().open_client(makes_directory=True) as client:
@@ -90,6 +92,10 @@ def _hint_at_brokers(error: KafkaError, client: KafkaClient) -> None:
 
 @command(app, "list")
 def list_(
+    names: Annotated[
+        list[str] | None, Argument("Only these topics.", metavar="[NAME...]", completes="topic", show_default=False)
+    ] = None,
+    regex: RegexOption = False,
     internal: Annotated[bool, Option("Include Kafka's own topics.")] = False,
     deleting: Annotated[
         bool, Option("List the topics that are being deleted, and the brokers that their deletion waits for.")
@@ -102,17 +108,24 @@ def list_(
     \b
     Example:
       plog topic list --output json
+      plog topic list --regex 'fl.*'
     """
     from core.client.cluster_admin.cluster_admin import ClusterAdmin
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.directory_topics import DirectoryTopics
 
+    if names:
+        from cli.topic_names import pick_topics
+    if regex and not names:
+        raise UsageError("--regex goes with NAME: the expressions that names must match")
     with place.session().open_source() as source:
         if deleting:
             going = ClusterAdmin(source).topics_being_deleted() if isinstance(source, KafkaClient) else {}
+            picked = pick_topics(names, going, is_regex=regex, with_internal=internal) if names else []
             left: list[Row] = [
                 {"topic": name, "replicas_left": one.replicas, "on": one.brokers, "waits_for": one.waits_for}
                 for name, one in sorted(going.items())
+                if not names or name in picked
             ]
             write_rows(left, ["topic", "replicas_left", "on", "waits_for"], output)
             return
@@ -120,10 +133,11 @@ def list_(
             counts = {topic.name: len(topic.partitions) for topic in source.refresh().values()}
         else:
             counts = {name: len(numbers) for name, numbers in DirectoryTopics(source).partitions().items()}
+    picked = pick_topics(names, counts, is_regex=regex, with_internal=internal) if names else []
     rows: list[Row] = [
         {"topic": name, "partitions": count}
         for name, count in sorted(counts.items())
-        if internal or not name.startswith("__")
+        if (name in picked if names else internal or not name.startswith("__"))
     ]
     write_rows(rows, ["topic", "partitions"], output)
 
@@ -140,6 +154,7 @@ def describe(
     Example:
       plog topic describe flights
     """
+    from cli.topic_names import sum_text
     from core.client.admin.admin import Admin
     from core.client.cluster_admin.cluster_partitions import with_moves
     from core.client.net.kafka_client import KafkaClient
@@ -159,7 +174,7 @@ def describe(
         for topic in topics:
             settings = " ".join(f"{key}={value}" for key, value in sorted(topic.configs.items())) or "none of its own"
             say(f"{topic.name}: id {_id_text(topic)}, {len(topic.partitions)} partitions, settings: {settings}")
-            say(_sum_text(topic))
+            say(sum_text(topic))
         _say_health(topics, placed, notes)
     columns = [c for c in _COLUMNS if any(row[c] is not None for row in rows)]
     is_replicated = any(len(p.replicas) > 1 for topic in topics for p in topic.partitions)
@@ -208,27 +223,9 @@ _DROPS = ["skew", "leader_epoch", "isr", "offsets", "replicas", "size_bytes", "l
 _DROPS_OF_REPLICATED = ["skew", "leader_epoch", "offsets", "size_bytes", "start_offset", "replicas"]
 
 
-def _sum_text(topic: TopicDescription) -> str:
-    from cli.progress import size_text
-
-    offsets = sum(p.end_offset - p.start_offset for p in topic.partitions)
-    sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
-    text = f"{offsets:,} offsets, {size_text(float(sum(sizes)))}"
-    if len(sizes) > 1 and any(sizes):
-        largest = max(topic.partitions, key=lambda p: p.size_bytes or 0)
-        text += f"; partition {largest.partition} is the largest, {_skew(topic, largest)} times the mean"
-    return text
-
-
-def _skew(topic: TopicDescription, partition: PartitionDescription) -> float | None:
-    """Divides the partition's size by the mean of the topic's partitions."""
-    sizes = [p.size_bytes for p in topic.partitions if p.size_bytes is not None]
-    if partition.size_bytes is None or not sum(sizes):
-        return None
-    return round(partition.size_bytes * len(sizes) / sum(sizes), 2)
-
-
 def _rows(topic: TopicDescription) -> list[Row]:
+    from cli.topic_names import find_skew
+
     return [
         {
             "topic": topic.name,
@@ -241,7 +238,7 @@ def _rows(topic: TopicDescription) -> list[Row]:
             "end_offset": p.end_offset if p.end_offset >= 0 else None,
             "offsets": p.end_offset - p.start_offset if p.end_offset >= 0 else None,
             "size_bytes": p.size_bytes,
-            "skew": _skew(topic, p),
+            "skew": find_skew(topic, p),
             "damaged": list(p.damaged) or None,
             "topic_id": _id_text(topic),
             "settings": dict(sorted(topic.configs.items())),
@@ -274,7 +271,6 @@ def alter(
     from cli.known_settings import alter_settings
     from core.client.admin.admin import Admin, AlterOperation, ConfigChange
     from core.common.config_def import ConfigResourceType
-    from core.common.errors import UsageError
 
     changes = [ConfigChange(key, AlterOperation.SET, value) for key, value in parse_settings(settings or []).items()]
     changes += [ConfigChange(key, AlterOperation.DELETE) for key in unset or []]
@@ -316,7 +312,6 @@ def delete_records(
     from core.client.read.cluster_source import ClusterSource
     from core.client.read.record_source import ReadOptions
     from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError
     from core.common.topic_partition import TopicPartition
     from core.pipeline.consume_request import resolve
 
@@ -336,38 +331,49 @@ def delete_records(
 @command(app)
 def delete(
     names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
+    regex: RegexOption = False,
     if_exists: Annotated[bool, Option("Ignore topics that do not exist.")] = False,
     internal: Annotated[bool, Option("Delete even Kafka's own topics, which brokers need.")] = False,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     place: WritePlace = Place(),
 ) -> None:
     """Delete topics and all their records.
 
+    With --regex it shows the topics, their size and the groups that read them, and asks for a confirmation.
+
     \b
     Example:
       plog topic delete flights
+      plog topic delete --regex 'test-.*' --dry-run
     """
+    from cli.topic_names import REGEX_HINT, confirm_deletion, sum_text
     from core.client.admin.admin import Admin
     from core.common.error_code import ErrorCode
-    from core.common.errors import KafkaError, UsageError
-    from core.common.topic_partition import INTERNAL_TOPICS
+    from core.common.topic_partition import INTERNAL_TOPICS, is_valid_topic_name
 
-    kept = [] if internal else [name for name in names if name in INTERNAL_TOPICS]
+    if regex and internal:
+        raise UsageError("--internal goes with names: an expression never deletes Kafka's own topics")
+    kept = [] if internal or regex else [name for name in names if name in INTERNAL_TOPICS]
     if kept:
         raise UsageError(
             f"{kept[0]} is Kafka's own topic: the cluster keeps its state there", hint="--internal deletes it"
         )
-    with place.session().open_client() as client:
+    readers: dict[str, str] = {}
+    with place.session().open_client(is_read_only=dry_run) as client:
+        if regex:
+            names, readers = confirm_deletion(client, names, is_confirmed=yes, dry_run=dry_run, may_be_none=if_exists)
         refused = []
         for name in names:
             try:
                 if dry_run:
-                    text = _sum_text(Admin(client).describe_topic(name))
+                    text = sum_text(Admin(client).describe_topic(name)) + readers.get(name, "")
                 else:
                     Admin(client).delete_topics([name])
             except KafkaError as error:
                 if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    refused.append(KafkaError(error.code, f"{name}: {error.message}", hint=error.hint))
+                    hint = error.hint if is_valid_topic_name(name) else REGEX_HINT
+                    refused.append(KafkaError(error.code, f"{name}: {error.message}", hint=hint))
             else:
                 done = (
                     f"would delete topic {name} {client.place}: {text}"

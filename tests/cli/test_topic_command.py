@@ -154,6 +154,44 @@ def test_a_topic_that_is_not_there_keeps_no_other_from_being_deleted(where: list
     assert b"error: UNKNOWN_TOPIC_OR_PARTITION: nosuch: " in done.stderr
 
 
+def test_topics_by_a_regular_expression(where: list[str]) -> None:
+    """As rpk has it: it matches whole names, and never Kafka's own topics (redpanda#2669)."""
+    for name in ("orders.eu", "orders-eu", "keep"):
+        ok("topic", "create", name, *where)
+    ok("produce", "orders-eu", *where, stdin=b"a\nb\n")
+    ok("group", "reset-offsets", "etl", "--topic", "orders-eu", "--to-latest", "--apply", *where)
+
+    def listed(*words: str) -> list[str]:
+        return [row["topic"] for row in json.loads(ok("topic", "list", *words, "--output", "json", *where))]
+
+    assert listed("orders.eu") == ["orders.eu"]
+    assert listed("--regex", "orders.eu") == ["orders-eu", "orders.eu"]
+    assert listed("-r", "rders.*|k.*", "__cons.*", "--internal") == ["__consumer_offsets", "keep"]
+    assert listed("__consumer_offsets") == ["__consumer_offsets"]
+    for words, code, message in (
+        (["list", "orders.u"], 1, b"hint: did you mean orders.eu?"),
+        (["list", "orders.*"], 1, b"hint: --regex takes regular expressions"),
+        (["list", "--regex"], 2, b"--regex goes with NAME"),
+        (["list", "--regex", "__cons.*"], 2, b"no topic matches __cons.*"),
+        (["delete", "orders.*"], 1, b"hint: --regex takes regular expressions"),
+        (["delete", "--regex", "("], 2, b"(: no regular expression"),
+        (["delete", "--regex", "__consumer_offsets"], 2, b"no topic matches __consumer_offsets"),
+        (["delete", "--regex", "x", "--if-exists"], 0, b"no topic matches x"),
+        (["delete", "--regex", ".*", "--internal"], 2, b"--internal goes with names"),
+        (["delete", "--regex", "orders.eu"], 2, b"error: 2 topics with 2 offsets would be deleted"),
+    ):
+        done = call_plog("topic", *words, *where)
+        assert (done.returncode, message in done.stderr) == (code, True), (words, done.stderr)
+    planned = call_plog("topic", "delete", "-r", "orders.eu", "--dry-run", *where).stderr.decode().splitlines()
+    assert [line.partition(": ")[2].rpartition("; ")[2] for line in planned] == [
+        "read by etl (Empty)",
+        "no group reads it",
+    ]
+    assert len(listed()) == 3
+    ok("topic", "delete", "--regex", "orders.eu", "--yes", *where)
+    assert listed() == ["keep"]
+
+
 def test_more_partitions_come_with_a_word_about_keys(tmp_path: Path) -> None:
     where = ["--data-dir", str(tmp_path)]
     ok("topic", "create", "keyed", *where)
