@@ -1,5 +1,5 @@
-"""Topics that are named, or matched by regular expressions; what they hold, in words, and the confirmation before those
-that match are deleted.
+"""Topics that are named, or matched by regular expressions: what they hold, who uses them, and the confirmation before
+those that match are deleted.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from cli.options import ensure_meant
+from cli.output import write_rows
 from cli.terminal import say
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
@@ -16,6 +17,8 @@ from core.common.topic_partition import TopicPartition, is_valid_topic_name
 from core.pipeline.consume_request import ConsumeRequest
 
 if TYPE_CHECKING:
+    from cli.data_location import Place
+    from cli.output import OutputFormat, Row
     from core.client.net.kafka_client import KafkaClient
     from core.cluster.description.cluster_description import PartitionDescription, TopicDescription
 
@@ -113,3 +116,36 @@ def _readers(client: KafkaClient, names: Sequence[str]) -> dict[str, str]:
         texts = [f"{one.group_id} ({one.state})" for one in found if one.topic == name]
         told[name] = f"; read by {', '.join(texts)}"
     return told
+
+
+def show_usage(names: Sequence[str], place: Place, output: OutputFormat) -> None:
+    """Prints a row for each fact that is known about the use of the topics."""
+    from core.common.time_text import time_text
+    from core.view.figures.topic_usage import find_usage
+
+    session = place.session()
+    is_directory = session.zookeeper is None and session.find_named_server() is None
+
+    def rests_on(topic: str) -> bool:
+        return topic in names or topic in ("__consumer_offsets", "__transaction_state")
+
+    rows: list[Row] = []
+    with session.open_client(is_read_only=True, rests_on=rests_on, opens_late=True) as client:
+        for name in names:
+            found = find_usage(
+                client, name, session.directory if is_directory else None, lambda text: say(f"note: {text}")
+            )
+            rows += [
+                {
+                    "topic": name,
+                    "what": one.what,
+                    "who": one.who,
+                    "time": None if one.time_ms is None else time_text(one.time_ms),
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "note": one.note or None,
+                }
+                for one in found
+            ]
+        columns = ["topic", "what", "who", "time", "partition", "offset", "note"]
+        write_rows(rows, columns, output, drops=["offset", "partition", "topic"])

@@ -145,15 +145,24 @@ def list_(
 @command(app)
 def describe(
     names: Annotated[list[str], Argument("Which topics.", metavar="NAME...", completes="topic")],
+    usage: Annotated[
+        bool, Option("Show who uses them instead: creation, first and last write, producers, and groups.")
+    ] = False,
     output: OutputOption = OutputFormat.table,
     place: ReadPlace = Place(),
 ) -> None:
-    """Describe topics: partitions, leaders, offsets, sizes and settings.
+    """Describe topics: partitions, leaders, offsets, sizes and settings; or with --usage who writes and reads them.
 
     \b
     Example:
       plog topic describe flights
+      plog topic describe flights --usage
     """
+    if usage:
+        from cli.topic_names import show_usage
+
+        show_usage(names, place, output)
+        return
     from cli.topic_names import sum_text
     from core.client.admin.admin import Admin
     from core.client.cluster_admin.cluster_partitions import with_moves

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from core.common.time_text import parse_time
 from tests.cli.conftest import ok
 from tests.support.server import Server, call_plog, run_plog
 
@@ -190,6 +192,44 @@ def test_topics_by_a_regular_expression(where: list[str]) -> None:
     assert len(listed()) == 3
     ok("topic", "delete", "--regex", "orders.eu", "--yes", *where)
     assert listed() == ["keep"]
+
+
+def test_who_uses_a_topic(where: list[str]) -> None:
+    before_ms = time.time_ns() // 1_000_000
+    ok("topic", "create", "t", "--partitions", "2", "--set", "retention.ms=-1", *where)
+    ok("topic", "create", "empty", *where)
+    times = {"0": ["2023-01-03T00:00:00.000Z", "2023-01-02T00:00:00.000Z"], "1": ["2023-01-01T00:00:00.000Z"]}
+    for partition, texts in times.items():
+        lines = [json.dumps({"value": "a", "timestamp": parse_time(text, 0)}) for text in texts]
+        ok("produce", "t", "--partition", partition, "--format", "envelope", *where, stdin="\n".join(lines).encode())
+    ok("produce", "copy", "--transactional-id", "copier", *where, stdin=b"a\n")
+    ok("group", "reset-offsets", "etl", "--topic", "t", "--to-earliest", "--apply", *where)
+    done = call_plog("topic", "describe", "t", "empty", "--usage", "--output", "json", *where)
+    rows = json.loads(done.stdout)
+    created = rows.pop(0)
+    if where[0] == "--data-dir":
+        assert before_ms <= parse_time(created["time"], 0) <= time.time_ns() // 1_000_000
+        assert created["note"] == "by whom is not recorded"
+    else:
+        assert (created["time"], created["note"].partition(";")[0]) == (None, "a server does not tell")
+    assert [(r["what"], r["who"], r["time"], r["partition"], r["offset"]) for r in rows[:2]] == [
+        ("first write", None, times["1"][0], 1, 0),
+        ("last write", None, times["0"][0], 0, 0),
+    ]
+    producers = [r for r in rows if r["what"] == "producer"]
+    assert [(r["who"], r["partition"], r["time"]) for r in producers] == [
+        (None, 0, times["0"][-1]), (None, 1, times["1"][0])
+    ]  # fmt: skip
+    copied = json.loads(ok("topic", "describe", "copy", "--usage", "--output", "json", *where))
+    assert [r["who"] for r in copied if r["what"] == "producer"] == ["copier"]
+    assert [r["offset"] for r in copied if r["what"] == "last write"] == [1], "the end of the transaction"
+    (group,) = [r for r in rows if r["what"] == "group"]
+    assert (group["who"], group["note"]) == ("etl", "Empty, 0 members, lag 3")
+    assert parse_time(group["time"], 0) >= before_ms
+    assert [(r["what"], r["note"]) for r in rows[-2:]] == [
+        ("created", created["note"]), ("last write", "the topic holds no record")
+    ]  # fmt: skip
+    assert b"note: no producer is known" in done.stderr
 
 
 def test_more_partitions_come_with_a_word_about_keys(tmp_path: Path) -> None:
