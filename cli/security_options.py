@@ -138,6 +138,11 @@ def find_client_settings() -> ClientSettings | None:
     return given.found
 
 
+def read_client_settings(path: Path) -> ClientSettings:
+    """Reads the settings of another cluster; raises UsageError if they are wrong."""
+    return _read(_Given(_given.get(_Given()).context, path))
+
+
 def find_spark_access() -> str:
     """Returns the settings of the two options, or "", without secrets, for processes with connections of their own."""
     from core.spark.cluster_access import COMMAND_CONFIG, RESOLVE, access_of

@@ -1,10 +1,14 @@
-"""`plog config list | describe | alter`."""
+"""`plog config list | describe | diff | alter`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from cli.data_location import Place, ReadPlace, WritePlace
 from cli.options import parse_settings
@@ -16,9 +20,10 @@ from core.common.command_option import Argument, Option
 if TYPE_CHECKING:
     from core.client.admin.admin import ConfigValue
     from core.common.config_def import ConfigResourceType
+    from core.pipeline.session import Session
 
 app = new_app(
-    "List, describe and alter the settings of topics, brokers, groups, client metrics and loggers.",
+    "List, describe, compare and alter the settings of topics, brokers, groups, client metrics and loggers.",
     "plog config describe topic flights",
 )
 
@@ -112,6 +117,120 @@ def _row(config: ConfigValue) -> Row:
         "source": ConfigSource(config.source).name.lower() if known else str(config.source),
         "doc": config.doc,
     }
+
+
+@command(app)
+def diff(
+    kind: KindArgument,
+    first: Annotated[
+        str, Argument("The name of a resource. Without names, --with compares all topics.", metavar="[A]")
+    ] = "",
+    second: Annotated[str, Argument("The resource to compare it with; with --with, by default A.", metavar="[B]")] = "",
+    other: Annotated[
+        str | None, Option("The other cluster, in which B is, or a data directory.", "--with", metavar="HOST:PORT|DIR")
+    ] = None,
+    other_config: Annotated[
+        Path | None,
+        Option(
+            "How to reach the other cluster; without it, as the first (help security).", "--with-config", metavar="FILE"
+        ),
+    ] = None,
+    show_all: Annotated[
+        bool, Option("Show also what differs between any two brokers, and defaults that one side alone has.", "--all")
+    ] = False,
+    output: OutputOption = OutputFormat.table,
+    place: ReadPlace = Place(),
+) -> None:
+    """Compare the effective settings of two topics, brokers or groups, also of two clusters.
+
+    Equal settings are not shown. The exit code is 1 if there is a difference.
+
+    \b
+    Example:
+      plog config diff topic flights flights-v2
+      plog config diff topic flights --with stage:9092
+    """
+    from core.common.errors import UsageError
+    from core.view.figures.config_diff import diff_configs
+
+    session = place.session()
+    away = None if other is None and other_config is None else _other(session, other, other_config)
+    if away is None and not (first and second):
+        raise UsageError("expected two names, or --with and the other cluster", hint="plog config diff topic A B")
+    if not first and kind not in (ResourceKind.topic, ResourceKind.broker):
+        raise UsageError(f"expected the name of a {kind}: only topics and the defaults of brokers go without")
+    here = _read_configs(session, kind, first)
+    there = _read_configs(away or session, kind, second or first)
+    if first:
+        pairs = {first if first == (second or first) else f"{first}, {second}": (first, second or first)}
+    else:
+        pairs = {name: (name, name) for name in sorted(here.keys() | there.keys())}
+    rows: list[Row] = []
+    secrets, expected = 0, 0
+    for title, (one, two) in pairs.items():
+        if one not in here or two not in there:
+            states = {
+                side: "there" if name in of else "missing" for side, name, of in (("a", one, here), ("b", two, there))
+            }
+            rows.append({"name": title, "key": None, **states})
+            continue
+        found = diff_configs(here[one], there[two], with_expected=show_all)
+        secrets += len(found.secrets)
+        expected += len(found.expected)
+        for key, *sides in found.differences:
+            values = {side: value and _row(value) for side, value in zip("ab", sides, strict=True)}
+            rows.append(
+                {"name": title, "key": key}
+                | {side: row and row["value"] for side, row in values.items()}
+                | {f"{side}_source": row and row["source"] for side, row in values.items()}
+            )
+    columns = ["name", "key", "a", "b", "a_source", "b_source"]
+    write_rows(rows, columns, output, drops=["a_source", "b_source", "name"])
+    if secrets:
+        say(f"note: {secrets} secret settings are not compared: brokers do not tell them")
+    if expected:
+        say(f"note: {expected} differences are expected: --all shows them")
+    if rows:
+        raise typer.Exit(1)
+    say(f"no setting of {len(pairs)} {kind}{'s' * (len(pairs) != 1)} differs")
+
+
+def _other(session: Session, other: str | None, config: Path | None) -> Session:
+    """Returns the session of the second cluster. Raises UsageError if nothing names a server."""
+    from cli.security_options import read_client_settings
+    from core.common.errors import UsageError
+
+    if other is not None and (Path(other).is_dir() or "/" in other):
+        if config is not None:
+            raise UsageError(f"--with-config is about a server, and --with {other} is a directory")
+        return replace(session, directory=Path(other), is_default=False, find_named_server=lambda: None)
+    settings = read_client_settings(config) if config is not None else None
+    server = other or (None if settings is None else settings.bootstrap_servers)
+    if server is None:
+        raise UsageError(f"{config} names no bootstrap.servers", hint="--with HOST:PORT")
+    return replace(
+        session,
+        find_named_server=lambda: server,
+        find_settings=session.find_settings if settings is None else lambda: settings,
+    )
+
+
+def _read_configs(session: Session, kind: ResourceKind, name: str) -> dict[str, list[ConfigValue]]:
+    """Returns the settings by name: of all topics, apart from Kafka's own, without a name."""
+    from core.client.admin.admin import Admin
+    from core.common.errors import KafkaError
+
+    with session.open_client(is_read_only=True, rests_on=lambda _: False) as client:
+        names = [name]
+        if kind is ResourceKind.topic and not name:
+            names = [one for one in client.refresh() if not one.startswith("__")]
+        found = {}
+        for one in names:
+            try:
+                found[one] = Admin(client).describe_configs(_type_of(kind), one)
+            except KafkaError as error:
+                raise KafkaError(error.code, f"{_title(kind, one)} {client.place}: {error.message}") from error
+        return found
 
 
 @command(app)

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from core.client.admin.admin import ConfigValue
+from core.common.config_def import ConfigSource
+from core.view.figures.config_diff import diff_configs
+from tests.cli.conftest import ok
 from tests.support.for_each import for_each
 from tests.support.logs import fingerprint
 from tests.support.server import Server, call_plog
@@ -163,3 +167,66 @@ def test_what_changes_nothing_is_noted(where: list[str]) -> None:
     call_plog("config", "alter", "broker", "--unset", "log.preallocate", *where)
     for topic in ("kept", "kept-too"):
         call_plog("topic", "delete", topic, *where)
+
+
+def test_settings_are_compared(where: list[str], tmp_path: Path) -> None:
+    """Two topics, and those of two places."""
+    ok("topic", "create", "u", "--set", "retention.ms=1000", "--if-not-exists", *where)
+    ok("topic", "create", "v", "--set", "retention.ms=1000", "--if-not-exists", *where)
+
+    def compared(*words: str) -> tuple[int, list[tuple[str, ...]], bytes]:
+        done = call_plog("config", "diff", *words, "--output", "json", *where)
+        rows = json.loads(done.stdout) if done.stdout else []
+        return done.returncode, [(r["name"], r["key"], r["a"], r["b"]) for r in rows], done.stderr
+
+    assert compared("topic", "t", "u")[:2] == (1, [("t, u", "retention.ms", "-1", "1000")])
+    assert compared("topic", "u", "v") == (0, [], b"no setting of 1 topic differs\n")
+    other = tmp_path / "other"
+    ok("topic", "create", "t", "--set", "retention.ms=-1", "--data-dir", str(other))
+    ok("topic", "create", "u", "--set", "segment.bytes=2000000", "--data-dir", str(other))
+    away = ["--with", str(other)]
+    assert compared("topic", "t", *away)[:2] == (0, [])
+    assert compared("topic", "v", "t", *away)[:2] == (1, [("v, t", "retention.ms", "1000", "-1")])
+    _, rows, _ = compared("topic", *away)
+    assert rows == [
+        ("u", "retention.ms", "1000", "604800000"),
+        ("u", "segment.bytes", "1073741824", "2000000"),
+        ("v", None, "there", "missing"),
+    ]
+    code, rows, told = compared("broker", "1", *away)
+    assert (code, rows) == (0, []), "log.dirs has to differ"
+    assert b"differences are expected: --all shows them" in told
+    assert "log.dirs" in {key for _, key, _, _ in compared("broker", "1", "--all", *away)[1]}
+    for words, expected, message in (
+        (["topic", "t"], 2, b"expected two names"),
+        (["group", *away], 2, b"expected the name of a group"),
+        (["topic", "t", "nosuch"], 1, b"UNKNOWN_TOPIC_OR_PARTITION: topic nosuch "),
+        (["topic", "t", "--with", str(tmp_path / "none")], 3, b"there is no data directory"),
+        (["topic", "t", *away, "--with-config", str(tmp_path / "none")], 2, b"is about a server"),
+        (["topic", "t", "--with-config", str(tmp_path / "none")], 2, b"could not read"),
+    ):
+        code, rows, told = compared(*words)
+        assert (code, rows, message in told) == (expected, [], True), (words, told)
+
+
+def test_secrets_and_lone_defaults_are_not_compared() -> None:
+    static, default = ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG
+
+    def value(name: str, text: str | None, source: int, *, is_sensitive: bool = False) -> ConfigValue:
+        return ConfigValue(name, text, source, is_read_only=False, is_sensitive=is_sensitive, doc=None)
+
+    first = [
+        value("broker.id", "1", static),
+        value("new.default", "x", default),
+        value("old.setting", "x", static),
+        value("same", "5", static),
+        value("ssl.key.password", None, static, is_sensitive=True),
+        value("unset.password", None, default, is_sensitive=True),
+    ]
+    second = [value("broker.id", "2", static), value("same", "5", default)]
+    found = diff_configs(first, second, with_expected=False)
+    assert [one.key for one in found.differences] == ["old.setting"]
+    assert [one.key for one in found.expected] == ["broker.id", "new.default"]
+    assert found.secrets == ["ssl.key.password"]
+    found = diff_configs(first, second, with_expected=True)
+    assert [one.key for one in found.differences] == ["broker.id", "new.default", "old.setting"]

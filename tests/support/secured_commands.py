@@ -72,6 +72,7 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("config", "list"), ("topic",)),
         Line(("config", "alter"), ("topic", topic, "--set", "retention.ms=-1")),
         Line(("config", "describe"), ("topic", topic), shows=b"retention.ms"),
+        Line(("config", "diff"), ("topic", topic, topic)),
         Line(("cluster", "status"), shows=b"reachable"),
         Line(("cluster", "brokers"), shows=b"leaders"),
         Line(("cluster", "topics"), shows=name),
