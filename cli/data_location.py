@@ -97,6 +97,9 @@ def choose_place(context: Any, parameter: Any, value: Any) -> Any:
     """
     if parameter.name not in PLACES or value is None or not _is_choice(context):
         return value
+    if parameter.name != "data_dir" and (value.startswith("-") or not value.strip()):
+        what = f"no value, and {value} comes next" if value.strip() else "an empty value"
+        raise UsageError(f"{_option(parameter.name)} got {what}", hint="is a variable unset? HOST:PORT names a server")
     here = level_of(context, parameter.name)
     for other in PLACES:
         if other == parameter.name or context.params.get(other) is None:

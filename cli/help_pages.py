@@ -10,6 +10,7 @@ OTHER_NAMES = {
     "crc-32c": "crc",
     "hw": "high-watermark",
     "in-sync-replicas": "isr",
+    "kafkacat": "kcat",
     "last-stable-offset": "lso",
     "profile": "config-file",
     "rebalance": "consumer-group",

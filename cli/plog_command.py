@@ -2,8 +2,9 @@
 
 Other names are those that Kafka's tools, kcat and rpk have for the same thing; help shows the main names. `EVERYWHERE`
 and `OF_COMMAND` have the names that stand for one of ours: a command that has the option takes its other names too,
-unless it has an option of that name itself. `HINTS`, `COMMANDS_MEANT` and the rest have those that are refused with a
-line that says what to type. `SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them.
+unless it has an option of that name itself. `FLAGS` has such names without a value, and `IDLE` those that change
+nothing. `SETTINGS` has those that are settings of Kafka's clients, as `-X acks=1` has them. `cli/other_tools.py` has
+names that are refused, with what to type instead.
 
 Defaults stand in `config.toml` in the platform's folder for settings, `plog/` (or `PLOG_CONFIG`):
 
@@ -46,7 +47,7 @@ Targets = list[tuple[str, str]]
 Convert = Callable[[str], Targets]
 
 EVERYWHERE: Mapping[str, tuple[str, ...]] = {
-    "--bootstrap-server": ("--bootstrap-servers", "--broker-list", "--brokers"),
+    "--bootstrap-server": ("--bootstrap-servers", "--broker-list", "--brokers", "-b"),
     "--command-config": ("--consumer.config", "--producer.config"),
     "--command-property": ("--consumer-property", "--producer-property"),
     "--apply": ("--execute",),
@@ -83,6 +84,16 @@ def split_settings(text: str) -> list[str]:
     return [_without_brackets(piece) for piece in pieces if piece]
 
 
+def _place(text: str) -> Targets:
+    """Reads kcat's -o, which may be a time to begin or to end at: s@MS and e@MS."""
+    if text == "stored":
+        raise UsageError("-o stored: a group's offsets are where it goes on", hint="plog consume TOPIC --group GROUP")
+    if text in ("json", "yaml", "table"):
+        raise UsageError(f"-o {text}: -o is --from", hint="did you mean --format json?")
+    edge = {"s@": "--from", "e@": "--until"}.get(text[:2])
+    return [("--from", text) if edge is None else (edge, f"@{text[2:]}")]
+
+
 def _without_brackets(setting: str) -> str:
     key, separator, value = setting.partition("=")
     return f"{key}{separator}{value[1:-1] if value.startswith('[') and value.endswith(']') else value}"
@@ -116,8 +127,14 @@ OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
     },
     "topic delete": {"--topic": _to("names")},
     "topic delete-records": {"--topic": _to("name"), "--offset": _to("--before"), "-o": _to("--before")},
-    "produce": {"--topic": _to("topic")},
-    "consume": {"--topic": _to("topics"), "--output": _to("--format"), "-g": _to("--group"), "--tail": _to("--last")},
+    "produce": {
+        "--topic": _to("topic"), "-t": _to("topic"),
+    },
+    "consume": {
+        "--topic": _to("topics"), "-t": _to("topics"), "--output": _to("--format"), "-g": _to("--group"),
+        "-c": _to("--max-messages"), "-o": _place, "--tail": _to("--last"),
+        **{name: lambda text: [("topics", text), ("--regex", FLAG)] for name in ("--include", "--whitelist")},
+    },
     "group describe": {"--group": _to("groups")},
     "group reset-offsets": {"--group": _to("group"), "--topics": _to("--topic", lambda text: text.split(","))},
     "group delete": {"--group": _to("groups")},
@@ -141,178 +158,21 @@ OF_COMMAND: Mapping[str, Mapping[str, Convert]] = {
     "spark-replay": {"--topic": _to("topics")},
 }  # fmt: skip
 
-_FORMAT = r"--format is value, json, or a pattern: --format '%k %s\n'"
-_KEYS = "lines with keys: --key-separator S, or --key-field F of JSON (plog help produce)"
-_NAME_TOPIC = "plog consume TOPIC"
-_LISTEN = "did you mean --listen HOST:PORT?"
+AT_THE_END = "-e"
+FLAGS: Mapping[str, Mapping[str, Targets]] = {
+    "consume": {"-J": [("--format", "json")], **{name: [] for name in ("-C", AT_THE_END, "-q", "-u")}},
+    "produce": {"-Z": [("--null-value", "")], **{name: [] for name in ("-P", "-l", "--sync")}},
+    "group describe": {"--offsets": []},
+}
+"""Names without a value, and what they stand for; nothing if plog does so anyway."""
 
-HINTS: Mapping[str, Mapping[str, str]] = {
-    "": {
-        "-b": "did you mean --bootstrap-server?",
-        "-F": "did you mean --command-config?",
-        "--zookeeper": "did you mean --bootstrap-server?",
-        "-C": _NAME_TOPIC,
-        "-P": "plog produce TOPIC",
-        "-L": "plog topic list, or plog cluster status",
-        "-Q": "plog consume TOPIC --from TIME --max-messages 1 --format '%o\\n'",
-        "-G": "plog consume TOPIC --group GROUP",
-        "-e": "reading stops at the end anyway; --follow goes on",
-        "-J": "did you mean --format json?",
-        "--format": "did you mean --output?",
-        "--json": "did you mean --output json?",
-    },
-    "topic": {"-t": "the topic is named without an option: plog topic describe TOPIC"},
-    "topic describe": dict.fromkeys(
-        ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"),
-        "plog cluster topics counts them, plog cluster status names them",
+IDLE: Mapping[str, tuple[str, ...]] = {
+    "produce": (
+        "--request-timeout-ms", "--max-block-ms", "--message-send-max-retries", "--retry-backoff-ms",
+        "--metadata-expiry-ms", "--max-memory-bytes", "--max-partition-memory-bytes", "--socket-buffer-size",
     ),
-    "cluster elect": {
-        "--election-type": "did you mean --preferred, or --unclean?",
-        "--all-topic-partitions": "without names all partitions of the cluster are meant",
-        "--path-to-json-file": "the partitions are named without a file: plog cluster elect --preferred flights:0,2",
-    },
-    "cluster features": {
-        "--feature": "did you mean --upgrade FEATURE=LEVEL, or --downgrade?",
-        "--metadata": "did you mean --upgrade metadata.version=LEVEL?",
-        "--release-version": "--upgrade all takes the highest levels that all brokers support",
-    },
-    "cluster start": {"--release-version": "did you mean --feature FEATURE=LEVEL, or --feature none?"},
-    "cluster reassign": {
-        "--list": "did you mean --status?",
-        "--verify": "did you mean --status?",
-        "--generate": "did you mean --dry-run?",
-        "--topics-to-move-json-file": "did you mean --topics?",
-        "--disable-rack-aware": "racks count before balance; --plan takes a plan of your own",
-        "--replica-alter-log-dirs-throttle": "plog does not move replicas between the directories of a broker",
-    },
-    "topic list": {
-        "--topic": "plog topic describe TOPIC",
-        "--exclude-internal": "they are left out anyway; --internal lists them",
-        "-i": "did you mean --internal?",
-    },
-    "topic delete-records": {"--offset-json-file": "plog topic delete-records TOPIC --before OFFSET --partition N"},
-    "produce": {
-        "-t": "the topic is named without an option: plog produce TOPIC",
-        "-k": _KEYS,
-        "--key": _KEYS,
-        "--property": _KEYS,
-        "--reader-property": _KEYS,
-        "--line-reader": "--format lines, json, raw, csv, or --template PATTERN",
-        "-l": "a file's lines are records: plog produce TOPIC FILE",
-        "-Z": "did you mean --null-value ''?",
-        "--tombstone": "did you mean --null-value ''?",
-        "-f": "did you mean --template?",
-        "--timeout": "did you mean --linger?",
-        "--throughput": "did you mean --rate?",
-        "--allow-auto-topic-creation": "the broker makes topics unless --no-create is given",
-    },
-    "consume": {
-        "-t": f"the topic is named without an option: {_NAME_TOPIC}",
-        **dict.fromkeys(("-c", "--count", "--limit", "--max-records"), "did you mean --max-messages (-n)?"),
-        "-K": r"did you mean --format '%k:%s\n'?",
-        "-D": "did you mean --format '%s;'?",
-        "-O": r"did you mean --format '%o %s\n'?",
-        "-Z": "did you mean --format json?",
-        "-s": "did you mean --schema-registry?",
-        "--use-schema-registry": "did you mean --schema-registry URL?",
-        "--formatter": _FORMAT,
-        "--formatter-property": _FORMAT,
-        "--property": _FORMAT,
-        "--pretty-print": _FORMAT,
-        "--meta-only": r"did you mean --format '%t %p %o %k\n'?",
-        "--key-deserializer": _FORMAT,
-        "--value-deserializer": _FORMAT,
-        "--include": "plog consume --regex REGEX",
-        "--whitelist": "plog consume --regex REGEX",
-        "--skip-message-on-error": "did you mean --no-exit-on-error?",
-    },
-    "group describe": {
-        "--all-groups": "plog group list --output csv names them; plog group describe takes several",
-        "--offsets": "offsets are what it shows; --members shows the members",
-        "--state": "the line above the table says it",
-        "--verbose": "did you mean --members?",
-    },
-    "group reset-offsets": {
-        "--all-groups": "one group at a time: plog group reset-offsets GROUP",
-        "--to": "did you mean --to-earliest, --to-latest, --to-offset or --to-datetime?",
-        "--export": "did you mean --output csv?",
-    },
-    "transaction list": {"--duration-filter": "did you mean --longer-than SECONDS?"},
-    "transaction find-hanging": {
-        "--broker-id": "every broker is asked; --topic names topics",
-        "--partition": "every partition is looked at; --topic names topics",
-    },
-    "config": {"--entity-default": "the defaults of all brokers: plog config describe broker, without a name"},
-    "dump-segment": {
-        "--key-decoder-class": "did you mean --key-format?",
-        "--value-decoder-class": "did you mean --value-format?",
-    },
-    "perf": {
-        "--producer-props": "plog's own options, or -X KEY=VALUE for how the cluster is reached",
-        "--show-detailed-stats": "did you mean --output json?",
-    },
-    "serve": {
-        "--bootstrap-server": _LISTEN,
-        **dict.fromkeys(("--port", "-p", "--host", "--listeners", "--address"), _LISTEN),
-        "--log-dirs": "did you mean --data-dir?",
-    },
-}
-"""Advice for an option that does not exist: of a command, of its first word, of any."""
-
-_OF_KAFKA: Mapping[str, str] = {
-    "topics": "plog topic",
-    "console-consumer": _NAME_TOPIC,
-    "console-producer": "plog produce TOPIC",
-    "consumer-groups": "plog group",
-    "groups": "plog group list",
-    "configs": "plog config",
-    "dump-log": "plog dump-segment PATH",
-    "get-offsets": "plog topic describe TOPIC",
-    "delete-records": "plog topic delete-records TOPIC --before OFFSET",
-    "transactions": "plog transaction",
-    "producer-perf-test": "plog perf produce TOPIC",
-    "consumer-perf-test": "plog perf consume TOPIC",
-    "e2e-latency": "plog perf latency TOPIC",
-    "metadata-quorum": "plog cluster status",
-    "features": "plog cluster features",
-    "broker-api-versions": "plog cluster status --api-versions",
-    "log-dirs": "plog cluster brokers, or plog topic describe TOPIC",
-    "replica-verification": "plog cluster describe TOPIC",
-    "server-start": "plog serve",
-}
-
-COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
-    "": {
-        **_OF_KAFKA,
-        **{f"kafka-{name}{end}": meant for name, meant in _OF_KAFKA.items() for end in ("", ".sh")},
-        "txn": "plog transaction",
-        "metadata": "plog cluster status",
-        "start": "plog serve",
-        "version": "plog --version",
-    },
-    "topic": {
-        "trim-prefix": "plog topic delete-records TOPIC --before OFFSET",
-        "add-partitions": "plog topic alter TOPIC --partitions N",
-        "alter-config": "plog topic alter TOPIC --set KEY=VALUE",
-        "describe-storage": "plog topic describe TOPIC",
-        "analyze": "plog stats PATH",
-        "consume": _NAME_TOPIC,
-        "produce": "plog produce TOPIC",
-    },
-    "group": {
-        "seek": "plog group reset-offsets GROUP --to-earliest",
-        "offset-delete": "plog group delete-offsets GROUP --topic TOPIC",
-    },
-    "transaction": {"describe-producers": "plog transaction find-hanging --all", "ls": "plog transaction list"},
-    "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
-    "cluster": {
-        **dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
-        **dict.fromkeys(("partitions", "replicas"), "plog cluster describe TOPIC-N"),
-        "logdirs": "plog cluster brokers",
-        **dict.fromkeys(("upgrade", "downgrade"), "plog cluster features --upgrade, or --downgrade"),
-    },
-}
-"""Names of commands of other tools, in the groups of ours where people look for them."""
+}  # fmt: skip
+"""Names with a value that tune another client, and change nothing here; a note says so."""
 
 FLAG = ""
 """The value of an option that takes none."""
@@ -481,19 +341,14 @@ def names_by_meaning(path: str, own: Collection[str]) -> dict[str, list[str]]:
         targets = [meant] if isinstance(meant, str) else [target for target, _ in meant("x")]
         if targets[-1] not in _OF_EVERY_SERVER:
             found.setdefault(targets[-1], []).append(name)
+    for name, fixed in FLAGS.get(path, {}).items():
+        found.setdefault(" ".join(f"{option} {value or repr(value)}" for option, value in fixed), []).append(name)
     return found
-
-
-def hint_of(path: str, option: str) -> str | None:
-    """Returns the hint of `HINTS` for an option of the command, or None."""
-    for where in (path, path.split(" ")[0], ""):
-        if option in HINTS.get(where, {}):
-            return HINTS[where][option]
-    return None
 
 
 _WIDTH = 76
 _IS_APPLIED = "plog.is_applied"
+_FLAG = "plog.flag."
 
 
 class PlogCommand(TyperCommand):
@@ -505,11 +360,13 @@ class PlogCommand(TyperCommand):
         return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
         try:
             rest = super().parse_args(ctx, args)
         except NoSuchOption as error:
-            raise _no_such_option(ctx, error.option_name) from error
+            raise _no_such_option(ctx, error.option_name, words) from error
         _ensure_text(ctx)
+        _choose_end(ctx)
         _choose_apply(ctx)
         return rest
 
@@ -524,7 +381,7 @@ class PlogGroup(TyperGroup):
         except NoSuchOption as error:
             meant = next((word for word in words if word.startswith("--") and word[2:] in self.commands), None)
             if meant is None:
-                raise _no_such_option(ctx, error.option_name) from error
+                raise _no_such_option(ctx, error.option_name, words) from error
             words.remove(meant)
             hint = f"{ctx.command_path} {shlex.join([meant[2:], *words])}"
             raise UsageError(f"{ctx.command_path} has no {error.option_name}", hint=hint) from error
@@ -533,7 +390,10 @@ class PlogGroup(TyperGroup):
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
             name = args[0]
-            hint = COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
+            from cli.other_tools import COMMANDS_MEANT, line_of_tool
+
+            line = None if _path(ctx) else line_of_tool(args, known)
+            hint = line or COMMANDS_MEANT.get(_path(ctx), {}).get(name) or did_you_mean(name, known)
             raise UsageError(f"no such command {name!r}", hint=hint or f"{ctx.command_path} --help lists the commands")
         return super().resolve_command(ctx, args)
 
@@ -557,11 +417,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 """Python's characters for bytes of the command line that are not UTF-8."""
 
 
-def _no_such_option(ctx: Any, name: str) -> UsageError:
-    return UsageError(f"{ctx.command_path} has no {name}", hint=_hint(ctx, name))
+def _no_such_option(ctx: Any, name: str, words: Sequence[str]) -> UsageError:
+    from cli.other_tools import line_of_command
+
+    return UsageError(f"{ctx.command_path} has no {name}", hint=line_of_command(_path(ctx), words) or _hint(ctx, name))
 
 
 def _hint(ctx: Any, name: str) -> str:
+    from cli.other_tools import hint_of
+
     known = set(_long_names(ctx))
     hint = hint_of(_path(ctx), name)
     meant = _MEANT_OPTION.match(hint or "")
@@ -606,7 +470,7 @@ def other_names_text(command: Any, path: str) -> str | None:
     """Returns the line of a command's help about other names, with their meanings, or None."""
     arguments = {p.name: argument_title(p) for p in command.params if p.param_type_name == "argument"}
     pieces = [
-        f"{' '.join(names)} ({arguments.get(meant, meant)})"
+        f"{' '.join(names)} ({arguments.get(meant, meant or 'plog does so anyway')})"
         for meant, names in names_by_meaning(path, option_names(command)).items()
     ]
     text = textwrap.fill(f"Other names: {', '.join(pieces)}", _WIDTH, break_on_hyphens=False)
@@ -637,6 +501,10 @@ class _Parser(OptionParser):
         own = {**self._short_opt, **self._long_opt}
         for name, meant in other_names(path, own).items():
             self._add(name, own[meant] if isinstance(meant, str) else _Converted(self, meant))
+        for name, fixed in FLAGS.get(path, {}).items():
+            self._add(name, _Flag(self, name, fixed))
+        for name in IDLE.get(path, ()):
+            self._add(name, _Idle(name))
         if "--dry-run" in own and "--apply" not in own:
             for name in ("--apply", "--execute"):  # the command's default
                 self._add(name, _Applied(self.ctx))
@@ -644,7 +512,8 @@ class _Parser(OptionParser):
     def give(self, target: str, value: str, state: ParsingState) -> None:
         """Passes the value to an option, or to an argument by its parameter's name."""
         if target.startswith("-"):
-            self._long_opt[target].process(value, state)
+            option = self._long_opt[target]
+            option.process(value if option.takes_value else None, state)
         else:
             number = next(n for n, argument in enumerate(self._args) if argument.dest == target)
             self._named.append((number, value))
@@ -679,6 +548,39 @@ class _Converted:
     def process(self, value: str, state: ParsingState) -> None:
         for target, one in self._convert(value):
             self._parser.give(target, one, state)
+
+
+class _Flag:
+    """An option without a value that stands for others, or for what plog does anyway."""
+
+    takes_value = False
+    nargs = 0
+
+    def __init__(self, parser: _Parser, name: str, fixed: Targets) -> None:
+        self._parser = parser
+        self._name = name
+        self._fixed = fixed
+
+    def process(self, _value: None, state: ParsingState) -> None:
+        assert self._parser.ctx is not None
+        self._parser.ctx.meta[f"{_FLAG}{self._name}"] = True
+        if self._name == "-J":
+            say("note: -J is --format json, whose fields have plog's names (plog help kcat)")
+        for target, value in self._fixed:
+            self._parser.give(target, value, state)
+
+
+class _Idle:
+    """An option whose value changes nothing."""
+
+    takes_value = True
+    nargs = 1
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def process(self, _value: str, _state: ParsingState) -> None:
+        say(f"note: {self._name} changes nothing here")
 
 
 class _TypedSettings:
@@ -776,6 +678,20 @@ class _Applied:
 
     def process(self, _value: None, _state: ParsingState) -> None:
         self._ctx.meta[_IS_APPLIED] = True
+
+
+def _choose_end(ctx: Any) -> None:
+    """Lets a typed -e win over --follow of config.toml. Raises UsageError if it contradicts what was typed."""
+    if not ctx.meta.get(f"{_FLAG}{AT_THE_END}", False):
+        return
+    if ctx.params.get("follow") and level_of(ctx, "follow") > 0:
+        ctx.params["follow"] = False
+    for name in ("follow", "group"):
+        if ctx.params.get(name):
+            raise UsageError(
+                f"{AT_THE_END} stops at the end, and --{name} goes on there",
+                hint="--timeout-ms MS stops when no record has come for this time",
+            )
 
 
 def _choose_apply(ctx: Any) -> None:

@@ -26,7 +26,8 @@ def find_text(words: list[str]) -> str:
     from cli.main import COMMANDS
 
     name = "-".join(words).lower()
-    for candidate in (name, OTHER_NAMES.get(name), name.removesuffix("s"), f"{name}s"):
+    tools = "kafka-tools" if name in _names_of_tools() else None
+    for candidate in (name, OTHER_NAMES.get(name), name.removesuffix("s"), f"{name}s", tools):
         if candidate in page_names():
             return page(candidate)
     if name in findings():
@@ -34,6 +35,12 @@ def find_text(words: list[str]) -> str:
     if words[0] in COMMANDS and words[1:] in [[], *([name] for name in _subcommands(words[0]))]:
         return page(words[0])
     raise UsageError(f"there is no page about {' '.join(words)!r}", hint=_hint(name, words))
+
+
+def _names_of_tools() -> set[str]:
+    from cli.other_tools import OF_KAFKA
+
+    return {f"kafka-{name}{end}" for name in (*OF_KAFKA, "tool") for end in ("", ".sh")}
 
 
 def _subcommands(command: str) -> list[str]:

@@ -425,7 +425,6 @@ RULES = (
     needs("newest_first", "last", "--newest-first goes with --last N"),
     needs("per_partition", "max_messages", "--per-partition goes with --max-messages"),
     excludes("per_partition", "merge is_endless", "--per-partition does not go with --merge, --follow or --group"),
-    needs("timeout_ms", "is_endless", "--timeout-ms goes with --follow or --group: without them it stops at the end"),
     excludes("group", "format=parquet",
              "--format parquet does not go with --group: what is committed would not be written yet"),
 )  # fmt: skip

@@ -116,8 +116,10 @@ def _parsed(parser: Parser, lines: Lines) -> Rows:
     return parser(lines) if lines.text else rows_of([], lines.first_row)
 
 
-def lines_parser(key_separator: bytes | None) -> Parser:
-    """Reads a line as a value, or with a separator as a key and, after the first one, a value."""
+def lines_parser(key_separator: bytes | None, key: bytes | None = None) -> Parser:
+    """Reads a line as a value, or with a separator as a key and, after the first one, a value. A line without the
+    separator is a value of this key; without a key it is bad.
+    """
 
     def parse(lines: Lines) -> Rows:
         if key_separator is None:
@@ -125,12 +127,20 @@ def lines_parser(key_separator: bytes | None) -> Parser:
         import pyarrow.compute as pc
 
         found = np.asarray(pc.find_substring(lines.texts.to_arrow(), key_separator)).astype(np.int64)
-        if len(found) and found.min() < 0:
-            row = int(np.argmax(found < 0))
+        is_value = found < 0
+        if key is None and is_value.any():
+            row = int(np.argmax(is_value))
             raise BadLineError(lines.first_row + row, f"no key separator {key_separator.decode(errors='replace')!r}")
         skip = found + len(key_separator)
         buffer, starts, lengths = lines.text, lines.texts.positions, lines.texts.lengths
-        keys = ByteStrings(buffer, starts, found)
+        if is_value.any():
+            skip[is_value] = 0
+            own = ByteStrings(buffer, starts, np.maximum(found, 0))
+            keys = ByteStrings.of_list(
+                [key if at < 0 else text for at, text in zip(found, own.to_pylist(), strict=True)]
+            )
+        else:
+            keys = ByteStrings(buffer, starts, found)
         values = ByteStrings(buffer, starts + skip, lengths - skip)
         return Rows(values=values, keys=keys, numbers=lines.numbers)
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
@@ -40,6 +41,7 @@ _OF_TEMPLATE = (
 )
 _OF_CRLF = "--crlf goes with lines that end in \\n: with --format lines, envelope or csv, and without --delimiter"
 _AS_JSON = (SideFormat.json, SideFormat.msgpack, SideFormat.cbor)
+_OF_KEY = "--key is for records without a key of their own: not with --key-field, --template, or envelopes"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
@@ -75,6 +77,9 @@ class ProduceRequest:
     ] = None
     key_separator: Annotated[
         str | None, Option("What separates the key from the value in a line.", "-K", metavar="S")
+    ] = None
+    key: Annotated[
+        str | None, Option("The key of every record; with -K, of lines without a separator.", metavar="KEY")
     ] = None
     key_field: Annotated[str | None, Option("The field of JSON lines to take the key from.", metavar="F")] = None
     timestamp_field: Annotated[
@@ -255,7 +260,12 @@ class ProduceRequest:
         timestamp_field = self._timestamp_field(say)
         if self.uses_fields:
             return json_parser(self.key_field, timestamp_field, self.topic_field)
-        return lines_parser(None if self.key_separator is None else unescape(self.key_separator).encode())
+        separator = None if self.key_separator is None else unescape(self.key_separator).encode()
+        return lines_parser(separator, self._fixed_key)
+
+    @property
+    def _fixed_key(self) -> bytes | None:
+        return None if self.key is None else os.fsencode(self.key)
 
     def _timestamp_field(self, say: Callable[[str], None]) -> TimestampField | None:
         from core.pipeline.timestamp_field import TimestampField
@@ -266,6 +276,8 @@ class ProduceRequest:
     def preparations(self, session: Session) -> list[Prepare]:
         """Returns the steps that rows go through before they are sent, in order."""
         steps: list[Prepare] = []
+        if self._fixed_key is not None and self.key_separator is None:
+            steps.append(partial(_with_key, self._fixed_key))
         if self.null_value is not None or self.null_key is not None:
             steps.append(self._with_nulls)
         if not self.formats.are_plain:
@@ -294,6 +306,8 @@ RULES = (
     excludes("uses_fields", "key_separator", _OF_FIELDS),
     needs("uses_fields", "format=lines format=csv", _OF_FIELDS),
     needs("own_topics", "format=envelope", "--own-topics goes with --format envelope"),
+    excludes("key", "key_field template", _OF_KEY),
+    needs("key", "format=lines format=raw format=csv", _OF_KEY),
     needs("key_separator", "format=lines", "--key-separator goes with --format lines"),
     excludes("key_separator=", "key_separator", "--key-separator is empty"),
     needs("template", "format=lines", _OF_TEMPLATE),
@@ -331,6 +345,12 @@ def _null_where(texts: ByteStrings, text: str | None) -> ByteStrings:
         if texts.buffer[start : start + len(wanted)] == wanted:
             lengths[row] = -1
     return ByteStrings(texts.buffer, texts.positions, lengths)
+
+
+def _with_key(key: bytes, rows: Rows) -> Rows:
+    from core.records.byte_strings import ByteStrings
+
+    return rows.with_columns(keys=ByteStrings.repeat(key, len(rows)))
 
 
 def _header_section(options: Sequence[str]) -> bytes | None:

@@ -192,7 +192,8 @@ class RecordPrinter:
         self._undivided = run.session.frontend.undivided
         self._reads_past = request.exit_on_error is False
         self._left = request.max_messages
-        self._idle_seconds = None if request.timeout_ms is None else request.timeout_ms / 1000
+        waits = request.is_endless and request.timeout_ms is not None  # else it stops at the end, where nothing comes
+        self._idle_seconds = (request.timeout_ms or 0) / 1000 if waits else None
         self._last_s = time.monotonic()
 
     def print(self, chunk: Chunk | None, done: Callable[[TopicPartition, int], None] = lambda _tp, _next: None) -> bool:

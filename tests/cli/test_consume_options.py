@@ -313,7 +313,6 @@ def test_a_follower_waits_for_its_broker(tmp_path: Path) -> None:
         (["--merge", "--follow"], "--merge puts what is there in order"),
         (["--per-partition"], "--per-partition goes with --max-messages"),
         (["--group-protocol", "classic"], "--group-protocol, --group-instance-id and --commit go with --group"),
-        (["--timeout-ms", "5"], "--timeout-ms goes with --follow"),
         (["--group-instance-id", "x"], "go with --group"),
         (["--commit", "before"], "go with --group"),
         (["--per-partition", "--max-messages", "1", "--follow"], "does not go with --merge, --follow"),

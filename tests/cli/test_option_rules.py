@@ -79,7 +79,6 @@ CONSUME = {
         "--per-partition --max-messages 0 --merge", "--per-partition --max-messages 1 --follow",
         "--per-partition --max-messages 1 --group g",
     ],
-    "--timeout-ms goes with --follow or --group: without them it stops at the end": ["--timeout-ms 0"],
     "--format parquet does not go with --group: what is committed would not be written yet": [
         "--group g --format parquet --out there",
     ],
@@ -87,6 +86,7 @@ CONSUME = {
 
 
 _OF_FIELDS = "--key-field, --timestamp-field and --topic-field go with lines of JSON, or with --format csv"
+_OF_KEY = "--key is for records without a key of their own: not with --key-field, --template, or envelopes"
 _OF_TEMPLATE = (
     "--template alone describes the input: not with --format, --key-separator, --key-field, --timestamp-field or "
     "--topic-field"
@@ -103,6 +103,7 @@ PRODUCE = {
         "--timestamp-field f --format raw", "--topic-field f --format envelope", "--topic-field f -K :",
     ],
     "--own-topics goes with --format envelope": ["--own-topics", "--own-topics --format csv"],
+    _OF_KEY: ["--key k --key-field f", "--key k --template %s", "--key k --format envelope"],
     "--key-separator goes with --format lines": ["-K : --format csv", "-K : --format json"],
     "--key-separator is empty": ["--key-separator="],
     _OF_TEMPLATE: ["--template %s --format csv", "--template %s --key-field f", "--template %s -K :"],

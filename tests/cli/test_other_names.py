@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from cli.main import COMMANDS, run
-from cli.plog_command import COMMANDS_MEANT, EVERYWHERE, HINTS, OF_COMMAND, option_names, other_names, split_settings
+from cli.other_tools import COMMANDS_MEANT, HINTS
+from cli.plog_command import (
+    EVERYWHERE,
+    FLAGS,
+    IDLE,
+    OF_COMMAND,
+    option_names,
+    other_names,
+    split_settings,
+)
 from tests.cli.conftest import ok
 from tests.support.all_commands import all_commands
 from tests.support.for_each import for_each
@@ -97,11 +106,16 @@ def test_the_tables_name_what_there_is() -> None:
         for name, convert in names.items():
             assert name not in option_names(command), (path, name)
             assert {target for target, _ in convert("x")} <= option_names(command) | arguments, (path, name)
+    for path, flags in FLAGS.items():
+        taken = option_names(ALL[path]) | set(other_names(path, option_names(ALL[path])))
+        assert not taken & {*flags, *IDLE.get(path, ())}, path
+        assert {target for fixed in flags.values() for target, _ in fixed} <= taken, path
     everything = set().union(*map(option_names, ALL.values()))
     assert set(EVERYWHERE) <= everything
     for path, hints in HINTS.items():
         assert path == "" or any(one == path or one.startswith(f"{path} ") for one in ALL), path
         for name in hints if path in ALL else ():
+            assert name not in {*FLAGS.get(path, ()), *IDLE.get(path, ())}, (path, name)
             assert name not in option_names(ALL[path]) | set(other_names(path, option_names(ALL[path]))), (path, name)
     for path, names in COMMANDS_MEANT.items():
         below = {one.split()[1] for one in ALL if one.startswith(f"{path} ")} if path else set(COMMANDS)
@@ -132,6 +146,30 @@ def test_kafka_configs_names(where: list[str]) -> None:
     ok("config", "alter", "--topic", "t", "--delete-config", "retention.ms,cleanup.policy", *where)
     assert b"has its defaults" in call_plog("config", "describe", "topic", "t", *where).stderr
     assert b"t\n" in ok("config", "list", "--entity-type", "topics", "--output", "csv", *where)
+
+
+def test_kcats_letters_are_taken(where: list[str]) -> None:
+    ok("produce", "-P", "-t", "t", "-K", ":", "-k", "x", "-Z", "-l", *where, stdin=b"a\n\nb:c\n")
+    ok("produce", "t", "--key", "y", "--sync", *where, stdin=b"d:e\n")
+    pattern = ["-C", "-e", "-q", "-u", "--format", r"%o %k %S %s\n", *where]
+    assert ok("consume", "-t", "t", *pattern) == b"0 x 1 a\n1 x -1 \n2 b 1 c\n3 y 3 d:e\n"
+    assert ok("consume", "t", "-c", "1", *pattern) == b"0 x 1 a\n"
+    assert ok("consume", "t", "-o", "s@0", "-o", "e@4102444800000", *pattern).count(b"\n") == 4
+    assert ok("consume", "t", "-o", "e@0", *pattern) == b""
+    assert ok("consume", "t", "-J", *where) == ok("consume", "t", "--format", "json", *where)
+    assert ok("consume", "--include", "t.*", "--timeout-ms", "0", *where) == b"a\n\nc\nd:e\n"
+    noted = call_plog("produce", "t", "--max-block-ms", "5", *where)
+    assert noted.stderr.startswith(b"note: --max-block-ms changes nothing here\n")
+
+
+def test_follow_of_a_file_gives_way_to_a_typed_end(
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok("produce", "t", *where, stdin=b"a\n")
+    config = tmp_path / "config.toml"
+    config.write_text("[consume]\nfollow = true\n")
+    monkeypatch.setenv("PLOG_CONFIG", str(config))
+    assert ok("consume", "t", "-e", *where) == b"a\n"
 
 
 @for_each(
@@ -181,12 +219,21 @@ def test_a_dump_is_one_list_of_json() -> None:
         ("produce --topic t --topic u", "TOPIC is given more than once", "give it once"),
         ("consume t --topik x", "plog consume has no --topik", "did you mean --topic?"),
         ("dump-segment --topic x", "plog dump-segment has no --topic", "plog dump-segment --help"),
-        ("consume t -b h:1", "plog consume has no -b", "did you mean --bootstrap-server?"),
         ("verify -b h:1", "plog verify has no -b", "plog verify --help"),
-        ("consume -t t", "plog consume has no -t", "plog consume TOPIC"),
+        ("consume t -P", "plog consume has no -P", "plog produce TOPIC"),
+        ("produce t -C", "plog produce has no -C", "plog consume TOPIC"),
+        ("produce t -c 5", "plog produce has no -c", "head -n N FILE | plog produce TOPIC"),
+        ("consume t -E", "plog consume has no -E", "--no-exit-on-error"),
+        ("topic list -E", "plog topic list has no -E", "plog topic list --help"),
+        ("consume t -d broker", "plog consume has no -d", "plog --debug"),
+        ("consume t -s avro", "plog consume has no -s", "--schema-registry URL"),
+        ("consume t -o stored", "-o stored", "--group GROUP"),
+        ("consume t -o json", "-o json: -o is --from", "--format json"),
+        ("consume t -e --follow", "-e stops at the end, and --follow goes on", "--timeout-ms"),
+        ("consume t -e --group g", "-e stops at the end, and --group goes on", "--timeout-ms"),
+        ("topic list --bootstrap-server -e", "--bootstrap-server got no value, and -e comes", "is a variable unset?"),
+        ("consume t -b  -e", "--bootstrap-server got an empty value", "is a variable unset?"),
         ("consume t -K :", "plog consume has no -K", r"did you mean --format '%k:%s\n'?"),
-        ("consume t -e", "plog consume has no -e", "--follow goes on"),
-        ("consume t -c 5", "plog consume has no -c", "--max-messages"),
         ("consume t --count 5", "plog consume has no --count", "--max-messages"),
         ("consume d/t-0", "d/t-0 is a path", "plog consume t --data-dir d/t-0\n"),
         ("consume d/t", "d/t is a path", "plog consume TOPIC --data-dir d/t\n"),
@@ -195,16 +242,29 @@ def test_a_dump_is_one_list_of_json() -> None:
         ("config describe", "Missing argument 'TYPE'. Choose from: topic, broker, ", "plog config describe --help"),
         ("consume t --formatter x", "plog consume has no --formatter", "--format"),
         ("consume t -f %k", "-f is --follow", "--format"),
-        ("produce t --property parse.key=true", "plog produce has no --property", "--key-separator"),
-        ("-C -b h:1 -t t", "plog has no -C", "plog consume TOPIC"),
-        ("-L", "plog has no -L", "plog topic list"),
+        ("produce t --property parse.key=true", "plog produce has no --property", r"plog produce t -K '\t'"),
+        ("produce t --property a=b", "plog produce has no --property", "--key-separator"),
+        ("consume t --property print.key=true", "has no --property", r"plog consume t --format '%k\t%s\n'"),
+        ("consume t --property a=b", "plog consume has no --property", "--format"),
+        ("-C -b h:1 -t t", "plog has no -C", "plog consume t --bootstrap-server h:1\n"),
+        ("-L", "plog has no -L", "plog topic list\n"),
+        ("-C -t t -o stored", "plog has no -C", "plog consume TOPIC\n"),
+        ("-E", "plog has no -E", "plog --help"),
+        ("kcat -U", "no such command 'kcat'", "plog help kcat"),
+        ("kafka-acls --list", "no such command 'kafka-acls'", "plog help security"),
+        ("kafka-run-class.sh x", "no such command 'kafka-run-class.sh'", "plog dump-segment"),
+        ("zookeeper-shell h:1", "no such command 'zookeeper-shell'", "--zookeeper HOST:PORT"),
+        ("connect-standalone.sh a", "no such command 'connect-standalone.sh'", "plog runs no connectors"),
+        ("rpk topic list", "no such command 'rpk'", "plog topic list\n"),
+        ("rpk container start", "no such command 'rpk'", "plog cluster"),
         ("topic list --format json", "plog topic list has no --format", "did you mean --output?"),
         ("topic --create --topic t --partitions 3", "has no --create", "plog topic create --topic t --partitions 3\n"),
         ("group --bootstrap-server h:1 --describe --group g", "has no --bootstrap-server",
          "plog group describe --bootstrap-server h:1 --group g\n"),
         ("group describe --all-groups", "has no --all-groups", "plog group list"),
         ("group reset-offsets g --to start", "has no --to", "--to-earliest"),
-        ("kafka-topics.sh --list", "no such command 'kafka-topics.sh'", "plog topic\n"),
+        ("kafka-topics.sh --list", "no such command 'kafka-topics.sh'", "plog topic list\n"),
+        ("kafka-topics.sh", "no such command 'kafka-topics.sh'", "plog topic\n"),
         ("topic trim-prefix t", "no such command 'trim-prefix'", "plog topic delete-records"),
         ("consum t", "error: no such command 'consum'", "did you mean consume?\n"),
         ("zzz", "no such command 'zzz'", "plog --help lists the commands"),

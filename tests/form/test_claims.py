@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.plog_command import COMMANDS_MEANT, HINTS, SETTINGS, other_names
+from cli.other_tools import COMMANDS_MEANT, HINTS
+from cli.plog_command import FLAGS, IDLE, SETTINGS, other_names
 from core.broker.config.broker_settings import BROKER_CONFIG
 from core.broker.config.group_configs import GROUP_CONFIG
 from core.broker.requests.config_resources import CLIENT_METRICS_CONFIG
@@ -42,7 +43,7 @@ def options() -> dict[str, set[str]]:
     found = {"": {"--help", "--debug", "--version", "--profile", "--max-expansion"}}
     for path, command in all_commands().items():
         own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-        found[path] = {*own, *other_names(path, own), "--help"}
+        found[path] = {*own, *other_names(path, own), *FLAGS.get(path, ()), *IDLE.get(path, ()), "--help"}
     return found
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
+from tests.cli.test_lines_of_other_tools import SERVER, lines_of
 from tests.interop.clients import CODECS, kcat, requires_kcat
 from tests.support.server import Server, call_plog
 
@@ -43,3 +45,22 @@ def test_kcat_asks_for_offsets_by_time(broker: Server, topic: str) -> None:
     query = [f"{topic}:0:{time}" for time in (1_600_000_000_035, 1_600_000_000_040, 0, -1, -2)]
     answers = [kcat("-Q", "-b", broker.address, "-t", q).decode().split()[-1] for q in query]
     assert answers == ["4", "4", "0", "10", "0"]
+
+
+def test_a_line_of_kcats_and_the_line_of_plog_read_the_same(broker: Server, topic: str) -> None:
+    where = ["--bootstrap-server", broker.address]
+    assert call_plog("produce", topic, "-K", ":", *where, stdin=b"k:v\n:w\nl:x y\n").returncode == 0
+    assert call_plog("produce", f"{topic}-n", "--value-format", "int", *where, stdin=b"42\n-7\n").returncode == 0
+    compared = 0
+    for theirs, ours in lines_of("kcat"):
+        words = [
+            word.replace(SERVER, broker.address).replace("orders", topic).replace("numbers", f"{topic}-n")
+            for word in shlex.split(theirs)[1:]
+        ]
+        if "-C" in words and not {"-J", "-r", "-F"} & set(words):
+            line = ours.replace(SERVER, broker.address).replace("orders", topic).replace("numbers", f"{topic}-n")
+            done = call_plog(*shlex.split(line)[1:])
+            assert done.stdout == kcat(*words, "-q", "-e"), theirs
+            assert done.stdout, theirs
+            compared += 1
+    assert compared == 7

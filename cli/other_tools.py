@@ -1,0 +1,553 @@
+"""What to type instead of an option, a command, or a whole line of another tool, which plog refuses: hints.
+
+`HINTS` and `COMMANDS_MEANT` are about single words; a line of kcat's or of one of Kafka's tools is translated whole. A
+line that uses what plog has no option for has no translation; then its first word has a hint. The options are those of
+kcat's `usage()` (kcat.c, 1.7), and of the `--help` of Kafka's tools.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from getopt import GetoptError, gnu_getopt
+
+_FORMAT = r"--format is value, json, or a pattern: --format '%k %s\n'"
+_KEYS = "lines with keys: --key-separator S, or --key-field F of JSON (plog help produce)"
+_DEBUG = "plog --debug COMMAND logs what happens"
+_NAME_TOPIC = "plog consume TOPIC"
+_LISTEN = "did you mean --listen HOST:PORT?"
+
+HINTS: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "-b": "did you mean --bootstrap-server?",
+        "-F": "did you mean --command-config?",
+        "--zookeeper": "did you mean --bootstrap-server?",
+        "-C": _NAME_TOPIC,
+        "-P": "plog produce TOPIC",
+        "-L": "plog topic list, or plog cluster status",
+        "-Q": "plog consume TOPIC --from TIME --max-messages 1 --format '%o\\n'",
+        "-G": "plog consume TOPIC --group GROUP",
+        "-e": "reading stops at the end anyway; --follow goes on",
+        "-M": "plog cluster start --brokers N",
+        "-V": "plog --version",
+        "-m": "plog waits up to 30 s for a broker",
+        "-E": "did you mean --no-exit-on-error?",
+        **dict.fromkeys(("-v", "-d"), _DEBUG),
+        "-q": "messages go to stderr: 2>/dev/null",
+        "-J": "did you mean --format json?",
+        "--format": "did you mean --output?",
+        "--json": "did you mean --output json?",
+    },
+    "topic": {"-t": "the topic is named without an option: plog topic describe TOPIC"},
+    "topic describe": dict.fromkeys(
+        ("--under-replicated-partitions", "--unavailable-partitions", "--under-min-isr-partitions"),
+        "plog cluster topics counts them, plog cluster status names them",
+    ),
+    "cluster elect": {
+        "--election-type": "did you mean --preferred, or --unclean?",
+        "--all-topic-partitions": "without names all partitions of the cluster are meant",
+        "--path-to-json-file": "the partitions are named without a file: plog cluster elect --preferred flights:0,2",
+    },
+    "cluster features": {
+        "--feature": "did you mean --upgrade FEATURE=LEVEL, or --downgrade?",
+        "--metadata": "did you mean --upgrade metadata.version=LEVEL?",
+        "--release-version": "--upgrade all takes the highest levels that all brokers support",
+    },
+    "cluster start": {"--release-version": "did you mean --feature FEATURE=LEVEL, or --feature none?"},
+    "cluster reassign": {
+        "--list": "did you mean --status?",
+        "--verify": "did you mean --status?",
+        "--generate": "did you mean --dry-run?",
+        "--topics-to-move-json-file": "did you mean --topics?",
+        "--disable-rack-aware": "racks count before balance; --plan takes a plan of your own",
+        "--replica-alter-log-dirs-throttle": "plog does not move replicas between the directories of a broker",
+    },
+    "topic list": {
+        "--topic": "plog topic describe TOPIC",
+        "--exclude-internal": "they are left out anyway; --internal lists them",
+        "-i": "did you mean --internal?",
+    },
+    "topic delete-records": {"--offset-json-file": "plog topic delete-records TOPIC --before OFFSET --partition N"},
+    "produce": {
+        "-c": "head -n N FILE | plog produce TOPIC",
+        "--property": _KEYS,
+        "--reader-property": _KEYS,
+        "--line-reader": "--format lines, json, raw, csv, or --template PATTERN",
+        "--tombstone": "did you mean --null-value ''?",
+        "-f": "did you mean --template?",
+        "--timeout": "did you mean --linger?",
+        "--throughput": "did you mean --rate?",
+        "--allow-auto-topic-creation": "the broker makes topics unless --no-create is given",
+    },
+    "consume": {
+        **dict.fromkeys(("--count", "--limit", "--max-records"), "did you mean --max-messages (-n)?"),
+        "-K": r"did you mean --format '%k:%s\n'?",
+        "-D": "did you mean --format '%s;'?",
+        "-O": r"did you mean --format '%o %s\n'?",
+        "-Z": "did you mean --format json?",
+        "-s": "--key-format and --value-format int, long, ..; --schema-registry URL for Avro",
+        "--use-schema-registry": "did you mean --schema-registry URL?",
+        "--formatter": _FORMAT,
+        "--formatter-property": _FORMAT,
+        "--property": _FORMAT,
+        "--pretty-print": _FORMAT,
+        "--meta-only": r"did you mean --format '%t %p %o %k\n'?",
+        "--key-deserializer": _FORMAT,
+        "--value-deserializer": _FORMAT,
+        "--skip-message-on-error": "did you mean --no-exit-on-error?",
+    },
+    "group describe": {
+        "--all-groups": "plog group list --output csv names them; plog group describe takes several",
+        "--state": "the line above the table says it",
+        "--verbose": "did you mean --members?",
+    },
+    "group reset-offsets": {
+        "--all-groups": "one group at a time: plog group reset-offsets GROUP",
+        "--to": "did you mean --to-earliest, --to-latest, --to-offset or --to-datetime?",
+        "--export": "did you mean --output csv?",
+    },
+    "transaction list": {"--duration-filter": "did you mean --longer-than SECONDS?"},
+    "transaction find-hanging": {
+        "--broker-id": "every broker is asked; --topic names topics",
+        "--partition": "every partition is looked at; --topic names topics",
+    },
+    "config": {"--entity-default": "the defaults of all brokers: plog config describe broker, without a name"},
+    "dump-segment": {
+        "--key-decoder-class": "did you mean --key-format?",
+        "--value-decoder-class": "did you mean --value-format?",
+    },
+    "perf": {
+        "--producer-props": "plog's own options, or -X KEY=VALUE for how the cluster is reached",
+        "--show-detailed-stats": "did you mean --output json?",
+    },
+    "serve": {
+        "--bootstrap-server": _LISTEN,
+        **dict.fromkeys(("--port", "-p", "--host", "--listeners", "--address"), _LISTEN),
+        "--log-dirs": "did you mean --data-dir?",
+    },
+}
+"""Advice for an option that does not exist: of a command, of its first word, of any."""
+
+_NO_SHARES = "plog has no share groups: plog group, plog consume --group GROUP"
+_NO_CONNECTORS = "plog runs no connectors: plog produce, plog consume, plog spark-replay"
+OF_KAFKA: Mapping[str, str] = {
+    "topics": "plog topic",
+    "console-consumer": _NAME_TOPIC,
+    "console-producer": "plog produce TOPIC",
+    "consumer-groups": "plog group",
+    "groups": "plog group list",
+    "configs": "plog config",
+    "dump-log": "plog dump-segment PATH",
+    "get-offsets": "plog topic describe TOPIC",
+    "delete-records": "plog topic delete-records TOPIC --before OFFSET",
+    "transactions": "plog transaction",
+    "producer-perf-test": "plog perf produce TOPIC",
+    "consumer-perf-test": "plog perf consume TOPIC",
+    "verifiable-producer": "plog perf produce TOPIC",
+    "verifiable-consumer": "plog perf consume TOPIC",
+    "e2e-latency": "plog perf latency TOPIC",
+    "metadata-quorum": "plog cluster status",
+    "metadata-shell": "plog dump-segment DIR/__cluster_metadata-0 --print-data-log",
+    "features": "plog cluster features",
+    "broker-api-versions": "plog cluster status --api-versions",
+    "cluster": "plog cluster status",
+    "log-dirs": "plog cluster brokers, or plog topic describe TOPIC",
+    "replica-verification": "plog cluster check TOPIC",
+    "leader-election": "plog cluster elect --preferred",
+    "reassign-partitions": "plog cluster reassign",
+    "server-start": "plog serve",
+    "server-stop": "plog serve ends at Ctrl-C, or at SIGTERM: kill PID",
+    "storage": "plog serve makes its data directory; nothing has to be formatted",
+    "run-class": "plog --help lists the commands; DumpLogSegments is plog dump-segment",
+    "streams-application-reset": "plog group reset-offsets GROUP, and plog topic delete of the internal topics",
+    "streams-groups": "plog group list",
+    "share-groups": _NO_SHARES,
+    "console-share-consumer": _NO_SHARES,
+    "share-consumer-perf-test": _NO_SHARES,
+    "client-metrics": "plog config describe client-metrics",
+    "acls": "plog neither keeps nor edits ACLs: plog help security",
+    "delegation-tokens": "plog makes no delegation tokens; --command-config uses one (plog help security)",
+    "jmx": "plog serve --metrics-listen HOST:PORT",
+}
+"""Kafka's tools by their names without `kafka-` and `.sh` -> what plog has for them, if the line says no more."""
+
+_OTHERS: Mapping[str, str] = {
+    "zookeeper-server-start": "plog zookeeper start",
+    "zookeeper-server-stop": "plog zookeeper start ends at Ctrl-C, or at SIGTERM",
+    "zookeeper-shell": "plog has no shell for ZooKeeper; plog consume TOPIC --zookeeper HOST:PORT finds its brokers",
+    "connect-standalone": _NO_CONNECTORS,
+    "connect-distributed": _NO_CONNECTORS,
+    "kcat": "plog help kcat",
+    "kafkacat": "plog help kcat",
+    "kaf": "plog topic, plog produce, plog consume, plog group",
+    "rpk": "plog topic, plog group, plog cluster, plog transaction",
+}
+
+COMMANDS_MEANT: Mapping[str, Mapping[str, str]] = {
+    "": {
+        **{name: meant for name, meant in OF_KAFKA.items() if name != "cluster"},
+        **{f"kafka-{name}{end}": meant for name, meant in OF_KAFKA.items() for end in ("", ".sh")},
+        **{f"{name}{end}": meant for name, meant in _OTHERS.items() for end in ("", ".sh")},
+        "txn": "plog transaction",
+        "metadata": "plog cluster status",
+        "start": "plog serve",
+        "version": "plog --version",
+    },
+    "topic": {
+        "trim-prefix": "plog topic delete-records TOPIC --before OFFSET",
+        "add-partitions": "plog topic alter TOPIC --partitions N",
+        "alter-config": "plog topic alter TOPIC --set KEY=VALUE",
+        "describe-storage": "plog topic describe TOPIC",
+        "analyze": "plog stats PATH",
+        "consume": _NAME_TOPIC,
+        "produce": "plog produce TOPIC",
+    },
+    "group": {
+        "seek": "plog group reset-offsets GROUP --to-earliest",
+        "offset-delete": "plog group delete-offsets GROUP --topic TOPIC",
+    },
+    "transaction": {"describe-producers": "plog transaction find-hanging --all", "ls": "plog transaction list"},
+    "config": {"get": "plog config describe TYPE NAME", "set": "plog config alter TYPE NAME --set KEY=VALUE"},
+    "cluster": {
+        **dict.fromkeys(("info", "health", "metadata", "ls"), "plog cluster status"),
+        **dict.fromkeys(("partitions", "replicas"), "plog cluster describe TOPIC-N"),
+        "logdirs": "plog cluster brokers",
+        **dict.fromkeys(("upgrade", "downgrade"), "plog cluster features --upgrade, or --downgrade"),
+    },
+}
+"""Names of commands of other tools, in the groups of ours where people look for them."""
+
+
+def hint_of(path: str, option: str) -> str | None:
+    """Returns the hint of `HINTS` for an option of the command, or None."""
+    for where in (path, path.split(" ")[0], ""):
+        if option in HINTS.get(where, {}):
+            return HINTS[where][option]
+    return None
+
+
+# --- kcat
+
+_KCAT_OPTIONS = "PCG:LQM:t:p:b:z:o:eED:K:k:H:Od:qvF:X:c:Tuf:ZlVhs:r:Jm:U"
+_KCAT_LONG = ["list-modules", "version", "help"]
+_NEEDLESS = set("CPLQGeqvudmU")
+"""kcat's options that say what plog does anyway, that choose the command, or that are about talk and waiting."""
+_PACKED = {"s": None, "i": "int", "q": "long", "h": "short", ">i": "int", ">q": "long", ">h": "short"}
+"""Kcat's packing of one number -> the format of a key or a value; None for bytes as they are."""
+
+
+class _UntranslatableError(Exception):
+    """Plog has no option for a part of the line."""
+
+
+def kcat_line(words: Sequence[str]) -> str | None:
+    """Returns the command of plog for kcat's options, or None if plog has no option for one of them."""
+    try:
+        given, others = gnu_getopt(list(words), _KCAT_OPTIONS, _KCAT_LONG)
+        head, line = _KcatLine(given, others).translate()
+        return f"{head}plog {line}"
+    except (GetoptError, _UntranslatableError):
+        return None
+
+
+class _KcatLine:
+    def __init__(self, given: list[tuple[str, str]], others: list[str]) -> None:
+        self._given = [(name[1:], value) for name, value in given if len(name) == 2]
+        self._names = {name for name, _ in self._given}
+        self._others = others
+
+    def translate(self) -> tuple[str, str]:
+        """Returns what stands before plog's command, and the command."""
+        is_consumer = "C" in self._names or ("P" not in self._names and sys.stdin.isatty())
+        if self._names & set("VMLQG"):
+            return "", self._other()
+        return ("", self._consume()) if is_consumer else self._produce()
+
+    def _other(self) -> str:
+        if "V" in self._names:
+            return "--version"
+        if "M" in self._names:
+            return f"cluster start --brokers {self._last('M')}"
+        if "L" in self._names:
+            wanted = ["topic", "describe", self._last("t")] if "t" in self._names else ["topic", "list"]
+            return shlex.join([*wanted, *self._options("tJ"), *(["--output", "json"] if "J" in self._names else [])])
+        if "Q" in self._names:
+            topic, partition, time = ("", *self._last("t").rsplit(":", 2))[-3:]
+            if not topic:
+                raise _UntranslatableError
+            time = {"-1": "end", "-2": "beginning"}.get(time, time)
+            at = ["--partition", partition, "--from", time, "--max-messages", "1", "--format", r"%o\n"]
+            return shlex.join(["consume", topic, *self._options("t"), *at])
+        return shlex.join(["consume", *self._others, *self._options(""), "--group", self._last("G")])
+
+    def _consume(self) -> str:
+        if "t" not in self._names or self._others:
+            raise _UntranslatableError
+        key, end = self._last("K"), self._last("D")
+        format_ = []
+        if "f" in self._names:
+            format_ = ["--format", self._last("f")]
+        elif "J" in self._names:
+            format_ = ["--format", "json"]
+        elif self._names & set("KDO"):
+            offset = "%o " if "O" in self._names else ""
+            format_ = ["--format", f"{offset}{f'%k{key}' if key else ''}%s{end or chr(92) + 'n'}"]
+        return shlex.join(["consume", self._last("t"), *self._options("tfJKDO"), *format_])
+
+    def _produce(self) -> tuple[str, str]:
+        if "t" not in self._names:
+            raise _UntranslatableError
+        files, head = self._others, ""
+        if "c" in self._names:
+            head, files = f"{shlex.join(['head', '-n', self._last('c'), *files])} | ", []
+        raw = ["--format", "raw"] if files and "l" not in self._names else []  # to kcat each file is a record
+        return head, shlex.join(["produce", self._last("t"), *files, *raw, *self._options("tcl", is_producer=True)])
+
+    def _last(self, letter: str) -> str:
+        return next((value for name, value in reversed(self._given) if name == letter), "")
+
+    def _options(self, done: str, *, is_producer: bool = False) -> list[str]:
+        """Returns plog's options for all that are not `done`. Raises _UntranslatableError for one that plog lacks."""
+        found: list[str] = []
+        for name, value in self._given:
+            if name not in done and name not in _NEEDLESS:
+                found += self._producers(name, value) if is_producer else self._consumers(name, value)
+        return found
+
+    def _common(self, name: str, value: str) -> list[str]:
+        options = {"b": "--bootstrap-server", "X": "-X", "F": "--command-config", "p": "--partition"}
+        if name not in options or (name == "X" and "=" not in value):
+            raise _UntranslatableError
+        return [options[name], value] if (name, value) != ("p", "-1") else []
+
+    def _consumers(self, name: str, value: str) -> list[str]:
+        if name == "E":
+            return ["--no-exit-on-error"]
+        if name == "c":
+            return ["--max-messages", value]
+        if name == "r":
+            return ["--schema-registry", value]
+        if name == "o":
+            edge = {"s@": "--from", "e@": "--until"}.get(value[:2])
+            if value == "stored":
+                raise _UntranslatableError
+            return ["--from", value] if edge is None else [edge, f"@{value[2:]}"]
+        if name == "s":
+            side, _, packed = value.rpartition("=")
+            if packed != "avro" and packed not in _PACKED:
+                raise _UntranslatableError
+            kind = _PACKED.get(packed)
+            return [
+                word for one in ([side] if side else ["key", "value"]) if kind for word in (f"--{one}-format", kind)
+            ]
+        return self._common(name, value)
+
+    def _producers(self, name: str, value: str) -> list[str]:
+        flags = {"T": ["--tee"], "Z": ["--null-value", ""]}
+        options = {"K": "-K", "k": "--key", "D": "-D", "H": "--header", "z": "--compression"}
+        return flags.get(name) or ([options[name], value] if name in options else self._common(name, value))
+
+
+# --- where they are asked for
+
+
+def line_of_tool(words: Sequence[str], commands: Sequence[str]) -> str | None:
+    """Returns plog's command for `plog TOOL ..`, a line of another tool; None without one."""
+    tool, *rest = words
+    name = tool.removesuffix(".sh").removeprefix("kafka-")
+    if tool in ("kcat", "kafkacat"):
+        return kcat_line(rest)
+    if tool == "rpk" and rest[:1] and rest[0] in commands:
+        return f"plog {shlex.join(rest)}"
+    return kafka_line(name, rest)
+
+
+def line_of_command(path: str, words: Sequence[str]) -> str | None:
+    """Returns the command that is meant by `plog PATH WORDS`, which has an option of another tool; None without one."""
+    if not path:
+        return kcat_line(words)
+    change = {"consume": with_format, "produce": with_key_separator}.get(path)
+    found = None if change is None else change(words)
+    return None if found is None else f"plog {path} {shlex.join(found)}"
+
+
+# --- Kafka's tools
+
+_ACTIONS = {"topics": "topic", "consumer-groups": "group", "configs": "config"}
+_PROPERTIES = ("--property", "--formatter-property", "--reader-property")
+_NEEDLESS_FLAGS = ("--new-consumer", "--all-topic-partitions")
+
+
+def kafka_line(tool: str, words: Sequence[str]) -> str | None:
+    """Returns plog's command for a line of one of Kafka's tools (`topics` is kafka-topics.sh), or None without one."""
+    if not words:
+        return None
+    rest = [word for word in words if word not in _NEEDLESS_FLAGS]
+    try:
+        if tool in _ACTIONS:
+            action = next(word for word in rest if re.fullmatch(r"--[a-z-]+", word) and word in _ACTION_NAMES)
+            rest.remove(action)
+            return f"plog {shlex.join([_ACTIONS[tool], action[2:], *rest])}"
+        if tool in _TOOLS:
+            return f"plog {shlex.join(_TOOLS[tool](rest))}"
+    except (StopIteration, ValueError, IndexError, _UntranslatableError):
+        pass
+    return None
+
+
+_ACTION_NAMES = (
+    "--list", "--create", "--describe", "--alter", "--delete", "--reset-offsets", "--delete-offsets",
+)  # fmt: skip
+
+
+def _take(rest: list[str], name: str) -> str | None:
+    """Takes the option and its value out of the words; returns the value, or None if the option is not there."""
+    for number, word in enumerate(rest):
+        if word == name and number + 1 < len(rest):
+            del rest[number]
+            return rest.pop(number)
+        if word.startswith(f"{name}="):
+            return rest.pop(number).partition("=")[2]
+    return None
+
+
+def _take_properties(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the words without the properties, and these."""
+    rest, given = list(words), {}
+    for option in _PROPERTIES:
+        while (text := _take(rest, option)) is not None:
+            name, _, value = text.partition("=")
+            given[name] = value
+    return rest, given
+
+
+def with_format(words: Sequence[str]) -> list[str] | None:
+    """Replaces `--property print.key=true` and its kin by --format; None if there are none, or others."""
+    rest, given = _take_properties(words)
+    known = {f"print.{what}" for what in ("timestamp", "partition", "offset", "headers", "key", "value")}
+    if not given or given.keys() - known - {"key.separator", "line.separator"}:
+        return None
+    fields = [
+        ("timestamp", "CreateTime:%T"), ("partition", "Partition:%p"), ("offset", "Offset:%o"), ("headers", "%h"),
+        ("key", "%k"), ("value", "%s"),
+    ]  # fmt: skip
+    shown = [token for name, token in fields if given.get(f"print.{name}", str(name == "value")).lower() == "true"]
+    return [*rest, "--format", given.get("key.separator", r"\t").join(shown) + given.get("line.separator", r"\n")]
+
+
+def with_key_separator(words: Sequence[str]) -> list[str] | None:
+    """Replaces `--property parse.key=true --property key.separator=:` by -K; None if there are none, or others."""
+    rest, given = _take_properties(words)
+    options = {"null.marker": "--null-value"}
+    if given.pop("parse.key", "false") == "true":
+        options["key.separator"] = "-K"
+        given.setdefault("key.separator", r"\t")
+    if given.keys() - options.keys() or not given:
+        return None
+    return [*rest, *(word for name, value in given.items() for word in (options[name], value))]
+
+
+def _consume(rest: list[str]) -> list[str]:
+    return ["consume", *_translated(rest, with_format)]
+
+
+def _produce(rest: list[str]) -> list[str]:
+    return ["produce", *_translated(rest, with_key_separator)]
+
+
+def _translated(rest: list[str], change: Callable[[Sequence[str]], list[str] | None]) -> list[str]:
+    if not any(word.partition("=")[0] in _PROPERTIES for word in rest):
+        return rest
+    found = change(rest)
+    if found is None:
+        raise _UntranslatableError
+    return found
+
+
+def _dump(rest: list[str]) -> list[str]:
+    files = _take(rest, "--files")
+    if files is None:
+        raise _UntranslatableError
+    return ["dump-segment", *files.split(","), *rest]
+
+
+def _get_offsets(rest: list[str]) -> list[str]:
+    topic, time = _take(rest, "--topic"), _take(rest, "--time")
+    if topic is None or time not in (None, "-1", "-2", "latest", "earliest"):
+        raise _UntranslatableError
+    return ["topic", "describe", topic, *rest]
+
+
+def _transactions(rest: list[str]) -> list[str]:
+    action = next(word for word in rest if word in ("list", "describe", "abort", "find-hanging"))
+    rest.remove(action)
+    return ["transaction", action, *rest]
+
+
+def _perf_produce(rest: list[str]) -> list[str]:
+    for option in ("--producer-props", "--command-property"):
+        if option in rest:
+            start = rest.index(option)
+            end = start + 1
+            while end < len(rest) and not rest[end].startswith("-"):
+                end += 1
+            rest[start:end] = [word for prop in rest[start + 1 : end] for word in _property(prop)]
+    return ["perf", "produce", *rest]
+
+
+def _property(text: str) -> list[str]:
+    name, _, value = text.partition("=")
+    return ["--bootstrap-server", value] if name == "bootstrap.servers" else ["-X", text]
+
+
+def _perf_latency(rest: list[str]) -> list[str]:
+    server, topic, count, acks, size = rest[:5]
+    options = ["--num-records", count, "--acks", acks, "--record-size", size, "--bootstrap-server", server]
+    return ["perf", "latency", topic, *options]
+
+
+def _without(command: list[str], *actions: str) -> Callable[[list[str]], list[str]]:
+    """Returns a function that puts the command before a line without these words."""
+    return lambda rest: [*command, *(word for word in rest if word not in actions)]
+
+
+def _serve(rest: list[str]) -> list[str]:
+    file = next(word for word in rest if not word.startswith("-"))
+    return ["serve", "--config", *rest[rest.index(file) :]]
+
+
+def _elect(rest: list[str]) -> list[str]:
+    kind, topic, partition = (_take(rest, name) for name in ("--election-type", "--topic", "--partition"))
+    if kind is None or kind.lower() not in ("preferred", "unclean"):
+        raise _UntranslatableError
+    named = [] if topic is None else [topic if partition is None else f"{topic}:{partition}"]
+    return ["cluster", "elect", f"--{kind.lower()}", *named, *rest]
+
+
+def _reassign(rest: list[str]) -> list[str]:
+    if "--verify" in rest or "--list" in rest:
+        _take(rest, "--reassignment-json-file")
+        return ["cluster", "reassign", "--status", *(word for word in rest if word not in ("--verify", "--list"))]
+    return ["cluster", "reassign", *("--apply" if word == "--execute" else word for word in rest)]
+
+
+_TOOLS: dict[str, Callable[[list[str]], list[str]]] = {
+    "console-consumer": _consume,
+    "console-producer": _produce,
+    "dump-log": _dump,
+    "get-offsets": _get_offsets,
+    "transactions": _transactions,
+    "producer-perf-test": _perf_produce,
+    "consumer-perf-test": _without(["perf", "consume"]),
+    "e2e-latency": _perf_latency,
+    "metadata-quorum": _without(["cluster", "status"], "describe", "--status", "--replication"),
+    "features": _without(["cluster", "features"], "describe"),
+    "broker-api-versions": _without(["cluster", "status", "--api-versions"]),
+    "server-start": _serve,
+    "leader-election": _elect,
+    "reassign-partitions": _reassign,
+    "groups": _without(["group", "list"], "--list"),
+    "cluster": _without(["cluster", "status"], "cluster-id"),
+}
