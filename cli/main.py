@@ -101,6 +101,7 @@ COMMANDS = {
     "topic": "Create, list, describe, alter and delete topics.",
     "produce": "Write records from stdin or files to a topic.",
     "consume": "Read records of topics to stdout.",
+    "redrive": "Send dead letters back to where they came from.",
     "group": "Consumer groups: who is in them, and how far they have read.",
     "transaction": "Transactions: which are open, which hang; abort them.",
     "config": "Settings of topics, brokers and groups: see and change them.",

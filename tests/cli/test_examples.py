@@ -64,6 +64,7 @@ plog topic create orders --partitions 4
 plog consume flights --group etl --max-messages 10
 plog consume flights --group flights-etl --max-messages 10
 echo one | plog produce orders --transactional-id copier-1
+echo two | plog produce orders.DLT --header kafka_dlt-original-topic=orders
 plog produce counts --format raw count
 plog produce events --header id=7 --format raw count
 """

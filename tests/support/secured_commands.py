@@ -46,6 +46,8 @@ def lines(topic: str, server: str, folder: Path, *, has_tls: bool, replays: bool
         Line(("topic", "describe"), (topic,), shows=name),
         Line(("produce",), (topic,), b"a\nb\nc\n"),
         Line(("produce",), (topic, "--transactional-id", topic), b"d\n"),
+        Line(("redrive",), (topic,), code=1, shows=b"no header names a topic"),
+        Line(("group", "delete"), (f"plog-redrive.{topic}",)),
         Line(("stats",), (topic,), shows=name),
         Line(("gaps",), (topic,), shows=b"control record"),
         Line(("trace",), (f"{topic}@1",), shows=name),
