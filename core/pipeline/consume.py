@@ -217,28 +217,46 @@ def _consume_partitions(run: ConsumeRun, steps: list[Step], sink: Sink) -> None:
             source, find_partitions = _directory(run, opened)
         else:
             source, find_partitions = _cluster(run, opened)
-        partitions = _ensure_partitions(request, find_partitions())
+        present = partitions = _ensure_partitions(request, find_partitions())
         ends = source.ends(partitions)
+        one_key = None
+        if request.key is not None:
+            from core.pipeline.consuming.one_key import OneKey
+
+            one_key = OneKey(request, run.session, run.say)
+            partitions = one_key.choose(source, present, ends)
+            steps.insert(int(request.join), one_key.step)  # after values are joined, before keys are decoded
         starts = ensure_there(resolve(request.from_, source, partitions, ends), source, ends, run.say)
         if request.follow:
-            find_more = _finder(request, source, find_partitions, set(starts))
+            find_more = _finder(request, source, find_partitions, set(present))
             RecordPrinter(run, sink).print_all(through(read_following(source, starts, find_more), steps))
             return
         bounds = resolve(request.as_of or request.until, source, partitions, ends)
         bounds = {tp: min(offset, ends[tp]) for tp, offset in bounds.items()}
-        _print_bounded(run, sink, source, starts, bounds, steps)
+        may_hold = None if one_key is None or request.join else one_key.may_hold
+        read = partial(read_bounded, source, may_hold=may_hold)
+        _print_bounded(run, sink, source, read=read, starts=starts, bounds=bounds, steps=steps)
+        if one_key is not None:
+            one_key.report(run.undecoded.shown)
 
 
 def _print_bounded(
-    run: ConsumeRun, sink: Sink, source: RecordSource, starts: Offsets, bounds: Offsets, steps: list[Step]
+    run: ConsumeRun,
+    sink: Sink,
+    source: RecordSource,
+    *,
+    read: Callable[..., Chunks],
+    starts: Offsets,
+    bounds: Offsets,
+    steps: list[Step],
 ) -> None:
-    """Prints [start, bound) of each partition in the order of the request."""
+    """Prints [start, bound) of each partition, which `read` reads from the source, in the order of the request."""
     request, printer = run.request, RecordPrinter(run, sink)
     if request.last is not None:
         from core.pipeline.last_records import read_last
 
         def read_span(some: Offsets, ends: Offsets) -> Chunks:
-            return through(read_bounded(source, some, ends), steps)
+            return through(read(some, ends), steps)
 
         newest_first = request.newest_first
         printer.print_pages(read_last(read_span, starts, bounds, request.last, newest_first=newest_first))
@@ -248,21 +266,21 @@ def _print_bounded(
     def done(partition: TopicPartition) -> None:
         unread.pop(partition, None)
 
-    def read(some: Offsets) -> Chunks:
+    def read_from(some: Offsets) -> Chunks:
         if request.is_latest:
             return through(read_latest(source, some, bounds, tell=run.say, done=done), steps)
-        return through(read_bounded(source, some, bounds, done), steps)
+        return through(read(some, bounds, done), steps)
 
     try:
         if request.merge:
             from core.pipeline.time_merge import merge_by_time
 
-            printer.print_pages(merge_by_time({tp: read({tp: start}) for tp, start in starts.items()}))
+            printer.print_pages(merge_by_time({tp: read_from({tp: start}) for tp, start in starts.items()}))
         elif request.per_partition:
             for tp, start in starts.items():
-                RecordPrinter(run, sink).print_all(read({tp: start}))
+                RecordPrinter(run, sink).print_all(read_from({tp: start}))
         else:
-            printer.print_all(read(starts))
+            printer.print_all(read_from(starts))
     except PlogError as error:
         if (error.hint == DAMAGE_HINT or isinstance(error, SchemaError)) and len(unread) > 1:
             _report_unread(list(unread), error, run.say)

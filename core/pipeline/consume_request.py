@@ -251,6 +251,17 @@ class ConsumeRequest:
     follow: Annotated[bool, Option("At the end, wait for new records.", "-f")] = False
     timeout_ms: Annotated[int | None, Option("Stop when no record has come for this time.", metavar="MS", min=0)] = None
     merge: Annotated[bool, Option("Merge the partitions by timestamp; each keeps its own order.")] = False
+    key: Annotated[
+        str | None,
+        Option("Only records of this key: its partition is read. --key-format says what it is.", metavar="KEY"),
+    ] = None
+    partitioner: Annotated[
+        str | None,
+        Option(
+            "With --key: who chose the partition, as for produce. Default: what the newest keys show.", metavar="NAME"
+        ),
+    ] = None
+    all_partitions: Annotated[bool, Option("With --key: read all partitions.")] = False
     filters: Annotated[
         Sequence[str],
         Option("Only records that match, as in 'value.carrier == \"UA\" and offset > 99'.", "--filter", metavar="EXPR"),
@@ -418,6 +429,11 @@ RULES = (
              "a group of --zookeeper has no coordinator: not with --group-protocol or --group-instance-id"),
     excludes("group", "begins_by_partition",
              "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition"),
+    excludes("key", "partitions", "--key chooses the partition: without --partition"),
+    excludes("key", "group", "--key reads without a group: --filter 'key == \"K\"' goes with --group"),
+    excludes("key", "print_control_records", "--key and --print-control-records: markers have no keys of yours"),
+    needs("all_partitions partitioner", "key", "--all-partitions and --partitioner go with --key"),
+    excludes("all_partitions", "partitioner", "--all-partitions and --partitioner: one of them"),
     excludes("last", "is_endless", "--last N stops at the end: --from -N goes with --follow and --group"),
     excludes("last", "max_messages", "--last and --max-messages: one of them"),
     excludes("last", "merge", "--last is in order of time anyway: without --merge"),

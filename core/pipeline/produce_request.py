@@ -102,8 +102,8 @@ class ProduceRequest:
     partitioner: Annotated[
         str | None,
         Option(
-            "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a_random, random, "
-            "round_robin, sticky, or module:function. Default: murmur2, for records that name no partition.",
+            "murmur2 (Java's), consistent_random (librdkafka's), crc32, murmur2_random, fnv1a, fnv1a_random, hash-ref, "
+            "random, round_robin, sticky, or module:function. Default: murmur2, for records that name no partition.",
             metavar="NAME",
         ),
     ] = None

@@ -42,15 +42,23 @@ Step = Callable[[Chunk], Chunk]
 
 
 def read_bounded(
-    source: RecordSource, starts: Offsets, ends: Offsets, done: Callable[[TopicPartition], None] = lambda _: None
+    source: RecordSource,
+    starts: Offsets,
+    ends: Offsets,
+    done: Callable[[TopicPartition], None] = lambda _: None,
+    may_hold: Callable[[TopicPartition, Batch], bool] | None = None,
 ) -> Iterator[Chunk]:
-    """Yields the records of [start, end) of every partition; calls `done` with each partition at its end."""
+    """Yields the records of [start, end) of every partition; calls `done` with each partition at its end. A batch is
+    left out if `may_hold` says that it holds nothing of interest.
+    """
     for partition, batches in source.read(starts, ends):
         if not batches:
             done(partition)
             continue
         while batches and isinstance(batches[-1], RecordBatch) and batches[-1].base_offset >= ends[partition]:
             batches.pop()  # it was not asked for, and may not decode
+        if may_hold is not None:
+            batches = [batch for batch in batches if may_hold(partition, batch)]
         for columns in _decoded(batches, partial(source.leave_out, partition)):
             inside = (columns.offsets >= starts[partition]) & (columns.offsets < ends[partition])
             yield _chunk(partition, columns, inside)

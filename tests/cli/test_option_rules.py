@@ -65,6 +65,11 @@ CONSUME = {
     "--group begins in one place on all partitions, whoever reads them: --from WHERE, without a partition": [
         "--group g --from 0=5",
     ],
+    "--key chooses the partition: without --partition": ["--key k --partition 0", "-k k -p 0", "--key= -p 0"],
+    "--key reads without a group: --filter 'key == \"K\"' goes with --group": ["--key k --group g"],
+    "--key and --print-control-records: markers have no keys of yours": ["--key k --print-control-records"],
+    "--all-partitions and --partitioner go with --key": ["--all-partitions", "--partitioner crc32"],
+    "--all-partitions and --partitioner: one of them": ["--key k --all-partitions --partitioner crc32"],
     "--last N stops at the end: --from -N goes with --follow and --group": [
         "--last 1 --follow", "--last 1 --group g",
     ],

@@ -6,7 +6,9 @@
 | murmur2_random | the same | at random | librdkafka's murmur2_random |
 | consistent_random | CRC32; an empty key counts as null | at random | librdkafka, and all that stand on it |
 | crc32 (consistent) | CRC32 | as an empty key | librdkafka's consistent |
-| fnv1a_random | FNV-1a, as a number without its sign | at random | librdkafka's fnv1a_random, Sarama |
+| fnv1a_random | FNV-1a as a signed number, the sign of the remainder dropped | at random | librdkafka's, Sarama |
+| fnv1a | the same | as an empty key | librdkafka's fnv1a |
+| hash-ref | FNV-1a, its sign bit cleared | at random | Sarama's reference (NewReferenceHashPartitioner) |
 | random, round_robin, sticky | | keys do not count | |
 
 Sticky: one partition for about a batch, then the next (org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
@@ -197,6 +199,8 @@ PARTITIONERS: dict[str, Callable[[int, int], Partitioner]] = {
     "crc32": _by_key(crc32_columns, None),
     "consistent": _by_key(crc32_columns, None),
     "fnv1a_random": _by_key(_positive_fnv1a, RandomPartitions),
+    "fnv1a": _by_key(_positive_fnv1a, None),
+    "hash-ref": _by_key(lambda keys: fnv1a_columns(keys) & _POSITIVE, RandomPartitions),
     "random": RandomPartitions,
     "round_robin": RoundRobinPartitions,
     "sticky": StickyPartitions,

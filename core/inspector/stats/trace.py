@@ -80,12 +80,13 @@ def with_key(
     """Yields the records of the batches whose key is that one or, if it is not the whole of it, ends with it."""
     for group in group_batches(batches):
         for columns in decode_whole_batches(group, on_undecodable):
-            rows = _rows_ending_with(columns, key, is_whole=is_whole)
+            rows = rows_ending_with(columns, key, is_whole=is_whole)
             if len(rows):
                 yield columns.select(rows)
 
 
-def _rows_ending_with(columns: RecordColumns, ending: bytes, *, is_whole: bool) -> npt.NDArray[np.int64]:
+def rows_ending_with(columns: RecordColumns, ending: bytes, *, is_whole: bool) -> npt.NDArray[np.int64]:
+    """Returns the rows of the records whose key is that one or, if it is not the whole of it, ends with it."""
     lengths = columns.key_lengths
     rows = np.flatnonzero(lengths == len(ending) if is_whole else lengths >= len(ending))
     data = np.frombuffer(columns.buffer, np.uint8)

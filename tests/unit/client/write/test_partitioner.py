@@ -35,6 +35,23 @@ def test_an_empty_key_is_a_key_but_for_librdkafkas_default(name: str, is_hashed:
     assert (len(partitions) == 1) == is_hashed
 
 
+@for_each(
+    "key, partitions, numbers",
+    [
+        (b"TT0124", 15, {"murmur2": 10, "crc32": 9}),  # tulios/kafkajs#1154
+        (b"fd7af248-ce5c-46a5-93d7-1c0c9005b99d", 32, {"murmur2": 26, "crc32": 23, "fnv1a": 19}),  # node-rdkafka#817
+        (b"42", 6, {"murmur2": 4, "crc32": 2, "fnv1a": 5, "hash-ref": 3}),  # Sarama's two differ
+        (b"order-42", 12, {"murmur2": 0, "crc32": 10, "fnv1a": 8}),
+        (b"\0\0\0\x2a", 6, {"murmur2": 0}),
+        (b"", 10, {"murmur2": 1, "crc32": 0, "fnv1a": 5, "hash-ref": 3}),
+    ],
+)
+def test_a_key_goes_where_other_clients_put_it(key: bytes, partitions: int, numbers: dict[str, int]) -> None:
+    keys = ByteStrings.of_list([key])
+    found = {name: PARTITIONERS[name](partitions, 1000).assign(keys, keys).tolist() for name in numbers}
+    assert found == {name: [number] for name, number in numbers.items()}
+
+
 @given(st.lists(st.binary(max_size=20)))
 def test_columns_of_keys_hash_as_each_key_alone(keys: list[bytes]) -> None:
     assert murmur2_columns(ByteStrings.of_list(keys)).tolist() == [murmur2(key) for key in keys]
