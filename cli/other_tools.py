@@ -89,7 +89,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "-Z": "did you mean --format json?",
         "-s": "--key-format and --value-format int, long, ..; --schema-registry URL for Avro",
         "--use-schema-registry": "did you mean --schema-registry URL?",
-        "--formatter": _FORMAT,
+        "--formatter": f"{_FORMAT}; __consumer_offsets and __transaction_state are decoded without one",
         "--formatter-property": _FORMAT,
         "--property": _FORMAT,
         "--pretty-print": _FORMAT,

@@ -162,11 +162,17 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
         from core.pipeline.large_values import ClaimCheckRoom
 
         steps.append(ClaimCheckRoom(request.claim_check).redeem)
+    decode: Step | None = None
     if not request.formats.are_plain:
         from core.pipeline.key_value_text import Schemas
 
         schemas = Schemas(request.formats, run.session.find_settings(), run.say)
-        steps.append(partial(schemas.decoded, is_typed=bool(request.filters)))
+        decode = partial(schemas.decoded, is_typed=bool(request.filters))
+    if request.reads_internal:
+        from core.pipeline.consuming.internal_text import decoding_internal
+
+        decode = decoding_internal(decode, run.say)
+    steps += [decode] if decode is not None else []
     if request.has_filter:
         from core.records.record_filter import NotJson
 

@@ -333,6 +333,12 @@ class ConsumeRequest:
         return self.latest_per_key or self.as_of is not None
 
     @property
+    def reads_internal(self) -> bool:
+        """Returns whether topics of Kafka's own may be read, and are to be decoded."""
+        is_plain = self.key_format is None and self.value_format is None
+        return is_plain and any(topic.removeprefix(_REGEX_SIGN).startswith("__") for topic in self.topics)
+
+    @property
     def begins_by_partition(self) -> bool:
         """Returns whether --from names partitions."""
         return "=" in self.from_
