@@ -4,6 +4,8 @@
 # Other commands: docker run --rm -v plog-data:/data plog verify /data
 # Clients on the host, and on no other, reach localhost:9092. Where clients are elsewhere, say what they are to connect to:
 #   docker run ... plog serve --listen 0.0.0.0:9092 --advertise HOST:9092
+# Topics, and records of files, that are there when the health check passes:
+#   docker run ... -e PLOG_TOPICS="orders:6 audit:1:cleanup.policy=compact" -e PLOG_SEEDS=orders=/seeds/orders.csv -v ./seeds:/seeds:ro plog
 FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
 COPY . /src
 RUN python -m venv /opt/plog

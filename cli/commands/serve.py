@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.data_location import DATA_DIR, DataDirOption, LockTimeoutOption, default_data_dir
 from cli.logging import LogFormat, start_logging
@@ -22,6 +23,7 @@ from cli.terminal import say
 from core.common.command_option import Option
 
 if TYPE_CHECKING:
+    from cli.first_topics import FirstTopics
     from core.broker.broker_server import BrokerServer
     from core.broker.config.broker_config import BrokerConfig
     from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
@@ -69,6 +71,29 @@ def serve(
     settings: Annotated[
         list[str] | None, Option("A broker setting; may be repeated.", "--set", metavar="KEY=VALUE")
     ] = None,
+    topics: Annotated[
+        list[str] | None,
+        Option(
+            "Create this topic before the broker is ready, unless it exists; may be repeated.",
+            "--topic",
+            metavar="NAME[:PARTITIONS][:KEY=VALUE]..",
+            envvar="PLOG_TOPICS",
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        Option(
+            "Write the records of a file, also a .gz, to a topic before the broker is ready, unless it ever had "
+            "records; may be repeated.",
+            "--seed",
+            metavar="TOPIC=FILE",
+            envvar="PLOG_SEEDS",
+        ),
+    ] = None,
+    seed_format: Annotated[
+        Literal["lines", "envelope", "csv", "raw"] | None,
+        Option("The format of --seed. Default: csv for .csv, or else lines.", show_default=False),
+    ] = None,
     ephemeral: Annotated[
         bool, Option("For tests: the data is deleted at the end, and groups do not wait for more members.")
     ] = False,
@@ -110,6 +135,7 @@ def serve(
     Example:
       plog serve --listen 127.0.0.1:9092 --data-dir ./data --set num.partitions=4
       plog serve --listener INSIDE://:29092 --listener OUTSIDE://:9092 --advertise OUTSIDE://localhost:9092
+      plog serve --ephemeral --topic orders:6 --topic audit:1:cleanup.policy=compact
     """
     from core.common.endpoint import parse_endpoint
     from core.common.errors import UsageError
@@ -143,6 +169,13 @@ def serve(
         raise UsageError("--new-cluster begins a cluster in a ZooKeeper", hint="--zookeeper HOST:PORT/CHROOT")
     if ephemeral and data_dir is not None and os.environ.get(DATA_DIR) != str(data_dir):
         raise UsageError("--ephemeral makes a data directory of its own; leave --data-dir out")
+    first = None
+    if topics or seeds or seed_format:
+        from cli.first_topics import parse_first_topics
+
+        if read_only:
+            raise UsageError("--read-only adds nothing, and --topic and --seed have to: use one of them")
+        first = parse_first_topics(topics or (), seeds or (), seed_format, is_kafka_3=zookeeper is not None)
     with _data_directory(data_dir, broker_config, is_ephemeral=ephemeral) as directory:
         _serve(
             directory,
@@ -154,6 +187,7 @@ def serve(
             is_read_only=read_only,
             zookeeper=zookeeper,
             may_begin=new_cluster,
+            first=first,
         )
 
 
@@ -298,6 +332,7 @@ def _serve(
     is_read_only: bool,
     zookeeper: str | None,
     may_begin: bool,
+    first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import BrokerServer, without_collector
     from core.broker.config.security_requirements import ensure_asks_for_none, ensure_open_to_everybody
@@ -336,7 +371,10 @@ def _serve(
                 "may do everything"
             )
         try:
-            _run_whole(runner, _run(node, runtime, listeners, metrics, ready_file, entry))
+            _run_whole(
+                runner,
+                _run(node, runtime, listeners, metrics=metrics, ready_file=ready_file, entry=entry, first=first),
+            )
         finally:
             stack.close()
             runner.close()
@@ -395,9 +433,11 @@ async def _run(
     node: BrokerServer,
     runtime: LoopRuntime,
     listeners: list[Listener],
+    *,
     metrics: Endpoint | None,
     ready_file: Path | None,
     entry: ZooKeeperRegistration | None,
+    first: FirstTopics | None,
 ) -> None:
     from core.broker.broker_server import LastingObjects
     from core.broker.serving.socket_server import SocketServer
@@ -417,6 +457,8 @@ async def _run(
     )
     server.turns_away = entry is not None
     with contextlib.closing(server), contextlib.ExitStack() as stack:
+        if first is not None and entry is None:
+            await _make_first_topics(first, node, None)
         await server.start()
         for listen in (one.endpoint for one in listeners):
             if not listen.is_loopback:
@@ -435,11 +477,47 @@ async def _run(
         if entry is None:
             await _run_until_stopped(server, node, ready_file, how)
         else:
-            await _run_as_member(server, node, entry, ready_file, how)
+            await _run_as_member(server, node, entry, ready_file, how, first)
+
+
+async def _make_first_topics(first: FirstTopics, node: BrokerServer, served: Endpoint | None) -> None:
+    """Works in a thread, as the loop answers its requests meanwhile: those to this broker without a socket, unless it
+    is served already; a cluster's other brokers are asked as well then.
+    """
+    is_stopped = threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def make() -> None:
+        from core.client.net.kafka_client import KafkaClient
+        from core.pipeline.embedded_transport import LoopTransport
+
+        def connect(_host: str, _port: int) -> LoopTransport:
+            return LoopTransport(node.dispatcher, loop.call_soon_threadsafe, is_stopped)
+
+        with contextlib.suppress(KeyboardInterrupt):
+            if served is None:
+                client, where = KafkaClient([("embedded", 0)], connect), f" --data-dir {node.directory}"
+            else:
+                client, where = KafkaClient([(served.host, served.port)]), f" --bootstrap-server {served}"
+            with contextlib.closing(client):
+                first.make(client, where)
+
+    work = loop.run_in_executor(None, make)
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        is_stopped.set()
+        await asyncio.wait([work])
+        raise
 
 
 async def _run_as_member(
-    server: SocketServer, node: BrokerServer, entry: ZooKeeperRegistration, ready_file: Path | None, how: str
+    server: SocketServer,
+    node: BrokerServer,
+    entry: ZooKeeperRegistration,
+    ready_file: Path | None,
+    how: str,
+    first: FirstTopics | None,
 ) -> None:
     """Joins the cluster, and leaves it again. Until it is registered it serves nobody: the others may still have an
     earlier life of the broker, with other partitions. Raises the error that ends its membership: what
@@ -481,6 +559,8 @@ async def _run_as_member(
         )
         node.services.log_manager.on_offline.append(lambda: entry.report_disk_failure(node.services.node.node_id))
         await membership.control.start()
+        if first is not None:
+            await _make_first_topics(first, node, server.endpoint)
         await _run_until_stopped(server, node, ready_file, f"{how} node {node.services.node.node_id} in {entry}")
     finally:
         node.services.log_manager.on_offline.clear()

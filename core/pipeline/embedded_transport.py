@@ -1,5 +1,7 @@
 """Sends requests to a broker in this process: no sockets, the same dispatcher.
 
+`LoopTransport` does it from another thread, to a broker whose event loop runs.
+
 `EmbeddedBrokerLog` shows that broker's log: each line once, or only lines about topics that an answer rests on.
 """
 
@@ -9,6 +11,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,8 @@ from core.protocol.frame import SIZE
 from core.protocol.primitives import Piece
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from core.broker.broker_server import BrokerServer
 
 
@@ -137,3 +142,33 @@ class EmbeddedTransport:
 
     def close(self) -> None:
         """Does nothing: the opener of the broker closes it."""
+
+
+class LoopTransport(EmbeddedTransport):
+    """A transport from a thread to a broker that the loop's thread owns; owned by the former. `send` waits for the
+    answer. Once `is_stopped` is set, it raises KeyboardInterrupt, as a signal does in the main thread.
+    """
+
+    def __init__(self, dispatcher: RequestDispatcher, call_in_loop: Callable[..., object], is_stopped: Event) -> None:
+        """`call_in_loop` has the loop call a function with arguments, and does not wait for it."""
+        super().__init__(dispatcher)
+        self._call_in_loop = call_in_loop
+        self._is_stopped = is_stopped
+
+    def send(self, frame: bytearray) -> None:
+        if self._is_stopped.is_set():
+            raise KeyboardInterrupt
+        answered: Future[list[Piece]] = Future()
+        self._call_in_loop(self._handle, frame, answered)
+        self._keep(answered.result())
+
+    def _handle(self, frame: bytearray, answered: Future[list[Piece]]) -> None:
+        try:
+            answer = self._dispatcher.handle(memoryview(frame)[SIZE.size :])
+        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+            answered.set_exception(error)
+            return
+        if isinstance(answer, Pending):
+            answer.on_value, answer.on_failure = answered.set_result, answered.set_exception
+        else:
+            answered.set_result(answer or [])

@@ -4,6 +4,7 @@ joins by `--zookeeper` alone.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -13,11 +14,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cli.first_topics import parse_first_topics
 from cli.main import run
+from core.client.admin.admin import Admin
+from core.client.net.kafka_client import KafkaClient
+from core.client.read.cluster_source import ClusterSource
+from core.client.read.record_source import ReadOptions
+from core.client.write.producer import RecordsToSend
+from core.client.write.transactional_producer import TransactionalProducer
+from core.common.errors import UsageError
+from core.common.topic_partition import TopicPartition
+from core.pipeline.session import Session
+from core.records.byte_strings import ByteStrings
 from tests.support.for_each import for_each
-from tests.support.server import PLOG, Server, call_plog
+from tests.support.server import PLOG, Server, call_plog, read_json
 from tests.support.waiting import wait_for_exit, wait_until
 
 # --- listeners
@@ -49,6 +62,17 @@ def told(address: str) -> list[str]:
         (["--listener", "SSL://:1"], "asks for security", "--insecure-ignore-security"),
         (["--listener", "A://:1", "--listener", "B://:2", "--advertise", "h:3"],
          "--advertise h:3 does not say which listener it is for: A, B", "--advertise A://h:3"),
+        (["--topic", "orders:6:3"], "3 is no KEY=VALUE; expected NAME[:PARTITIONS]", "default.replication.factor=N"),
+        (["--topic", "orders:"], "--topic orders:: nothing is no number of partitions", ""),
+        (["--topic", "orders:0"], "0 is no number of partitions", ""),
+        (["--topic", "../x"], "topic name '../x' is invalid", ""),
+        (["--topic", "a:1:retention=1"], "Unknown topic config name: retention", "did you mean retention.ms?"),
+        (["--topic", "a", "--topic", "a:2"], "--topic a is there twice", ""),
+        (["--topic", "a.b", "--topic", "a_b"], "--topic a_b and a.b have the same name in Kafka's metrics", ""),
+        (["--topic", "a", "--read-only"], "--topic and --seed have to: use one of them", ""),
+        (["--seed-format", "csv"], "--seed-format is the format of --seed", ""),
+        (["--seed", "orders"], "--seed orders: expected TOPIC=FILE", ""),
+        (["--seed", "a=/dev/null"], "/dev/null is no regular file", ""),
         (["--listener", "A://:1", "--advertise", "B://h:3"], "--advertise B://h:3: there is no such listener", "A"),
     ],
 )  # fmt: skip
@@ -58,6 +82,104 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], message: str, hin
     assert message in done.stderr.decode()
     assert hint in done.stderr.decode()
     assert not (tmp_path / "data").exists()
+
+
+# --- topics and records to begin with
+
+
+def ending(bytes_: bytes) -> str:
+    return bytes_.decode().partition("error: ")[2]
+
+
+def test_a_seed_that_is_not_right_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "bad.ndjson").write_text('{"value": "a"}\n' * 16 + '{"value": \n')
+    (tmp_path / "third.ndjson").write_text('{"value": "a", "partition": 2}\n')
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n")[:-9])
+    directory = tmp_path / "data"
+    for name, options, message in [
+        ("bad.ndjson", ["--topic", "t:2"], f"{tmp_path}/bad.ndjson: line 17: not JSON"),
+        ("third.ndjson", ["--topic", "t:2"], "a record is for partition 2, and t has 2 partitions\nhint: --topic t:3"),
+        ("cut.csv.gz", [], f"{tmp_path}/cut.csv.gz does not decompress by gzip"),
+    ]:
+        seed = ["--seed", f"t={tmp_path / name}", "--seed-format", "envelope"]
+        done = call_plog("serve", "--data-dir", str(directory), "--listen", ":0", *options, *seed)
+        assert done.returncode == 2
+        assert message in ending(done.stderr)
+    done = call_plog("serve", "--data-dir", str(directory), "--listen", ":0", "--seed", f"t={tmp_path}/none")
+    assert done.returncode == 3
+    assert not directory.exists()
+
+
+def make_first(client: KafkaClient, topics: list[str], *seeds: str) -> None:
+    parse_first_topics(topics, seeds, None, is_kafka_3=False).make(client, " --data-dir d")
+
+
+def test_topics_and_seeds_are_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = tmp_path / "f.csv.gz"
+    seed.write_bytes(gzip.compress(b"id,name\n7,a\n8,b\n"))
+    asked = ["orders:6", "audit:1:cleanup.policy=compact,delete:retention.ms=-1"]
+    with Session(directory=tmp_path / "data").open_client(makes_directory=True) as client:
+        for _ in range(2):
+            make_first(client, asked, f"orders={seed}", f"more={seed}")
+        make_first(client, ["audit:1:cleanup.policy=delete,compact"])  # their order says nothing
+        for text, message, hint in [
+            ("orders:7", "--topic orders:7: the topic is there, with 6 partitions", "alter orders --partitions 7 --da"),
+            ("orders:5", "--topic orders:5: the topic is there, with 6 partitions", "--topic orders takes it as it is"),
+            ("audit:1:retention.ms=5", "retention.ms=5 was asked for, and the topic is there with retention.ms=-1",
+             "plog topic alter audit --set retention.ms=5 --data-dir d changes it"),
+        ]:  # fmt: skip
+            with pytest.raises(UsageError, match=re.escape(message)) as caught:
+                make_first(client, ["new:1", text])
+            assert hint in (caught.value.hint or "")
+        assert {name for name in client.refresh() if not name.startswith("__")} == {"orders", "audit", "more"}
+        more = TopicPartition("more", 0)
+        Admin(client).delete_records({more: -1})
+        make_first(client, [], f"more={seed}")  # it had records, though it has none now
+        assert ClusterSource(client, ReadOptions()).starts([more]) == ClusterSource(client, ReadOptions()).ends([more])
+    said = capsys.readouterr().err
+    assert "orders has records already, up to offset " in said
+    assert f": not seeded from {seed}" in said
+    place = ["--data-dir", str(tmp_path / "data")]
+    rows = sorted(call_plog("consume", "orders", *place).stdout.splitlines())
+    assert [json.loads(row) for row in rows] == [{"id": "7", "name": "a"}, {"id": "8", "name": "b"}]
+    (audit,) = read_json(0, "topic", "describe", "audit", *place)
+    assert audit["settings"] == {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+
+
+def test_what_a_seed_that_was_cut_off_left_is_no_record(tmp_path: Path) -> None:
+    """The transaction is still open, as after a kill -9."""
+    seed = tmp_path / "f"
+    seed.write_text("one\ntwo\n")
+    with Session(directory=tmp_path / "data").open_client(makes_directory=True) as client:
+        Admin(client).create_topic("t", partitions=1)
+        cut = TransactionalProducer(client.another, "plog-seed-t", timeout_ms=60_000)
+        texts = ByteStrings.of_list([b"one"])
+        cut.to("t").send(RecordsToSend(partition=0, timestamps=np.zeros(1, np.int64), keys=None, values=texts,
+                                       headers=None, rows=np.zeros(1, np.int64)))  # fmt: skip
+        cut.to("t").flush()
+        make_first(client, [], f"t={seed}")
+    assert call_plog("consume", "t", "--data-dir", str(tmp_path / "data")).stdout == b"one\ntwo\n"
+
+
+@pytest.mark.longer
+def test_topics_and_seeds_are_there_when_the_broker_is_ready(tmp_path: Path) -> None:
+    seed = tmp_path / "f"
+    seed.write_text("one\ntwo\n")
+    environment = {"PLOG_TOPICS": "orders:6 audit:1:cleanup.policy=compact", "PLOG_SEEDS": f"orders={seed}"}
+    with Server(tmp_path / "data", environment=environment) as server:
+        for _ in range(2):
+            counts = {row["topic"]: row["partitions"] for row in read_json(
+                0, "topic", "list", "--bootstrap-server", server.address)}  # fmt: skip
+            assert counts == {"orders": 6, "audit": 1}
+            read = call_plog("consume", "orders", "--bootstrap-server", server.address)
+            assert sorted(read.stdout.split()) == [b"one", b"two"]
+            server.stop()
+            server.start()
+        said = server.log.read_text()
+    first, *again = said.split("ready ")
+    assert "created topic orders" in first
+    assert "2 records written to orders, committed as one transaction" in first
+    assert "orders has records already" in again[0]
 
 
 # --- which scheduling policy of Linux it takes, and how its threads share the interpreter
