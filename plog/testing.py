@@ -21,10 +21,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.common.endpoint import Endpoint
 from core.common.errors import AccessError, KafkaError, UsageError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from core.broker.config.broker_config import BrokerConfig
     from core.broker.serving.loop_runtime import LoopRuntime
     from core.broker.serving.socket_server import SocketServer
+    from core.client.net.kafka_client import KafkaClient
+    from core.client.read.awaited_records import Record
     from core.processes.broker_process import BrokerProcess
     from core.processes.local_cluster import LocalCluster
 
@@ -52,11 +54,102 @@ __all__ = [
 _ANY_PORT = Endpoint("127.0.0.1", 0)
 _START_SECONDS = 30.0
 _HEALTHY_SECONDS = 60.0
+_RECORDS_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
 
+class _Log:
+    """What a test does with the records of a broker or a cluster. Each call waits for its answer: in a test of asyncio
+    call `await asyncio.to_thread(broker.records, "orders")`.
+    """
+
+    __slots__ = ()
+
+    def _client(self) -> AbstractContextManager[KafkaClient]:
+        raise NotImplementedError
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: Mapping[str, bytes | str | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Record:
+        """Writes a record and returns it, with its partition and offset. A key or value is bytes, text, None, or
+        becomes JSON. Without a `partition`, the key chooses it as Java's clients do. Raises KafkaError if the broker
+        refuses the record.
+        """
+        import numpy as np
+
+        from core.client.read.awaited_records import Record, encoded
+        from core.client.write.partitioner import make_partitioner
+        from core.client.write.producer import Producer, RecordsToSend
+        from core.records.byte_strings import ByteStrings
+        from core.records.record import encode_headers
+
+        texts = tuple((name, encoded(text)) for name, text in (headers or {}).items())
+        keys, values = ByteStrings.of_list([encoded(key)]), ByteStrings.of_list([encoded(value)])
+        time_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        offsets: list[int] = []
+        with self._client() as client:
+            count = len(client.topic(topic, may_create=True).partitions)
+            if partition is None:
+                partition = int(make_partitioner("murmur2", count, 1).assign(keys, values)[0])
+            elif not 0 <= partition < count:
+                raise UsageError(f"topic {topic} has {count} partitions, from 0 on, and not {partition}")
+            producer = Producer(
+                client, topic, on_acknowledged=lambda _partition, offset, _count: offsets.append(offset)
+            )
+            section = encode_headers([(name.encode(), text) for name, text in texts])
+            producer.send(
+                RecordsToSend(
+                    partition=partition,
+                    timestamps=np.array([time_ms], np.int64),
+                    keys=keys,
+                    values=values,
+                    headers=ByteStrings.of_list([section]),
+                    rows=np.zeros(1, np.int64),
+                )
+            )
+            producer.flush()
+        return Record(topic, partition, offsets[0], time_ms, encoded(key), encoded(value), texts)
+
+    def records(self, topic: str, count: int = 0, timeout_s: float = _RECORDS_SECONDS) -> list[Record]:
+        """Returns the topic's committed records, by partition and offset, once there are `count`: there may be more.
+        Raises TimeoutError, which shows what came.
+        """
+        from core.client.read.awaited_records import read_records
+
+        with self._client() as client:
+            return read_records(client, topic, count, timeout_s)
+
+    def expect(self, topic: str, values: Sequence[Any], timeout_s: float = _RECORDS_SECONDS) -> list[Record]:
+        """Waits for as many records, whose values must be these, in any order, and returns them. Values are bytes, text
+        or None; anything else is compared with the value as JSON. Raises AssertionError, which shows the difference.
+        """
+        from core.client.read.awaited_records import expect_values
+
+        with self._client() as client:
+            return expect_values(client, topic, values, timeout_s)
+
+    def wait_until_read(
+        self, group: str, topics: str | Sequence[str] | None = None, timeout_s: float = _START_SECONDS
+    ) -> None:
+        """Returns once the group has committed all that was there at the call: in `topics`, or in each topic that its
+        members are assigned or that it has committed offsets for. Raises TimeoutError, which names the partitions and
+        their lag.
+        """
+        from core.client.read.awaited_records import await_group
+
+        with self._client() as client:
+            await_group(client, group, [topics] if isinstance(topics, str) else topics, timeout_s)
+
+
 @dataclass(frozen=True, slots=True)
-class RunningBroker:
+class RunningBroker(_Log):
     """A broker that clients may connect to; `data_dir` is where its files are. `client_settings`, by the names of
     Kafka's client.properties, say how it is reached if it needs TLS or SASL; `${env:NAME}` is replaced in them.
     """
@@ -69,7 +162,10 @@ class RunningBroker:
         """Makes a topic; `configs` by Kafka's names, with _ for a dot. Topics that a producer or consumer asks for are
         made as well, with one partition. Raises KafkaError if the broker refuses.
         """
-        _create_topic(self.bootstrap_servers, name, partitions, configs, client_settings=self.client_settings)
+        _create_topic(self._client(), name, partitions, configs)
+
+    def _client(self) -> AbstractContextManager[KafkaClient]:
+        return _open_client(self.bootstrap_servers, self.client_settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +199,7 @@ class RunningServer(RunningBroker):
         self._process.resume()
 
 
-class RunningCluster:
+class RunningCluster(_Log):
     """A cluster that clients may connect to: brokers 1 to N, each a `plog serve` of its own, and a ZooKeeper. Owned by
     one thread.
 
@@ -132,7 +228,10 @@ class RunningCluster:
         """Makes a topic, with up to three replicas if nothing else is said; `configs` by Kafka's names, with _ for a
         dot. Raises KafkaError if the controller refuses.
         """
-        _create_topic(self.bootstrap_servers, name, partitions, configs, replication_factor=replication_factor)
+        _create_topic(self._client(), name, partitions, configs, replication_factor=replication_factor)
+
+    def _client(self) -> AbstractContextManager[KafkaClient]:
+        return _open_client(self.bootstrap_servers, {})
 
     def kill(self, broker: int) -> None:
         """Ends a broker as a crash does. The others notice when its session with ZooKeeper ends, after 6 s if
@@ -285,30 +384,36 @@ def running_cluster(
                 cluster.stop()
 
 
-def _create_topic(
-    bootstrap_servers: str,
-    name: str,
-    partitions: int,
-    configs: Mapping[str, str],
-    *,
-    replication_factor: int = -1,
-    client_settings: Mapping[str, str] | None = None,
-) -> None:
-    from core.client.admin.admin import Admin
+@contextmanager
+def _open_client(bootstrap_servers: str, client_settings: Mapping[str, str]) -> Iterator[KafkaClient]:
     from core.client.net.client_config_files import replace_references
     from core.client.net.kafka_client import KafkaClient
     from core.common.endpoint import parse_bootstrap
     from core.security.client_settings import parse_client_settings
 
-    settings = replace_references(client_settings or {}, "client_settings")
+    settings = replace_references(client_settings, "client_settings")
     security = parse_client_settings(settings).security
     client = KafkaClient(parse_bootstrap(bootstrap_servers, security.protocol), security=security)
     try:
+        yield client
+    finally:
+        client.close()
+
+
+def _create_topic(
+    opened: AbstractContextManager[KafkaClient],
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int = -1,
+) -> None:
+    from core.client.admin.admin import Admin
+
+    with opened as client:
         Admin(client).create_topic(
             name, partitions=partitions, replication_factor=replication_factor, configs=_named(configs)
         )
-    finally:
-        client.close()
 
 
 _OF_CLUSTERS = ("brokers", "features")

@@ -46,6 +46,68 @@ def test_a_broker_for_a_test(start: type[RunningBroker]) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("plog-")]
 
 
+def test_records_are_written_waited_for_and_compared() -> None:
+    with running_broker(num_partitions="2") as broker:
+        late = threading.Thread(target=lambda: broker.produce("orders", {"id": 1}, key="42", headers={"h": "x"}))
+        late.start()
+        (first,) = broker.records("orders", 1)
+        late.join()
+        assert first == ("orders", 0, 0, first.timestamp, b"42", b'{"id": 1}', (("h", b"x"),))  # murmur2("42") is even
+        broker.produce("orders", "text", partition=1, timestamp_ms=7)
+        broker.produce("orders", None, key=b"gone", partition=1)
+        found = broker.expect("orders", [None, b"text", {"id": 1}])
+        assert [(record.partition, record.offset) for record in found] == [(0, 0), (1, 0), (1, 1)]
+        assert found[1].timestamp == 7
+        with pytest.raises(AssertionError) as caught:
+            broker.expect("orders", ["text", {"id": 2}, None])
+        assert str(caught.value).splitlines() == [
+            "topic orders has 3 records, expected 3",
+            "  missing: {'id': 2}",
+            """  not expected: orders-0 offset 0 key b'42': b'{"id": 1}'""",
+        ]
+        with pytest.raises(AssertionError, match="has 3 records after 0 s, expected 4\n  missing: b'x'"):
+            broker.expect("orders", ["text", {"id": 1}, None, b"x"], timeout_s=0)
+        with pytest.raises(AssertionError, match="topic none has 0 records after 0 s, expected 1"):
+            broker.expect("none", [b"x"], timeout_s=0)
+        with pytest.raises(TimeoutError, match=r"(?s)has 3 records after 0 s, expected 4.*key b'gone': None"):
+            broker.records("orders", 4, timeout_s=0)
+        with pytest.raises(KafkaError):
+            broker.records("none")
+        with pytest.raises(UsageError, match="orders has 2 partitions"):
+            broker.produce("orders", b"x", partition=2)
+
+
+def test_a_group_is_waited_for_until_it_has_committed_all() -> None:
+    with running_broker() as broker:
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        broker.produce("orders", b"one")
+        producer = Producer({**settings, "transactional.id": "t"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("orders", b"two")
+        producer.commit_transaction()  # offset 2 is its end, which no consumer gets
+        with pytest.raises(TimeoutError, match="group g has no members"):
+            broker.wait_until_read("g", timeout_s=0)
+        consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        consumer.subscribe(["orders"])
+        first, second = consumer.consume(2)
+        with pytest.raises(TimeoutError, match="orders-0: 0 of 3 is committed, lag 3"):
+            broker.wait_until_read("g", timeout_s=0)
+        consumer.commit(first, asynchronous=False)
+        with pytest.raises(TimeoutError, match="orders-0: 1 of 3 is committed, lag 2"):
+            broker.wait_until_read("g", "orders", timeout_s=0)
+        commit = threading.Thread(target=lambda: consumer.commit(second, asynchronous=False))
+        commit.start()
+        broker.wait_until_read("g")
+        commit.join()
+        consumer.close()
+        broker.produce("other", b"x")  # not of this group
+        broker.wait_until_read("g")
+        broker.produce("orders", b"three")
+        with pytest.raises(TimeoutError, match="g has no members; \n  orders-0: 2 of 4 is committed"):
+            broker.wait_until_read("g", timeout_s=0)
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     with running_broker() as first, running_broker(str(tmp_path / "data"), num_partitions="3") as second:
         first.create_topic("t", 2, retention_ms="-1")
