@@ -143,10 +143,9 @@ class OneKey:
         format_ = formats.find("key")
         if format_ is SideFormat.none:
             return text
-        if format_ is not SideFormat.registry:
-            return side_encoder(format_)(text) or b""
         registry = open_registry(formats, self._session.find_settings())
-        assert registry is not None  # the format asks for one
+        if format_ is not SideFormat.registry or registry is None:
+            return side_encoder(formats, "key", registry)(text) or b""
         subject = f"{topic}-key"
         return (registry.encoder(subject, subject)(text) or b"") if registry.has_subject(subject) else text
 
