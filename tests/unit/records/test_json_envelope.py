@@ -26,7 +26,7 @@ def test_headers_survive(headers: tuple[tuple[bytes, bytes | None], ...]) -> Non
 
 def test_what_a_written_record_has_is_passed_over() -> None:
     line = b'{"topic": "t", "partition": 3, "offset": 9, "timestamp": 5, "leader_epoch": 0}'
-    assert decode_envelope(line) == (None, None, (), 5, 3)
+    assert decode_envelope(line) == (None, None, (), 5, 3, "t")
 
 
 @for_each(

@@ -7,16 +7,17 @@ from typing import Any
 
 from core.client.write.perf import Measured, measure_produce
 from core.client.write.producer import RecordsToSend
+from core.common.topic_partition import TopicPartition
 
 
 class AcknowledgingProducer:
     """Acknowledges what it is sent at once."""
 
-    def __init__(self, acknowledged: Callable[[int, int, int], None]) -> None:
+    def __init__(self, acknowledged: Callable[[TopicPartition, int, int], None]) -> None:
         self._acknowledged = acknowledged
 
     def send(self, records: RecordsToSend) -> None:
-        self._acknowledged(records.partition, 0, len(records.rows))
+        self._acknowledged(TopicPartition("t", records.partition), 0, len(records.rows))
 
     def flush(self) -> None:
         pass
