@@ -29,6 +29,7 @@ OTHERS_OPTIONS = {"--controllers", "--cluster-power-cuts", "--cluster", "--gener
 
 OTHERS_SETTINGS = {
     "connections.max.reauth.ms": "of the brokers that plog logs in to",
+    "errors.deadletterqueue.context.headers.enable": "of Kafka Connect",
     "inter.broker.protocol.version": "of Kafka's brokers beside plog",
     "offsets.storage": "of the consumers of 2011",
     "processing.guarantee": "of Kafka Streams",

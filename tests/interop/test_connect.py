@@ -103,6 +103,38 @@ def test_files_through_a_topic_and_back(server: Server, tmp_path: Path) -> None:
     assert [row["lag"] for row in json.loads(committed.stdout)] == [0]
 
 
+def test_dead_letters_of_a_sink_go_back(server: Server, tmp_path: Path) -> None:
+    """What its JSON converter could not read comes back as it was, with `plog redrive`."""
+    where = ("--bootstrap-server", server.address)
+    for topic in ("orders", "dlq"):
+        assert call_plog("topic", "create", topic, *where).returncode == 0
+    lines = b'k1:{"a":1}\nk2:no json\n'
+    assert call_plog("produce", "orders", "-K", ":", "-H", "own=x", *where, stdin=lines).returncode == 0
+    log, config = tmp_path / "connect.log", tmp_path / "out.json"
+    worker = worker_properties(
+        tmp_path / "worker.properties", server.address, listeners="HTTP://127.0.0.1:0",
+        offset_storage_file_filename=tmp_path / "offsets",
+    )  # fmt: skip
+    settings = {
+        **sink(tmp_path / "out.txt", "orders"),
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dlq",
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    config.write_text(json.dumps({"name": "out", "config": settings}))
+    with running(log, "org.apache.kafka.connect.cli.ConnectStandalone", worker, str(config)):
+        wait_until(lambda: call_plog("consume", "dlq", *where).stdout == b"no json\n", "the dead letter", log)
+    done = call_plog("redrive", "dlq", "--each", "--output", "csv", *where)
+    assert (done.returncode, done.stderr) == (0, b"1 record sent back\n")
+    row = "orders,dlq-0@0,orders,0,1,0,org.apache.kafka.connect.errors.DataException,"
+    assert done.stdout.decode().splitlines()[1:] == [row]
+    consumed = call_plog("consume", "orders", "--from", "2", "--format", r"%k %s %h\n", *where).stdout
+    assert consumed == b"k2 no json own=x,plog.redrive.tries=1,plog.redrive.from=dlq-0@0\n"
+
+
 class Worker:
     """Of a distributed Connect."""
 

@@ -54,6 +54,7 @@ _MOST_METADATA = 4000
 """Brokers refuse metadata of more than 4096 bytes (offset.metadata.max.bytes)."""
 _BATCH_BYTES = 512 * 1024
 _METADATA = re.compile(r"1 (\d+)((?: \d+\+\d+)*)", re.ASCII)
+_FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _INTERNAL = ("-repartition", "-changelog")
 
 
@@ -167,7 +168,7 @@ def redrive(
         try:
             _Redrive(request, client, producer, redriven, say=say, undivided=undivided).run()
         except KafkaError as error:
-            if error.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            if error.code not in _FENCED:
                 raise
             text = f"another redrive of {request.topic} has begun, and goes on with what is left"
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{text}: {error.message}") from error
@@ -376,6 +377,8 @@ class _Redrive:
             self._commit(place, letters, out, next_offset)
             return
         except RecordRefusedError as error:
+            if error.code in _FENCED:
+                raise
             assert self._producer is not None
             self._producer.abort()
             if len(letters) == 1:
