@@ -115,7 +115,15 @@ class _Log:
                 )
             )
             producer.flush()
-        return Record(topic, partition, offsets[0], time_ms, encoded(key), encoded(value), texts)
+        return Record(
+            topic,
+            partition,
+            offsets[0],
+            time_ms,
+            key=encoded(key),
+            value=encoded(value),
+            headers=texts,
+        )
 
     def records(self, topic: str, count: int = 0, timeout_s: float = _RECORDS_SECONDS) -> list[Record]:
         """Returns the topic's committed records, by partition and offset, once there are `count`: there may be more.
