@@ -354,6 +354,7 @@ class TableView(LineView):
         self.columns = list(columns)
         self._rows: Sequence[Row] = ()
         self._given: Sequence[Row] = ()
+        self._wanted: Callable[[Row], object] | None = None
         self._is_sortable = is_sortable
         self._key = key
         self._sorted_by: int | None = None
@@ -379,12 +380,17 @@ class TableView(LineView):
         here = self.row
         named = self._key(here) if self._key is not None and here is not None else None
         self._given = rows
-        self._rows = self._in_order(rows)
+        self._rows = self._in_order(rows if self._wanted is None else list(filter(self._wanted, rows)))
         self._measured_for = None
         if self._key is not None and named is not None:
             at = next((number for number, row in enumerate(self._rows) if self._key(row) == named), self.cursor)
             self.cursor = at
         self.lines_changed()
+
+    def narrow(self, wanted: Callable[[Row], object] | None) -> None:
+        """Shows only the rows that `wanted` accepts, also of those that come later; all without it."""
+        self._wanted = wanted
+        self.show(self._given)
 
     def _in_order(self, rows: Sequence[Row]) -> Sequence[Row]:
         if self._sorted_by is None:

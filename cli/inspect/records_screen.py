@@ -30,6 +30,7 @@ from core.forensics.missing_offsets import offsets_text
 from core.view.records.log_rows import Form, LogRow, LogRows, RowKind, RowWriter
 
 if TYPE_CHECKING:
+    from core.client.read.record_source import RecordSource
     from core.records.record_filter import RecordFilter
 
 
@@ -289,9 +290,12 @@ class RowLoader:
         make_writer: Callable[[Form], RowWriter],
         *,
         done: Callable[[], None],
+        nothing_matches: Callable[[], Job | None],
         failed: Callable[[PlogError], None],
     ) -> None:
-        """`make_writer` is called in the reader's thread; `done` each time that rows after the last line have come."""
+        """`make_writer` is called in the reader's thread; `done` each time that rows after the last line have come;
+        `nothing_matches` when a search found nothing. The job that it returns is stopped with the others.
+        """
         self.rows: LogRows | None = None
         self.form = Form.TEXT
         self.filter: RecordFilter | None = None
@@ -299,9 +303,12 @@ class RowLoader:
         self._view = view
         self._make_writer = make_writer
         self._done = done
+        self._nothing_matches = nothing_matches
         self._failed = failed
-        self._jobs: dict[bool, Job] = {}
-        """The running jobs: True is for rows before the first line, False for rows after the last."""
+        self._jobs: dict[bool | None, Job] = {}
+        """The running jobs: True is for rows before the first line, False for rows after the last, None for what
+        follows a search that found nothing.
+        """
         self._searched_to = 0
         """The offset up to which the filter has searched."""
         self._is_interrupted = False
@@ -397,8 +404,11 @@ class RowLoader:
             self._view.empty_text = "nothing matches the filter" if wanted is not None else "no records"
             self._done()
             self._view.lines_changed()
-            if wanted is not None and not self._view.items and start > rows.start_offset:
-                self.read_before(start)
+            if wanted is not None and not self._view.items:
+                if start > rows.start_offset:
+                    self.read_before(start)
+                else:
+                    self._end_empty()
 
         self._jobs[False] = self._screen.in_steps(after, take, done=done, failed=self._fail)
 
@@ -430,8 +440,19 @@ class RowLoader:
         def done() -> None:
             self._note_before()
             self._screen.tell("")
+            if wanted is not None and not self._view.items:
+                self._end_empty()
 
         self._jobs[True] = self._screen.in_steps(before, take, done=done, failed=self._fail)
+
+    def _end_empty(self) -> None:
+        job = self._nothing_matches()
+        if job is not None:
+            self._jobs[None] = job
+
+    def note_end(self) -> None:
+        """Notes that the job of `nothing_matches` has ended."""
+        self._jobs.pop(None, None)
 
     def _fail(self, error: PlogError) -> None:
         self._jobs.clear()
@@ -457,6 +478,16 @@ def _chunk_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer:
 
 
 _FOLLOW_SECONDS = 0.5
+_MOST_NAMED = 5
+
+
+def _elsewhere_text(found: Mapping[int, int], count: int) -> str:
+    """Describes the matches in other partitions: their number by partition."""
+    if not found:
+        return f"nothing in any of {count} partitions"
+    named = [f"{matches:,} in partition {number}" for number, matches in list(found.items())[:_MOST_NAMED]]
+    more = f", and in {len(found) - len(named)} more" if len(found) > len(named) else ""
+    return f"nothing in this one; {sum(found.values()):,} in others: {', '.join(named)}{more} ([ and ] go there)"
 
 
 class RecordsScreen(InspectScreen):
@@ -473,19 +504,24 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         ("Enter", "everything about the record"),
         ("Home, End", "the log's first and last record"),
         ("r", "look again"),
+        ("[, ]", "the partition before, or the next one, at the same time, with the same filter"),
+        ("x", "text, JSON, decoded by the registry if there is one, hex"),
+        ("i, v", "the partition's files; verify them"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("f", "follow", "Follow"),
         Binding("r", "look", "Look again", show=False),
-        Binding("x", "form", "Text/JSON/hex"),
+        Binding("x", "form", "Form"),
         Binding("c", "columns", "Columns"),
         Binding("m", "map", "Map"),
         Binding("b", "bytes", "Bytes"),
-        Binding("i", "files", "Files"),
-        Binding("v", "verify", "Verify"),
+        Binding("i", "files", "Files", show=False),
+        Binding("v", "verify", "Verify", show=False),
         Binding("g", "groups", "Groups"),
-        Binding("t", "transactions", "Transactions"),
+        Binding("t", "transactions", "Txns"),
+        Binding("left_square_bracket", "neighbour(-1)", "Partition before", show=False),
+        Binding("right_square_bracket", "neighbour(1)", "Next partition", show=False),
     ]
     go_label = "Go to an offset, a time, -N, end, or TOPIC[:P][@...]"
 
@@ -501,7 +537,14 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def body(self) -> Iterable[Widget]:
         self.view = RecordsView()
         make_writer = partial(self.inspect_app.row_writer, self._partition.topic)
-        self.loader = RowLoader(self, self.view, make_writer, done=self._show_notes, failed=self._fail)
+        self.loader = RowLoader(
+            self,
+            self.view,
+            make_writer,
+            done=self._show_notes,
+            nothing_matches=self._count_elsewhere,
+            failed=self._fail,
+        )
         yield self.view
 
     def title_text(self) -> str:
@@ -711,6 +754,66 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         here = self.view.item
         self.show_title()
         self.loader.load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
+
+    def _numbers(self) -> list[int]:
+        """Lists the topic's partitions; in the reader's thread, which may ask a server."""
+        source: RecordSource = self.inspected.source
+        return sorted(source.partitions(self._partition.topic))
+
+    def _count_elsewhere(self) -> Job | None:
+        """Counts what the filter finds in the topic's other partitions, after it found nothing in this one."""
+        wanted, here = self.loader.filter, self._partition
+        if wanted is None:
+            return None
+
+        def count() -> Iterator[str]:
+            others = [TopicPartition(here.topic, number) for number in self._numbers() if number != here.partition]
+            found: dict[int, int] = {}
+            reported = time.monotonic()
+            for other in others:
+                rows = self.inspected.rows(other)
+                for row in rows.rows_from(rows.start_offset, wanted):
+                    if row is not None:
+                        found[other.partition] = found.get(other.partition, 0) + 1
+                    if time.monotonic() - reported > _REPORT_SECONDS:
+                        yield f"nothing in this partition; looking at partition {other.partition}"
+                        reported = time.monotonic()
+            if others:
+                yield _elsewhere_text(found, len(others) + 1)
+
+        return self.in_steps(count, self.tell, done=self.loader.note_end, failed=self._fail_elsewhere)
+
+    def _fail_elsewhere(self, error: PlogError) -> None:
+        self.loader.note_end()
+        self.tell_problem(error)
+
+    def action_neighbour(self, step: int) -> None:
+        """Shows the next partition, or the one before, from the time of the cursor's row on."""
+        item, here = self.view.item, self._partition
+        time_ms = None if item is None else item.row.timestamp
+        self.loader.stop()  # the reader opens it, and a search may take long
+
+        def look() -> tuple[TopicPartition, LogRows, int | None] | None:
+            numbers = self._numbers()
+            at = numbers.index(here.partition) + step
+            if not 0 <= at < len(numbers):
+                return None
+            other = TopicPartition(here.topic, numbers[at])
+            rows = self.inspected.rows(other)
+            return other, rows, None if time_ms is None else self.inspected.source.offsets_at([other], time_ms)[other]
+
+        def take(found: tuple[TopicPartition, LogRows, int | None] | None) -> None:
+            if found is None:
+                self.tell_problem(f"{here} is the {'last' if step > 0 else 'first'} partition")
+                self.loader.read_on()
+                return
+            self.tell_problem(None)
+            self._partition, self.loader.rows, offset = found
+            self.partition = self._partition
+            self._show_bounds()
+            self.loader.load_around(self.loader.rows.start_offset if offset is None else offset)
+
+        self.in_background(look, take)
 
     def action_form(self) -> None:
         """Shows keys and values in the next form: text, JSON, decoded by the registry, hex."""

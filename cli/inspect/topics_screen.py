@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import closing
@@ -43,13 +44,16 @@ The topics, with what is known of them without reading their records: how many o
 appended a second, how many consumer groups have not read all of them, and the largest lag of these. Findings are the
 damage that a broker noted, and what v has found since the start.
 
-Topics whose names begin with two underscores are Kafka's own.
+Topics whose names begin with two underscores are Kafka's own, and come last. The filter is a part of a name, or a
+regular expression if it begins with ^ or ends with $.
 """
     KEYS = (
         ("Enter", "the topic's records, or its partitions"),
         ("s, S", "sort by the next column, or the other way round"),
+        ("Esc", "all topics again, after a filter"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter"),
         Binding("g", "groups", "Groups"),
         Binding("t", "transactions", "Transactions"),
         Binding("v", "verify", "Verify"),
@@ -58,13 +62,15 @@ Topics whose names begin with two underscores are Kafka's own.
     def __init__(self, *, is_covered: bool = False) -> None:
         """With `is_covered` another screen comes over it at once, and it looks once that is left."""
         super().__init__("topics", is_covered=is_covered)
+        self._filter_text = ""
 
     def body(self) -> Iterable[Widget]:
         self.view = TableView(_COLUMNS, id="topics", key=lambda row: row["topic"])
         yield self.view
 
     def title_text(self) -> str:
-        return f"plog inspect  {self.inspected.name}"
+        wanted = f"  filter: {self._filter_text}" if self._filter_text else ""
+        return f"plog inspect{wanted}  {self.inspected.name}"
 
     def command_line(self) -> str:
         row = self.view.row
@@ -88,7 +94,34 @@ Topics whose names begin with two underscores are Kafka's own.
             self.say_empty("no topics")
 
     def say_empty(self, text: str) -> None:
-        self.view.say_when_empty(text)
+        self.view.say_when_empty("no topic matches the filter" if self._filter_text else text)
+
+    # --- the filter
+
+    def action_filter(self) -> None:
+        self.ask("Part of a name, or ^REGEX, or REGEX$; none shows all", self._set_filter, self._filter_text)
+
+    def _set_filter(self, text: str) -> None:
+        text = text.strip()
+        is_regex = text.startswith("^") or text.endswith("$")
+        try:
+            pattern = re.compile(text if is_regex else re.escape(text))
+        except re.error as error:
+            self.tell_problem(f"{text} is no regular expression: {error}")
+            return
+        self.tell_problem(None)
+        self._filter_text = text
+        self.say_empty("no topics")
+        self.view.narrow((lambda row: pattern.search(row["topic"])) if text else None)
+        self.show_title()
+
+    def action_back(self) -> None:
+        if self._filter_text:
+            self._set_filter("")
+        else:
+            super().action_back()
+
+    # --- keys
 
     def chosen(self) -> None:
         row = self.view.row

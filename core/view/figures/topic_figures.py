@@ -221,7 +221,7 @@ class TopicFigures:
         topics = self._source.topics
         self._rows = {
             name: self._rows.get(name, TopicRow(name, 0))._replace(partitions=len(topics[name]))
-            for name in sorted(topics)
+            for name in sorted(topics, key=lambda name: (name.startswith("__"), name))
         }
         self._samples = {name: sample for name, sample in self._samples.items() if name in topics}
         yield self._listing()

@@ -1,0 +1,117 @@
+"""From partition to partition of a topic, and the list of topics: its order, and its filter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Footer
+
+from cli.inspect.records_screen import RecordsScreen
+from core.common.topic_partition import TopicPartition
+from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
+from tests.support.golden import SAMPLE_DATA
+from tests.support.server import call_plog
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topic t: partition 0 has OK, 1 has ERR at 0 and 2, 2 has ERR at 1; one record a minute."""
+    made = tmp_path_factory.mktemp("partitions") / "data"
+    place = ["--data-dir", str(made)]
+    assert call_plog("topic", "create", "t", "--partitions", "3", "--set", "retention.ms=-1", *place).returncode == 0
+    states = {0: ["OK"] * 3, 1: ["ERR", "OK", "ERR"], 2: ["OK", "ERR", "OK"]}
+    lines = [
+        json.dumps({"partition": partition, "timestamp": 60_000 * minute, "value": json.dumps({"state": state})})
+        for partition, found in states.items()
+        for minute, state in enumerate(found, 1)
+    ]
+    done = call_plog("produce", "t", "--format", "envelope", *place, stdin="\n".join(lines).encode())
+    assert done.returncode == 0, done.stderr
+    for name in ("app-pay-v2", "app-v1", "zpay", "__consumer_offsets"):
+        call_plog("topic", "create", name, "--partitions", "1", *place)
+    return made
+
+
+def here(pilot: Pilot[None]) -> tuple[int, int | None]:
+    """The partition, and the offset under the cursor."""
+    screen = pilot.app.screen
+    assert isinstance(screen, RecordsScreen)
+    assert screen.partition.topic == "t"
+    return screen.partition.partition, None if screen.view.item is None else screen.view.item.row.offset
+
+
+@with_loop
+async def test_brackets_go_to_the_same_time_in_the_next_partition(directory: Path) -> None:
+    async with inspecting(directory, "t:0@1") as pilot:
+        assert here(pilot) == (0, 1)
+        await press(pilot, "x", "right_square_bracket")
+        assert here(pilot) == (1, 1)
+        assert screen_text(pilot.app).startswith(" t-1 of 3 partitions  offsets 0 to 2  as json")
+        await press(pilot, "down", "right_square_bracket")
+        assert here(pilot) == (2, 2)
+        await press(pilot, "right_square_bracket")
+        assert here(pilot) == (2, 2)
+        assert status(pilot.app) == "! t-2 is the last partition"
+        await press(pilot, "left_square_bracket", "left_square_bracket", "left_square_bracket")
+        assert here(pilot) == (0, 2)
+        assert status(pilot.app) == "! t-0 is the first partition"
+
+
+@with_loop
+async def test_a_filter_without_a_match_counts_those_of_other_partitions(directory: Path) -> None:
+    async with inspecting(directory, "t:0") as pilot:
+        await press(pilot, "slash")
+        await type_text(pilot, 'value.state=="ERR"')
+        assert "nothing matches the filter" in screen_text(pilot.app)
+        assert status(pilot.app) == (
+            "nothing in this one; 3 in others: 2 in partition 1, 1 in partition 2 ([ and ] go there)"
+        )
+        await press(pilot, "right_square_bracket")
+        assert here(pilot) == (1, 0)
+        assert status(pilot.app) == ""
+        await press(pilot, "slash", *["backspace"] * 18)
+        await type_text(pilot, 'value.state=="NO"')
+        assert status(pilot.app) == "nothing in any of 3 partitions"
+
+
+@with_loop
+async def test_topics_are_narrowed_by_a_name_and_internal_ones_come_last(directory: Path) -> None:
+    async with inspecting(directory) as pilot:
+        view = pilot.app.screen.view  # type: ignore[attr-defined]
+
+        def names() -> list[str]:
+            return [row["topic"] for row in view.rows]
+
+        everything = ["app-pay-v2", "app-v1", "t", "zpay", "__consumer_offsets"]
+        assert names() == everything
+        await press(pilot, "slash")
+        await type_text(pilot, "pay")
+        assert names() == ["app-pay-v2", "zpay"]
+        assert "filter: pay" in screen_text(pilot.app)
+        await press(pilot, "escape")
+        assert names() == everything
+        for text, found in (("^app-.*v2$", ["app-pay-v2"]), ("v1$", ["app-v1"]), ("nope", []), ("a.p", [])):
+            await press(pilot, "slash")
+            await type_text(pilot, text)
+            assert names() == found
+            await press(pilot, "escape")
+        await press(pilot, "slash")
+        await type_text(pilot, "^(")
+        assert "^( is no regular expression" in status(pilot.app)
+        assert names() == everything
+        await press(pilot, "slash")
+        await type_text(pilot, "zp")
+        await press(pilot, "enter")
+        assert pilot.app.screen.partition == TopicPartition("zpay", 0)  # type: ignore[attr-defined]
+
+
+@with_loop
+async def test_the_bottom_line_fits_into_80_columns(directory: Path) -> None:
+    async with inspecting(directory, size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert pilot.app.screen.query_one(Footer).virtual_size.width <= 80
+    async with inspecting(SAMPLE_DATA / "partition" / "txn_multisegment-0", size=(80, 24)) as pilot:
+        assert pilot.app.screen.query_one(Footer).virtual_size.width <= 80
