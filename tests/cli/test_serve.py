@@ -154,9 +154,9 @@ def test_what_a_seed_that_was_cut_off_left_is_no_record(tmp_path: Path) -> None:
         Admin(client).create_topic("t", partitions=1)
         cut = TransactionalProducer(client.another, "plog-seed-t", timeout_ms=60_000)
         texts = ByteStrings.of_list([b"one"])
-        cut.to("t").send(RecordsToSend(partition=0, timestamps=np.zeros(1, np.int64), keys=None, values=texts,
-                                       headers=None, rows=np.zeros(1, np.int64)))  # fmt: skip
-        cut.to("t").flush()
+        cut.send(RecordsToSend(partition=0, timestamps=np.zeros(1, np.int64), keys=None, values=texts,
+                                       headers=None, rows=np.zeros(1, np.int64)), "t")  # fmt: skip
+        cut.flush()
         make_first(client, [], f"t={seed}")
     assert call_plog("consume", "t", "--data-dir", str(tmp_path / "data")).stdout == b"one\ntwo\n"
 
