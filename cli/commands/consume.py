@@ -58,10 +58,10 @@ def _open_stdout(format_: str, *, is_raw: bool) -> Stdout:
     """Opens stdout for records in this format; `is_raw`: bytes stay unchanged on a terminal, too."""
     from core.pipeline.consume import Stdout
     from core.pipeline.pipe_capacity import widen
-    from core.pipeline.record_printer import ARROW, ENVELOPE, VALUE
+    from core.pipeline.record_printer import ARROW, CSV, ENVELOPE, VALUE
 
     if format_ == ARROW:
         ensure_no_terminal("--format arrow", hint="--out FILE, or redirect stdout to a file or a pipe")
     widen(sys.stdout)
-    sink = open_stdout(is_raw=is_raw or format_ not in (VALUE, ENVELOPE))  # patterns escape each field
+    sink = open_stdout(is_raw=is_raw or format_ not in (VALUE, ENVELOPE, CSV))  # patterns escape each field
     return Stdout(sink, is_escaped=is_terminal() and not is_raw)

@@ -7,7 +7,7 @@ need more libraries, which are imported with the first record sink that uses the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from core.forensics.directory_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
 from core.pipeline.record_printer import (
     ARROW,
+    CSV,
     PARQUET,
     VALUE,
     ByteSink,
@@ -38,7 +39,6 @@ from core.pipeline.session import Session
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.client.read.record_source import Watermarks
     from core.pipeline.large_values import Joiner
 
 
@@ -49,34 +49,32 @@ class Stdout(NamedTuple):
     is_escaped: bool = False
 
 
-def open_file_sink(
-    format_: str,
-    path: Path,
-    watermarks: Mapping[TopicPartition, Watermarks],
-    *,
-    is_endless: bool,
-    say: Callable[[str], None],
-) -> Sink:
-    """Opens a sink into a file; `watermarks` are those of the rows' partitions. A file that `is_endless` gets its name
-    with its first record, so that people can watch it grow; except Parquet, which can't be read before its end.
+def _open_file_sink(run: ConsumeRun, path: Path) -> Sink:
+    """Opens a sink into a file. With an endless request the file gets its name with its first record, so that people
+    can watch it grow; except Parquet, which can't be read before its end.
 
     Raises UsageError for a format that does not exist, AccessError if the file can't be created.
     """
     file = OutFile(path)
     try:
-        sink = make_sink(format_, file.file, watermarks)
+        sink = _make_sink(run, file.file)
     except PlogError:
         file.discard()
         raise
-    return _FileSink(file, sink, grows=is_endless and format_ != PARQUET, say=say)
+    return _FileSink(file, sink, grows=run.request.is_endless and run.request.format != PARQUET, say=run.say)
 
 
-def make_sink(
-    format_: str, out: Any, watermarks: Mapping[TopicPartition, Watermarks], *, is_escaped: bool = False
-) -> Sink:  # `out` is a ByteSink for text, and a file for what PyArrow writes
-    """Returns a sink that writes to `out`. Raises UsageError for an unknown format."""
+def _make_sink(run: ConsumeRun, out: Any, *, is_escaped: bool = False) -> Sink:
+    """Returns a sink that writes to `out`, a ByteSink for text, and a file for what PyArrow writes. Raises UsageError
+    for an unknown format.
+    """
+    format_ = run.request.format
     if format_ == VALUE:
         return ValueSink(out)
+    if format_ == CSV:
+        from core.pipeline.consuming.csv_sink import SAMPLED_ROWS, CsvSink
+
+        return CsvSink(out, run.request.fields, 1 if run.request.is_endless else SAMPLED_ROWS, run.say)
     if format_ == PARQUET:
         from core.pipeline.arrow_text import ParquetSink
 
@@ -87,7 +85,7 @@ def make_sink(
         return ArrowSink(out)
     from core.pipeline.text_sink import TextSink, make_formatter
 
-    return TextSink(out, make_formatter(format_, watermarks, is_escaped=is_escaped))
+    return TextSink(out, make_formatter(format_, run.watermarks, is_escaped=is_escaped))
 
 
 class _FileSink:
@@ -206,11 +204,11 @@ def _sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Iterator[Sink]:
 def _open_sink(run: ConsumeRun, open_stdout: Callable[[], Stdout]) -> Sink:
     request = run.request
     if request.out is not None:
-        return open_file_sink(request.format, request.out, run.watermarks, is_endless=request.is_endless, say=run.say)
+        return _open_file_sink(run, request.out)
     if request.format == PARQUET:
         raise UsageError("--format parquet goes into a file", hint="--out FILE")
     stdout = open_stdout()
-    return make_sink(request.format, stdout.sink, run.watermarks, is_escaped=stdout.is_escaped)
+    return _make_sink(run, stdout.sink, is_escaped=stdout.is_escaped)
 
 
 # --- by itself, without a group

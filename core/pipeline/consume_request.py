@@ -314,9 +314,17 @@ class ConsumeRequest:
     format: Annotated[
         str,
         Option(
-            r"The format: value, envelope (JSON), arrow, parquet, or a pattern such as '%o %k %s\n'.", metavar="FMT"
+            r"The format: value, envelope (JSON), csv, arrow, parquet, or a pattern such as '%o %k %s\n'.",
+            metavar="FMT",
         ),
     ] = "value"
+    fields: Annotated[
+        str | None,
+        Option(
+            "With --format csv: the columns, as in carrier,id=customer.id,_offset. Default: all of the first 1,000.",
+            metavar="NAMES",
+        ),
+    ] = None
     raw: Annotated[
         bool, Option(r"Print control characters as they are, even on a terminal, which gets ESC as \x1b otherwise.")
     ] = False
@@ -447,6 +455,7 @@ RULES = (
     needs("newest_first", "last", "--newest-first goes with --last N"),
     needs("per_partition", "max_messages", "--per-partition goes with --max-messages"),
     excludes("per_partition", "merge is_endless", "--per-partition does not go with --merge, --follow or --group"),
+    needs("fields", "format=csv", "--fields goes with --format csv"),
     excludes("group", "format=parquet",
              "--format parquet does not go with --group: what is committed would not be written yet"),
 )  # fmt: skip

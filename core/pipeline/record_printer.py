@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 
-VALUE, ENVELOPE, ARROW, PARQUET = "value", "envelope", "arrow", "parquet"
+VALUE, ENVELOPE, CSV, ARROW, PARQUET = "value", "envelope", "csv", "arrow", "parquet"
 
 
 class ByteSink(Protocol):

@@ -31,7 +31,7 @@ def make_formatter(
         return _format_envelopes
     if "%" not in format_:
         raise UsageError(
-            f"--format {format_}: expected value, envelope (or json, ndjson), arrow, parquet, or a pattern",
+            f"--format {format_}: expected value, envelope (or json, ndjson), csv, arrow, parquet, or a pattern",
             hint=r"for example '%o %k %s\n'",
         )
     return pattern_formatter(format_, watermarks, is_escaped=is_escaped)

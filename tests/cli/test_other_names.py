@@ -197,7 +197,7 @@ def test_json_is_a_name_of_the_envelope(where: list[str]) -> None:
         ok("produce", f"of-{name}", "--format", name, "--report", "json", *where, stdin=envelope)
         assert json.loads(ok("consume", f"of-{name}", "--format", "json", *where))["value"] == "a"
     assert json.loads(ok("produce", "t", "--output", "json", *where, stdin=b"b\n"))[0]["records"] == 1
-    refused = call_plog("consume", "t", "--output", "csv", *where)
+    refused = call_plog("consume", "t", "--output", "table", *where)
     assert (refused.returncode, refused.stdout) == (2, b"")
     assert b"expected value, envelope (or json, ndjson)" in refused.stderr
 
