@@ -87,7 +87,7 @@ def test_spark(installed: Installed, tmp_path: Path) -> None:
     installed.run("plog", "spark-replay", "t", *data, "--to", f"parquet:{tmp_path / 'out'}")
     read = "import pyarrow.parquet as p, sys; print(p.read_table(sys.argv[1]).num_rows)"
     assert installed.run("python", "-c", read, str(tmp_path / "out")).stdout == b"3\n"
-    code = "import sys; from plog._core.spark.shipping import write_zip, Path; write_zip(Path(sys.argv[1]))"
+    code = "import sys; from plog._core.spark.spark_session import write_zip, Path; write_zip(Path(sys.argv[1]))"
     installed.run("python", "-c", code, str(tmp_path / "plog.zip"))
     names = zipfile.ZipFile(tmp_path / "plog.zip").namelist()
     assert {name.partition("/")[0] for name in names} == {"plog"}

@@ -19,11 +19,10 @@ from tests.support.waiting import wait_for_exit, wait_until
 
 PLOG = Path(sys.executable).with_name("plog")
 _QUICKLY = """
-from core.client.read import classic_member
-from core.client.read import subscription
+from core.client.read import classic_member, cluster_source
 from plog.__main__ import main
 
-classic_member._HEARTBEAT_SECONDS = subscription._REFRESH_SECONDS = 0.2
+classic_member._HEARTBEAT_SECONDS = cluster_source._REFRESH_SECONDS = 0.2
 main()
 """
 QUICK_PLOG = [sys.executable, "-c", _QUICKLY]

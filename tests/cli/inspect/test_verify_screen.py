@@ -9,11 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from cli.inspect.checking_screen import progress_text
 from textual.pilot import Pilot
 
 from cli.findings_out import finding_text
-from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen
+from cli.inspect.verify_screen import FindingScreen, PlanScreen, VerifyScreen, progress_text
 from core.inspector.recover.recovery_plan import step_text
 from core.view.files.checking import CheckProgress, CheckRun, CheckState
 from tests.cli.inspect.support import inspecting, note_places, press, screen_text, settled, status, until, with_loop
