@@ -53,6 +53,7 @@ SLEEPS_ITSELF = {
     "core/client/net/token_source.py": "the pauses between three requests to a token endpoint; no broker is asked",
     "core/client/read/directory_source.py": "looks again at files, which say nothing when they grow",
     "core/client/write/perf.py": "sends so many records a second",
+    "core/client/write/redrive.py": "sends so many records a second",
     "core/compaction/cleaner_worker.py": "writes so many bytes a second; below the client",
     "core/files/directory_lock.py": "another process may release the lock; below the client",
     "core/pipeline/produce.py": "sends so many records a second",
