@@ -147,7 +147,7 @@ def diff(
 
     \b
     Example:
-      plog config diff topic flights flights-v2
+      plog config diff topic flights flights-copy
       plog config diff topic flights --with stage:9092
     """
     from core.common.errors import UsageError

@@ -452,6 +452,7 @@ def remove_members(
     from core.client.admin.member_removal import remove_members
     from core.common.error_code import ErrorCode
     from core.common.errors import KafkaError
+    from core.files.file_names import ensure_no_cluster
     from core.protocol.schema.leave_group import MemberIdentity
 
     wanted = list(dict.fromkeys(instances or ()))
@@ -459,6 +460,7 @@ def remove_members(
         raise UsageError("expected either --instance or --all", hint="plog group describe GROUP --members lists them")
     session = place.session()
     if session.find_server() is None:
+        ensure_no_cluster(session.directory)
         raise UsageError(
             f"a group's coordinator removes its members, and nobody serves {session.directory}",
             hint="--bootstrap-server HOST:PORT, or plog serve; members that do not come back are gone after their "

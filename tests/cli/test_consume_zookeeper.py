@@ -38,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--zookeeper", "h:1", "--bootstrap-server", "h:2"], "names two places, --bootstrap-server and --zookeeper"),
         (["--zookeeper", "h:1", "--data-dir", "d"], "names two places, --data-dir and --zookeeper"),
         (["--zookeeper", "h:port"], "'h:port' is no HOST:PORT"),
-        (["--zookeeper", ""], "no ZooKeeper is named"),
+        (["--zookeeper", ""], "--zookeeper got an empty value"),
         (["--zookeeper", "h:1/a//b"], "'/a//b' is no chroot"),
         (["--zookeeper", "h:1", "--group", "g", "--group-protocol", "classic"], "has no coordinator"),
         (["--zookeeper", "h:1", "--group", "g", "--group-instance-id", "i"], "has no coordinator"),

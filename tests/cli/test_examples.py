@@ -48,8 +48,10 @@ FINDS_SOMETHING = {
     "plog diff replica-1/flights-0 replica-2/flights-0",
     "plog transaction abort --topic orders --partition 3 --start-offset 81721",
     LACKS_BROKERS,
+    "plog config diff topic flights flights-copy",
+    "plog group remove-members flights-etl --instance worker-3 --bootstrap-server 127.0.0.1:9092",
 }
-"""These end with exit code 1: there is damage, a difference, no such transaction, or one broker in place of three."""
+"""These end with exit code 1: there is damage, a difference, no such transaction or member, or one broker in place of three."""
 
 ENDLESS = re.compile(
     r"plog serve|plog zookeeper|plog cluster start|consume .*--bootstrap-server|(consume|produce) .*--zookeeper"
@@ -61,6 +63,7 @@ plog topic create state --set cleanup.policy=compact --set retention.ms=-1
 printf 'a:1\\nb:2\\na:3\\n' | plog produce state --key-separator :
 plog topic create flights-copy --partitions 4
 plog topic create orders --partitions 4
+plog topic create test-orders
 plog consume flights --group etl --max-messages 10
 plog consume flights --group flights-etl --max-messages 10
 echo one | plog produce orders --transactional-id copier-1

@@ -27,6 +27,8 @@ ARGUMENTS = {
     "group reset-offsets": ["g", "--topic", "t", "--dry-run", "DIR"],
     "group delete": ["g", "--dry-run", "DIR"],
     "group delete-offsets": ["g", "--topic", "t", "--dry-run", "DIR"],
+    "group remove-members": ["g", "--all", "--dry-run", "DIR"],
+    "redrive": ["t", "--dry-run", "DIR"],
     "transaction list": ["DIR"],
     "transaction abort": ["--topic", "t", "--partition", "0", "--start-offset", "0", "--dry-run", "DIR"],
     "config alter": ["topic", "t", "--set", "retention.ms=1", "--dry-run", "DIR"],

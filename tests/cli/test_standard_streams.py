@@ -26,6 +26,7 @@ PRINTING = [
     ["topic", "describe", "t", "DIR"],
     ["produce", "t", "--report", "table", "DIR"],
     ["produce", "t", "--tee", "DIR"],
+    ["redrive", "t", "--dry-run", "DIR"],
     ["group", "list", "DIR"],
     ["transaction", "list", "DIR"],
     ["config", "describe", "topic", "t", "--all", "DIR"],

@@ -48,7 +48,7 @@ def open_one(where: list[str], name: str = "opener") -> None:
     ):
         producer = TransactionalProducer(client.another, name)
         values = ByteStrings.of_list([b"open"])
-        producer.send("tx", RecordsToSend(0, np.array([1_700_000_000_000]), None, values, None, np.array([0])))
+        producer.send(RecordsToSend(0, np.array([1_700_000_000_000]), None, values, None, np.array([0])), "tx")
         producer.prepare()
         producer.close()
 

@@ -132,7 +132,7 @@ def test_offsets_count_with_the_transaction(kafka: KafkaServer | Server, topic: 
 def test_offsets_are_stable_when_no_transaction_is_about_to_move_them(
     kafka: KafkaServer | Server, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_admin, "_LAST_VERSION_BY_NAME", version)
+    monkeypatch.setattr(group_admin, "LAST_VERSION_BY_NAME", version)
     with contextlib.closing(connect(kafka)) as client, contextlib.closing(producer_of(kafka, topic)) as producer:
         admin, group = GroupAdmin(client), f"group-{topic}"
         position, new, other = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(f"{topic}-other", 0)
@@ -151,10 +151,10 @@ def test_offsets_are_stable_when_no_transaction_is_about_to_move_them(
 
 def test_who_comes_next_under_an_id_fences_who_was_there(kafka: KafkaServer | Server, topic: str) -> None:
     first = producer_of(kafka, topic)
-    first.send(topic, rows(0, 1))
+    first.send(rows(0, 1), topic)
     first.prepare()
     second = producer_of(kafka, topic)
-    second.send(topic, rows(0, 2))
+    second.send(rows(0, 2), topic)
     with pytest.raises(KafkaError) as caught:
         first.commit()
     assert caught.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)

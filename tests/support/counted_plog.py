@@ -95,7 +95,7 @@ class Copier:
             while not self.is_over.is_set():
                 for _, start, batches in consumer.poll(positions):
                     values = [r.value for batch in batches for r in batch.records() if r.offset >= start]
-                    producer.send(self._target, _rows([value for value in values if value is not None]))
+                    producer.send(_rows([value for value in values if value is not None]), self._target)
                     producer.send_offsets(self._group, positions)
                     if self.is_to_hold.is_set():
                         producer.prepare()
