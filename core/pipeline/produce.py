@@ -434,7 +434,8 @@ class RowWriter:
         if rows.topics is not None:
             groups = groups + (np.array([self._topics[name].number for name in rows.topics.tolist()], np.int64) << 32)
         topics = list(self._topics)
-        for group in np.unique(groups).tolist():
+        ordered = np.sort(groups)  # np.unique imports numpy.ma
+        for group in ordered[np.flatnonzero(np.diff(ordered, prepend=-1))].tolist():
             self._unsent = rows.numbers[groups > group]
             chosen = np.flatnonzero(groups == group)
             some = rows if len(chosen) == len(rows) else rows.take(chosen)

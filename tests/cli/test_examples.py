@@ -63,7 +63,6 @@ plog topic create state --set cleanup.policy=compact --set retention.ms=-1
 printf 'a:1\\nb:2\\na:3\\n' | plog produce state --key-separator :
 plog topic create flights-copy --partitions 4
 plog topic create orders --partitions 4
-plog topic create test-orders
 plog consume flights --group etl --max-messages 10
 plog consume flights --group flights-etl --max-messages 10
 echo one | plog produce orders --transactional-id copier-1
