@@ -51,7 +51,7 @@ FINDS_SOMETHING = {
     "plog config diff topic flights flights-copy",
     "plog group remove-members flights-etl --instance worker-3 --bootstrap-server 127.0.0.1:9092",
 }
-"""These end with exit code 1: there is damage, a difference, no such transaction or member, or one broker, not three."""
+"""These end with exit code 1: there is damage, a difference, no transaction, no member, or one broker, not three."""
 
 ENDLESS = re.compile(
     r"plog serve|plog zookeeper|plog cluster start|consume .*--bootstrap-server|(consume|produce) .*--zookeeper"
