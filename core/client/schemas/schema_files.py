@@ -152,7 +152,8 @@ def _avro_names(schema: Any, space: str = "", *, used: bool) -> set[str]:
         space = name.rpartition(".")[0] or str(schema.get("namespace", space) or "")
         if not used:
             found.add(name if "." in name or not space else f"{space}.{name}")
-        inner = [one.get("type") for one in schema.get("fields", ()) if isinstance(one, dict)]
+        fields = schema.get("fields")
+        inner = [one.get("type") for one in fields if isinstance(one, dict)] if isinstance(fields, list) else []
     elif kind in ("array", "map"):
         inner = [schema.get("items" if kind == "array" else "values")]
     else:
