@@ -81,7 +81,8 @@ LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
 """Each command that lists, and what it is asked; its output is chosen by the test."""
 
 WRITING = {"produce", "group reset-offsets", "group describe", "transaction describe", "perf produce", "perf consume",
-           "perf latency", "cluster elect", "cluster reassign", "cluster check"}  # fmt: skip
+           "perf latency", "cluster elect", "cluster reassign", "cluster check",
+           "group remove-members"}  # fmt: skip
 """Commands that sample data have nothing for."""
 
 OF_SEVERAL_BROKERS = {"cluster drain", "cluster forget-replica"}
@@ -175,9 +176,10 @@ def subject_of(name: str, rows: list[dict[str, Any]]) -> str | None:
     """The column that says what a row is about, which a table leaves out last: the first, if no line above it says the
     same of all rows.
     """
-    return {"gaps": "partition", "group describe": "topic", "group reset-offsets": "topic"}.get(
-        name, next(iter(rows[0]))
-    )
+    others = {
+        "gaps": "partition", "group describe": "topic", "group reset-offsets": "topic", "redrive": "dead_letter",
+    }  # fmt: skip
+    return others.get(name, next(iter(rows[0])))
 
 
 def left_out(printed: str) -> list[str]:
