@@ -35,9 +35,10 @@ def test_offsets_and_transactions_of_a_log(where: list[str]) -> None:
     filtered = ok("consume", "__consumer_offsets", "--filter", 'key.data.topic == "t"', "--last", "1", *where)
     assert json.loads(filtered)["data"]["offset"] == 3  # after the marker
     states = ok("consume", "__transaction_state", "--format", r"%k %s\n", *where).splitlines()
-    assert states[0].startswith(b'{"type":"0","data":{"transactionalId":"i"}} {"version":')
+    begin = b'{"type":"0","data":{"transactionalId":"i"}} {"version":'
+    assert any(line.startswith(begin) for line in states)  # the server may have those of others
     raw = ok("consume", "__transaction_state", "--key-format", "none", "--format", r"%k{hex}\n", *where)
-    assert raw.splitlines()[0] == b"0000000169"
+    assert b"0000000169" in raw.splitlines()
 
 
 def test_a_record_of_an_unknown_type_is_shown_as_it_is(tmp_path: Path) -> None:
