@@ -1,5 +1,5 @@
-"""What `plog serve --topic` and `--seed` ask for: topics, and the records of files, that are there before the broker
-says that it is ready.
+"""Creates the topics of `plog serve --topic`, and writes the files of `--seed` into them, before the broker says that
+it is ready.
 
 What was typed is checked, and each file read, before anything is made. Topics that exist are compared with what was
 typed; a topic that has had records is not seeded, so that a broker may be started again with the same options. The

@@ -424,7 +424,9 @@ def _take_properties(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def with_format(words: Sequence[str]) -> list[str] | None:
-    """Replaces `--property print.key=true` and its kin by --format; None if there are none, or others."""
+    """Replaces `--property print.key=true` and its kin by --format. Returns None if none of them is given, or another
+    property.
+    """
     rest, given = _take_properties(words)
     known = {f"print.{what}" for what in ("timestamp", "partition", "offset", "headers", "key", "value")}
     if not given or given.keys() - known - {"key.separator", "line.separator"}:
@@ -438,7 +440,9 @@ def with_format(words: Sequence[str]) -> list[str] | None:
 
 
 def with_key_separator(words: Sequence[str]) -> list[str] | None:
-    """Replaces `--property parse.key=true --property key.separator=:` by -K; None if there are none, or others."""
+    """Replaces `--property parse.key=true --property key.separator=:` by -K. Returns None if neither is given, or
+    another property.
+    """
     rest, given = _take_properties(words)
     options = {"null.marker": "--null-value"}
     if given.pop("parse.key", "false") == "true":

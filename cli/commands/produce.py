@@ -50,7 +50,7 @@ def produce(request: ProduceRequest, place: Place) -> None:
 
 
 def _without_topic(request: ProduceRequest, first: str) -> ProduceRequest:
-    """Takes the first argument as a file. Raises UsageError if it is none: it was meant as a topic then."""
+    """Takes the first argument as a file. Raises UsageError if no such file exists: the user meant a topic."""
     if not Path(first).exists():
         option = "--own-topics" if request.own_topics else "--topic-field"
         raise UsageError(

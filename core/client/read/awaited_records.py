@@ -161,8 +161,8 @@ def await_group(client: KafkaClient, group: str, topics: Iterable[str] | None, t
 
 
 def _has_records(client: KafkaClient, partition: TopicPartition, start: int, end: int) -> bool:
-    """Returns whether a consumer gets a record between the offsets: an end of a transaction is none, and a member that
-    commits the offset after its last record stays before it.
+    """Returns whether a consumer gets a record between the offsets. A marker is no record: a member that commits the
+    offset after its last record stays before the marker.
     """
     found = Consumer(client).read({partition: start}, {partition: end}) if start < end else ()
     return any(batch.last_offset >= start for _, batches in found for batch in batches)

@@ -451,8 +451,9 @@ def _read_default(value: Any, reading: _Reading, branches: list[_Branch]) -> Any
 def _try_branches(
     value: Any, reading: _Reading, tagged: _Branch | None, untagged: list[_Branch]
 ) -> tuple[Any, _MisfitError | None, bool, _MisfitError | None]:
-    """Returns the datum, or why there is none, and whether it fits loosely, or also otherwise. `tagged` is the branch
-    that the value names, if it has a tag; `untagged` are those that it may be of as it is.
+    """Returns the datum, the misfit if no branch fits, whether the datum would be shown otherwise, and the misfit to
+    report if a second branch fits equally well. `tagged` is the branch that the value's tag names; `untagged` are the
+    branches to try on the value as it is.
     """
     outer = reading.is_tried, reading.is_loose, reading.doubt
     reading.is_tried = True
