@@ -9,10 +9,9 @@ import pytest
 
 from core.common.filesystem import FileSystem
 from core.files.producer_snapshot import ProducerSnapshotEntry, pack_producer, parse_producer_snapshot
-from core.log import packed_producers
-from core.log.packed_producers import PackedProducers
+from core.log import producer_state_manager
 from core.log.producer_state import BatchMetadata, ProducerState
-from core.log.producer_state_manager import ProducerStateManager
+from core.log.producer_state_manager import PackedProducers, ProducerStateManager
 from tests.support.for_each import for_each
 from tests.support.logs import make_batch
 
@@ -20,7 +19,7 @@ from tests.support.logs import make_batch
 @for_each("seed", range(20))
 def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    monkeypatch.setattr(packed_producers, "_MOST_CHANGED", random.choice([1, 3, 1000]))
+    monkeypatch.setattr(producer_state_manager, "_MOST_CHANGED", random.choice([1, 3, 1000]))
     packed = PackedProducers()
     states: dict[int, ProducerState] = {}
     expected: dict[int, tuple[int, int, int, int | None]] = {}
@@ -47,7 +46,7 @@ def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_roll_packs_no_more_than_those_who_changed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_producers, "_MOST_CHANGED", 10)
+    monkeypatch.setattr(producer_state_manager, "_MOST_CHANGED", 10)
     manager = ProducerStateManager(tmp_path, FileSystem(), producer_id_expiration_ms=lambda: 1000)
     for number in range(95):
         batch = make_batch(b"v", producer_id=number, producer_epoch=0, base_sequence=0)
@@ -58,7 +57,7 @@ def test_a_roll_packs_no_more_than_those_who_changed_last(tmp_path: Path, monkey
         packed.append(entry.producer_id)
         pack_producer(entry, into, position)
 
-    monkeypatch.setattr(packed_producers, "pack_producer", count)
+    monkeypatch.setattr(producer_state_manager, "pack_producer", count)
     manager.take_snapshot()
     assert packed == list(range(90, 95))
     (path,) = tmp_path.glob("*.snapshot")
