@@ -36,7 +36,13 @@ from core.common.errors import CorruptRecordError, PlogError
 from core.common.filesystem import FileSystem, access_error
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, read_offset_checkpoint, write_offset_checkpoint
+from core.files.checkpoint_file import (
+    UNKNOWN_RECOVERY_POINT,
+    read_offset_checkpoint,
+    read_partition_metadata,
+    write_offset_checkpoint,
+    write_partition_metadata,
+)
 from core.files.file_names import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -52,7 +58,6 @@ from core.files.file_names import (
     stray_directory_name,
 )
 from core.files.log_config import LogConfig
-from core.files.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import find_lost_start
 from core.log.log_loader import FolderListing, LoadedLog, LogSettings, load_log

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.common.errors import AccessError, PlogError
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.files.partition_metadata_file import read_partition_metadata
+from core.files.checkpoint_file import read_partition_metadata
 from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange

@@ -18,8 +18,8 @@ from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import ReadOptions
 from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
+from core.files.checkpoint_file import read_partition_metadata
 from core.files.file_names import CLUSTER_METADATA_TOPIC
-from core.files.partition_metadata_file import read_partition_metadata
 from core.forensics.directory_reader import DirectoryReader
 from core.forensics.partition_reader import PartitionReader
 from core.spark.cluster_access import connect

@@ -10,11 +10,10 @@ import pytest
 from core.common.clock import SystemClock
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.files.checkpoint_file import read_offset_checkpoint
+from core.files.checkpoint_file import read_offset_checkpoint, read_partition_metadata
 from core.files.file_names import OFFSET_CHECKPOINTS
 from core.files.log_config import LogConfig, stored_topic_values
 from core.files.meta_properties import read_meta_properties
-from core.files.partition_metadata_file import read_partition_metadata
 from core.files.producer_snapshot import parse_producer_snapshot
 from core.forensics.partition_reader import PartitionReader
 from core.log.log_loader import LogSettings, load_log

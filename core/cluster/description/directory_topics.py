@@ -12,8 +12,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import find_topic_id
 from core.files.meta_properties import read_meta_properties
-from core.files.partition_metadata_file import find_topic_id
 from core.forensics.directory_reader import DirectoryReader
 from core.log.log_summary import LogDescription, describe_log
 from core.protocol.schema.metadata_records import PartitionRecord

@@ -28,10 +28,10 @@ from core.common.filesystem import FileSystem, access_error
 from core.common.java_limits import LONG_MAX
 from core.common.salvaging_file import open_salvaging, read_small_file
 from core.common.topic_partition import TopicPartition
+from core.files.checkpoint_file import read_partition_metadata, write_partition_metadata
 from core.files.file_names import CHECKPOINT_SUFFIX, CLUSTER_METADATA_TOPIC, LOG_SUFFIX, find_offset_files
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
-from core.files.partition_metadata_file import read_partition_metadata, write_partition_metadata
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.recovery_journal import gave_up_end
 from core.log.log_loader import LogSettings, load_log

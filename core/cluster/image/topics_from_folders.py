@@ -12,9 +12,8 @@ from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.salvaging_file import read_small_text
 from core.common.topic_partition import TopicPartition, ensure_valid_topic_name, random_uuid
-from core.files.checkpoint_file import parse_leader_epochs
+from core.files.checkpoint_file import find_topic_id, parse_leader_epochs
 from core.files.file_names import LEADER_EPOCH_CHECKPOINT
-from core.files.partition_metadata_file import find_topic_id
 
 _log = logging.getLogger("plog.metadata")
 

@@ -22,7 +22,12 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import open_salvaging, read_small_text, unreadable_error
 from core.common.topic_partition import TopicPartition, uuid_text
-from core.files.checkpoint_file import parse_leader_epochs, parse_offset_checkpoint
+from core.files.checkpoint_file import (
+    parse_leader_epochs,
+    parse_offset_checkpoint,
+    parse_partition_metadata,
+    read_partition_metadata,
+)
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import (
     CLEANED_SUFFIX,
@@ -45,7 +50,6 @@ from core.files.file_names import (
     parse_offset_file_name,
 )
 from core.files.meta_properties import parse_meta_properties
-from core.files.partition_metadata_file import parse_partition_metadata, read_partition_metadata
 from core.files.producer_snapshot import iter_producer_snapshot
 from core.forensics.cut_off_tails import find_cut_off_tails, find_lost_ends
 from core.forensics.known_offsets import KnownOffsets

@@ -13,10 +13,9 @@ from core.common.errors import CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import open_salvaging, read_small_file, read_small_text
 from core.common.topic_partition import uuid_text
-from core.files.checkpoint_file import parse_leader_epochs, parse_offset_checkpoint
+from core.files.checkpoint_file import parse_leader_epochs, parse_offset_checkpoint, parse_partition_metadata
 from core.files.file_names import parse_offset_file_name
 from core.files.meta_properties import parse_meta_properties
-from core.files.partition_metadata_file import parse_partition_metadata
 from core.files.producer_snapshot import ProducerSnapshotEntry, iter_producer_snapshot
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex

@@ -30,7 +30,7 @@ from core.common.java_limits import LONG_MAX
 from core.common.path_alias import PathAlias
 from core.common.salvaging_file import is_of_the_file, open_salvaging
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
+from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint, write_partition_metadata
 from core.files.directory_lock import DirectoryLock, FolderLock
 from core.files.end_transaction_marker import Marker
 from core.files.file_names import (
@@ -58,7 +58,6 @@ from core.files.file_names import (
 )
 from core.files.file_records import FileRecords
 from core.files.log_config import LogConfig
-from core.files.partition_metadata_file import write_partition_metadata
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.cut_off_tails import is_proof_of_lost_end, is_set_aside_log
 from core.forensics.known_offsets import KnownOffsets

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import open_salvaging
 from core.common.topic_partition import TopicPartition, uuid_text
+from core.files.checkpoint_file import read_partition_metadata
 from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -38,7 +39,6 @@ from core.files.file_names import (
     parse_partition_directory_name,
 )
 from core.files.file_records import FileRecords
-from core.files.partition_metadata_file import read_partition_metadata
 from core.files.segment_indexes import SPARSE_INDEXES
 from core.forensics.batch_order import Fate
 from core.forensics.cut_off_tails import is_proof_of_lost_end

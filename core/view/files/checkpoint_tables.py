@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition, parse_uuid, uuid_text
-from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT
+from core.files.checkpoint_file import UNKNOWN_RECOVERY_POINT, find_topic_id
 from core.files.directory_lock import find_lock_holder
 from core.files.file_names import (
     CLEANER_CHECKPOINT,
@@ -22,7 +22,6 @@ from core.files.file_names import (
     locate_partition,
     partition_directory_name,
 )
-from core.files.partition_metadata_file import find_topic_id
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import open_reading

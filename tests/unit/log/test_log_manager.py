@@ -9,10 +9,9 @@ import pytest
 from core.common.filesystem import FileSystem
 from core.common.task import finish
 from core.common.topic_partition import TopicPartition, random_uuid
-from core.files.checkpoint_file import EpochEntry
+from core.files.checkpoint_file import EpochEntry, read_partition_metadata
 from core.files.file_names import parse_partition_directory_name
 from core.files.log_config import LogConfig
-from core.files.partition_metadata_file import read_partition_metadata
 from core.log.log_loader import LogSettings
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog

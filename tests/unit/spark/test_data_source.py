@@ -25,9 +25,8 @@ from core.common.endpoint import parse_bootstrap
 from core.common.errors import PlogError, UsageError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import write_offset_checkpoint
+from core.files.checkpoint_file import write_offset_checkpoint, write_partition_metadata
 from core.files.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
-from core.files.partition_metadata_file import write_partition_metadata
 from core.records.byte_strings import ByteStrings
 from core.spark.data_source import PlogDataSource, PlogReader, PlogStreamReader, RangePartition
 from core.spark.record_schema import ARROW_SCHEMA, COLUMNS, SPARK_TYPES

@@ -17,8 +17,7 @@ from core.common.errors import AccessError, CorruptRecordError, KafkaError
 from core.common.shadow_filesystem import link_tree
 from core.common.task import finish
 from core.common.topic_partition import TopicPartition
-from core.files.checkpoint_file import read_offset_checkpoint
-from core.files.partition_metadata_file import read_partition_metadata
+from core.files.checkpoint_file import read_offset_checkpoint, read_partition_metadata
 from core.inspector.recover.recovery import Recovery
 from core.inspector.recover.recovery_plan import RecoveryOptions
 from core.inspector.recover.recovery_planner import plan_recovery

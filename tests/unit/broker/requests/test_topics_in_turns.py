@@ -20,7 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.filesystem import FileSystem
 from core.common.pending import Pending
 from core.common.topic_partition import TopicPartition
-from core.files.partition_metadata_file import read_partition_metadata
+from core.files.checkpoint_file import read_partition_metadata
 from core.log import log_manager
 from core.protocol.schema.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from core.protocol.schema.create_topics import CREATE_TOPICS, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

@@ -10,7 +10,7 @@ import pytest
 from core.cluster.description.directory_topics import DirectoryTopics
 from core.cluster.image.metadata_log import MetadataLog
 from core.common.filesystem import FileSystem
-from core.files.partition_metadata_file import read_partition_metadata
+from core.files.checkpoint_file import read_partition_metadata
 from core.forensics.directory_reader import DirectoryReader
 from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
 from tests.support.for_each import for_each

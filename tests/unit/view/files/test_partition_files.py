@@ -14,8 +14,8 @@ import pytest
 import core.view.files.producer_tables
 from core.common.errors import AccessError
 from core.common.filesystem import File, FileSystem
+from core.files.checkpoint_file import write_partition_metadata
 from core.files.file_names import DAMAGED_RANGES
-from core.files.partition_metadata_file import write_partition_metadata
 from core.files.producer_snapshot import format_producer_snapshot, pack_producer, read_producer_snapshot
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.inspector.check.file_kind import FileKind
