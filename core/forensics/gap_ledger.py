@@ -13,14 +13,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.files.end_transaction_marker import FateKind
 from core.forensics.batch_location import find_file
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.read_committed import Outcome
 from core.records.batches import GROUP_BYTES, Batch, decoding_weight, first_offset_of
 from core.records.compression import CompressionType
-from core.records.control_record import control_type
+from core.records.control_record import FateKind, control_type
 from core.records.record_batch import RecordBatch
 
 _GAP_WEIGHT = 100

@@ -26,7 +26,6 @@ from core.common.errors import AccessError, CorruptRecordError, UnreadableFileEr
 from core.common.filesystem import FileSystem, access_error
 from core.common.salvaging_file import is_of_the_file, unreadable_error
 from core.common.task import finish
-from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     CLEANED_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -47,6 +46,7 @@ from core.forensics.recovery_journal import joined_ranges
 from core.forensics.segment_lookup import find_by_timestamp
 from core.forensics.unexplained_gaps import MOST_BATCHES, UnexplainedGaps, find_unexplained
 from core.records.batches import Batch, first_offset_of
+from core.records.control_record import FateKind, Marker
 from core.records.record_batch import NO_TIMESTAMP
 
 if TYPE_CHECKING:

@@ -30,14 +30,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from core.common.errors import CorruptRecordError
-from core.files.end_transaction_marker import FateKind, Marker, read_marker
 from core.files.file_records import FileRecords
 from core.files.producer_snapshot import believable_snapshots
 from core.forensics.log_scanner import SegmentReader
 from core.forensics.missing_offsets import Hole, HoleReason, Tail
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import CURRENT_MAGIC, Batch
-from core.records.control_record import LARGEST_MARKER, is_plain_commit
+from core.records.control_record import LARGEST_MARKER, FateKind, Marker, is_plain_commit, read_marker
 from core.records.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 
 if TYPE_CHECKING:

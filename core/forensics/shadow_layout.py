@@ -23,7 +23,6 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.salvaging_file import open_salvaging
-from core.files.end_transaction_marker import read_marker
 from core.files.file_names import (
     LOG_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -43,7 +42,7 @@ from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import Batch, contradicts, stated_offset
-from core.records.control_record import LARGEST_MARKER
+from core.records.control_record import LARGEST_MARKER, read_marker
 from core.records.record_batch import RecordBatch, is_thinned
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)

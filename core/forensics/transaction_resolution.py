@@ -51,7 +51,6 @@ from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
 from core.common.salvaging_file import open_salvaging
-from core.files.end_transaction_marker import FateKind, Marker, read_marker
 from core.files.file_names import CLEAN_SHUTDOWN, TRANSACTION_INDEX_SUFFIX, find_offset_files
 from core.files.producer_snapshot import believable_snapshots
 from core.forensics.log_scanner import AFTER_ALL_OFFSETS, LogScanner
@@ -59,7 +58,7 @@ from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.forensics.recovery_journal import read_rebuilt
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import CURRENT_MAGIC, Batch
-from core.records.control_record import LARGEST_MARKER
+from core.records.control_record import LARGEST_MARKER, FateKind, Marker, read_marker
 from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import HEADER_SIZE, RecordBatch
 

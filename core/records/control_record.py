@@ -7,7 +7,7 @@ transaction markers (org.apache.kafka.common.record.ControlRecordType, EndTransa
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
@@ -138,3 +138,45 @@ def control_record_text(key: bytes | None, value: bytes | None) -> str:
     if type_ in (ControlRecordType.ABORT, ControlRecordType.COMMIT) and value and len(value) >= _END_TXN_MARKER.size:
         return f"{type_.name} coordinatorEpoch: {_END_TXN_MARKER.unpack_from(value)[1]}"
     return "UNKNOWN" if type_ is None else type_.name
+
+
+class FateKind(StrEnum):
+    """What became of a transaction. `transaction_resolution.py` decides that of one whose marker is damaged."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    UNKNOWN = "unknown"
+
+
+class Marker(NamedTuple):
+    """A known end of a transaction, with records or without."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: int
+    is_commit: bool
+    coordinator_epoch: int = 0
+    timestamp: int = -1
+    is_mended: bool = False
+    """Its batch is damaged, and its contents are known: no reader gets it."""
+
+
+def read_marker(batch: RecordBatch) -> Marker | None:
+    """Reads a control batch; None if it ends no transaction. Raises CorruptRecordError if it can't be decoded."""
+    marker = None
+    if batch.count == 1 and batch.size_bytes <= LARGEST_MARKER and not batch.attributes & CODEC_MASK:
+        marker = find_plain_marker(bytes(batch.buffer[batch.start + HEADER_SIZE : batch.start + batch.size_bytes]))
+    if marker is None:
+        records = batch.records()
+        marker = read_end_transaction_marker(records[0]) if records else None
+    if marker is None:
+        return None
+    return Marker(
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.last_offset,
+        marker.is_commit,
+        marker.coordinator_epoch,
+        batch.max_timestamp,
+    )

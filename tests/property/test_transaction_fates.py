@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from core.files.end_transaction_marker import FateKind, Marker
 from core.forensics.transaction_resolution import (
     MissingRange,
     ProducerSnapshotAt,
@@ -17,6 +16,7 @@ from core.forensics.transaction_resolution import (
     find_fates,
 )
 from core.index.transaction_index import AbortedTransaction
+from core.records.control_record import FateKind, Marker
 from tests.support.for_each import for_each
 
 

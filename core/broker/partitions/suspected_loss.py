@@ -19,7 +19,6 @@ from core.common.background import RunInBackground
 from core.common.errors import CorruptRecordError, PlogError
 from core.common.topic_partition import TopicPartition
 from core.files.directory_lock import find_lock_holder
-from core.files.end_transaction_marker import FateKind
 from core.files.file_names import LOG_SUFFIX, locate_partition, parse_offset_file_name
 from core.forensics.damage import DamagedRange
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
@@ -31,6 +30,7 @@ from core.log.damaged_ranges import UNDECIDED_OFFSETS, UNEXPLAINED_OFFSETS, WRON
 from core.log.log_loader import LoadedLog
 from core.log.log_manager import LogManager
 from core.log.partition_log import PartitionLog
+from core.records.control_record import FateKind
 
 _log = logging.getLogger("plog.broker")
 

@@ -32,7 +32,6 @@ from core.common.salvaging_file import is_of_the_file, open_salvaging
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint, write_partition_metadata
 from core.files.directory_lock import DirectoryLock, FolderLock
-from core.files.end_transaction_marker import Marker
 from core.files.file_names import (
     DAMAGED_RANGES,
     HIGH_WATERMARK_CHECKPOINT,
@@ -82,7 +81,7 @@ from core.inspector.check.verify import verify
 from core.inspector.recover.recovery_plan import Action, FolderPlan, Step, unfinished_folders, unfitting_ends
 from core.log.log_loader import LogSettings, load_log
 from core.records.batches import Batch
-from core.records.control_record import EndTransactionMarker, end_transaction_batch
+from core.records.control_record import EndTransactionMarker, Marker, end_transaction_batch
 from core.records.record_batch import RecordBatch, set_base_offset_and_leader_epoch
 
 _ROOT_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
-from core.files.end_transaction_marker import Marker
 from core.files.file_names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_SUFFIX,
@@ -38,6 +37,7 @@ from core.forensics.recovery_journal import (
     was_left_as_recovered,
 )
 from core.index.transaction_index import AbortedTransaction
+from core.records.control_record import Marker
 
 
 @dataclass(frozen=True, slots=True)

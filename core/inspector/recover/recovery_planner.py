@@ -27,7 +27,6 @@ from core.common.errors import AccessError, CorruptRecordError
 from core.common.salvaging_file import open_salvaging
 from core.common.topic_partition import TopicPartition, uuid_text
 from core.files.checkpoint_file import read_partition_metadata
-from core.files.end_transaction_marker import FateKind, Marker
 from core.files.file_names import (
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -57,6 +56,7 @@ from core.inspector.check.verify import verify
 from core.inspector.recover.cut_off_tail_restore import BY_HAND, RestorePlan, plan_restore
 from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, Step, gives_up
 from core.records.batches import count_records
+from core.records.control_record import FateKind, Marker
 
 
 class TransactionAction(Enum):

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from core.common.errors import CorruptRecordError, KafkaError, UnreadableFileError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
-from core.files.end_transaction_marker import Marker
 from core.files.log_config import LogConfig, stored_topic_values
 from core.forensics.batch_location import find_file, undecodable
 from core.forensics.directory_reader import DirectoryReader
@@ -31,6 +30,7 @@ from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.records.batches import Batch, group_batches
 from core.records.columns import RecordColumns, decode_whole_batches
+from core.records.control_record import Marker
 from core.records.record import Record, increment_sequence
 from core.records.record_batch import RecordBatch
 

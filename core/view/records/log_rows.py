@@ -26,7 +26,6 @@ from core.common.errors import AccessError, CorruptRecordError, PlogError, Usage
 from core.common.lenient_json import compact, indented, read_json
 from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
-from core.files.end_transaction_marker import FateKind
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.forensics.batch_location import find_file
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, gap_of_hole
@@ -36,6 +35,7 @@ from core.forensics.read_committed import Outcome
 from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
 from core.records.batches import Batch, first_offset_of
 from core.records.columns import RecordColumns, decode_whole_batches
+from core.records.control_record import FateKind
 from core.records.record import Headers, Record
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 
 from core.client.read.consumer import AbortedFilter
-from core.files.end_transaction_marker import FateKind, Marker
 from core.forensics.read_committed import ServedTransactions
 from core.forensics.transaction_resolution import TransactionFate
 from core.index.transaction_index import AbortedTransaction
 from core.records.batches import Batch, iter_whole_batches
+from core.records.control_record import FateKind, Marker
 from tests.support.for_each import for_each
 from tests.support.logs import append, append_marker, make_batch, open_log
 
