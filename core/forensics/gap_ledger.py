@@ -19,7 +19,7 @@ from core.forensics.partition_reader import PartitionReader
 from core.forensics.read_committed import Outcome
 from core.records.batches import GROUP_BYTES, Batch, decoding_weight, first_offset_of
 from core.records.compression import CompressionType
-from core.records.control_record import FateKind, control_type
+from core.records.control_record import FateKind, control_text
 from core.records.record_batch import RecordBatch
 
 _GAP_WEIGHT = 100
@@ -235,13 +235,3 @@ def _is_full(batch: Batch) -> bool:
     if isinstance(batch, RecordBatch):
         return bool(batch.count == batch.last_offset_delta + 1)
     return bool(batch.compression is CompressionType.NONE)
-
-
-def control_text(batch: Batch) -> str:
-    """Describes a control batch: `COMMIT marker of producer 4000`."""
-    try:
-        records = batch.records()
-        type_ = control_type(records[0].key) if records else None
-    except CorruptRecordError:
-        type_ = None
-    return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

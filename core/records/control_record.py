@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from core.common.errors import CorruptRecordError
+from core.records.batches import Batch
 from core.records.record import Record, encode_record
 from core.records.record_batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, RecordBatch
 from core.records.record_batch_builder import build_batch
@@ -180,3 +181,13 @@ def read_marker(batch: RecordBatch) -> Marker | None:
         marker.coordinator_epoch,
         batch.max_timestamp,
     )
+
+
+def control_text(batch: Batch) -> str:
+    """Describes a control batch: `COMMIT marker of producer 4000`."""
+    try:
+        records = batch.records()
+        type_ = control_type(records[0].key) if records else None
+    except CorruptRecordError:
+        type_ = None
+    return f"{type_.name if type_ is not None else 'control'} marker of producer {batch.producer_id}"

@@ -28,14 +28,14 @@ from core.common.printable import printable
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLUSTER_METADATA_TOPIC
 from core.forensics.batch_location import find_file
-from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, control_text, gap_of_hole
+from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason, gap_of_hole
 from core.forensics.missing_offsets import Hole
 from core.forensics.partition_reader import PartitionReader
 from core.forensics.read_committed import Outcome
 from core.inspector.dump.internal_records import DELETED, Decoder, find_decoder, has_secrets, hidden_metadata
 from core.records.batches import Batch, first_offset_of
 from core.records.columns import RecordColumns, decode_whole_batches
-from core.records.control_record import FateKind
+from core.records.control_record import FateKind, control_text
 from core.records.record import Headers, Record
 
 if TYPE_CHECKING:
