@@ -26,7 +26,7 @@ from benchmarks.options import ensure_kafka, ensure_packages, option_parser
 from benchmarks.peers import Command, archive_options, resident_bytes, scratch_folder
 from core.common.clock import SystemClock
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.records.compression import CompressionType
 from core.spark.offset_range import OffsetRange
 from core.spark.range_output import OutputFormat

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from core.cluster.description.cluster_description import ClusterDescription
     from core.cluster.description.replicated_partition import PartitionReport, ReplicatedPartition
     from core.common.topic_partition import TopicPartition
-    from core.forensics.directory_reader import DirectoryReader
+    from core.forensics.partition_reader import DirectoryReader
 
 app = new_app(
     "Run or show a cluster, and move things in it: leadership, replicas, and all that a broker holds.",

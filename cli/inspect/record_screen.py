@@ -17,7 +17,7 @@ from cli.inspect.text_view import TextLine, TextView
 from core.common.errors import AccessError, PlogError
 from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
 from core.pipeline.trace_account import life_lines, trace_places
 from core.view.records.log_rows import Form, LogRow, LogRows, RowKind, RowWriter, cell_text

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from core.common.errors import AccessError, CorruptRecordError
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.log.damaged_ranges import read_damaged_ranges
 
 

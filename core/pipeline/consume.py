@@ -19,7 +19,7 @@ from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.out_file import OutFile
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
 from core.pipeline.record_printer import (
     ARROW,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapLedger
 from core.forensics.missing_offsets import TailKind
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.cut_off_tail_check import cut_off_findings
 from core.inspector.check.file_kind import skip_unreadable
 from core.inspector.check.findings import Finding, damage_finding, unreadable_finding, wrong_start_finding

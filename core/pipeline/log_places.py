@@ -20,7 +20,7 @@ from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, KafkaError, UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
 
 if TYPE_CHECKING:

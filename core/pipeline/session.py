@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.broker.broker_server import BrokerServer
     from core.client.net.address_map import AddressMap
     from core.client.net.kafka_client import KafkaClient
-    from core.forensics.directory_reader import DirectoryReader
+    from core.forensics.partition_reader import DirectoryReader
     from core.pipeline.zookeeper_cluster import ZooKeeperCluster
     from core.security.client_security import ClientSecurity
     from core.security.client_settings import ClientSettings
@@ -108,7 +108,7 @@ class Session:
         with ExitStack() as stack:
             if server is None:
                 if not makes_directory:
-                    from core.forensics.directory_reader import ensure_data_directory
+                    from core.forensics.partition_reader import ensure_data_directory
 
                     ensure_data_directory(self.directory)
                 try:
@@ -131,7 +131,7 @@ class Session:
             with self.open_client() as client:
                 yield client
             return
-        from core.forensics.directory_reader import DirectoryReader
+        from core.forensics.partition_reader import DirectoryReader
 
         yield DirectoryReader(self.directory)
 

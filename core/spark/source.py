@@ -20,8 +20,7 @@ from core.common.errors import PlogError, UsageError
 from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition, uuid_text
 from core.files.checkpoint_file import read_partition_metadata
 from core.files.file_names import CLUSTER_METADATA_TOPIC
-from core.forensics.directory_reader import DirectoryReader
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.spark.cluster_access import connect
 from core.spark.offset_range import OffsetRange
 from core.spark.source_options import EARLIEST, LATEST, Bound, SourceOptions

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from core.files.directory_lock import DirectoryLock
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.findings import Code
 from core.inspector.check.verify import verify
 from core.records.record import Record

@@ -16,7 +16,7 @@ from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import read_offset_checkpoint
 from core.files.file_names import CLEANER_CHECKPOINT
 from core.files.log_config import LogConfig
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.log.log_loader import LogSettings, load_log
 from core.records.batches import Batch
 from core.records.compression import CompressionType

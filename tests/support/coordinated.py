@@ -11,7 +11,7 @@ from pathlib import Path
 from core.broker.coordinators.coordinator_log import partition_of
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_record_values import CommittedOffset, GroupRecord, offset_commit_record
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
 from core.records.record import Record
 from core.records.record_batch import RecordBatch

@@ -23,8 +23,8 @@ from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLEAN_SHUTDOWN
 from core.files.file_records import FileRecords
 from core.forensics.damage import DamageKind
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapLedger, GapReason
+from core.forensics.partition_reader import DirectoryReader
 from core.forensics.recovery_journal import JOURNAL
 from core.forensics.segment_scanner import DamagedBytes, SegmentScanner
 from core.index.offset_index import OffsetPosition

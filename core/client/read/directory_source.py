@@ -21,9 +21,8 @@ from core.common.errors import AccessError, CorruptRecordError, KafkaError, Usag
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.forensics.batch_location import find_file
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.missing_offsets import Hole
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.records.batches import Batch
 

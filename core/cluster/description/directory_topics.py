@@ -14,7 +14,7 @@ from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.files.checkpoint_file import find_topic_id
 from core.files.meta_properties import read_meta_properties
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.log.log_summary import LogDescription, describe_log
 from core.protocol.schema.metadata_records import PartitionRecord
 

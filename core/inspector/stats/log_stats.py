@@ -22,12 +22,12 @@ from core.files.file_names import (
     locate_partition,
     parse_offset_file_name,
 )
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapLedger
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import LogScanner, open_reading
 from core.forensics.missing_offsets import Hole, HoleReason, TailKind
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.findings import (
     Finding,
     damage_finding,

@@ -40,10 +40,9 @@ from core.files.file_names import (
 )
 from core.files.log_config import LogConfig, parse_topic_configs, stored_topic_values
 from core.files.segment_indexes import SPARSE_INDEXES
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.missing_offsets import Hole, HoleReason
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.log.log_loader import LogSettings, load_log
 from core.log.partition_log import PartitionLog

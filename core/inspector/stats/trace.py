@@ -20,12 +20,11 @@ from core.common.time_text import time_text
 from core.common.topic_partition import TopicPartition
 from core.files.log_config import LogConfig, stored_topic_values
 from core.forensics.batch_location import find_file, undecodable
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import Gap, GapLedger, GapReason
 from core.forensics.known_offsets import WrongLine
 from core.forensics.log_scanner import SegmentReader
 from core.forensics.missing_offsets import Hole, HoleReason
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.unexplained_gaps import UnexplainedGaps
 from core.inspector.check.partition_check import DataDirectoryMetadata
 from core.records.batches import Batch, group_batches

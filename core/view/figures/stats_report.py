@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from core.common.errors import PlogError
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import locate_partition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.findings import Finding
 from core.pipeline.session import Session
 from core.pipeline.stats_account import LogChecks, StatsAccount

@@ -41,7 +41,7 @@ from core.records.record import Headers, Record
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
     from core.client.schemas.schema_registry import SchemaRegistry
-    from core.forensics.directory_reader import DirectoryReader
+    from core.forensics.partition_reader import DirectoryReader
     from core.records.record_filter import RecordFilter
 
 

@@ -25,7 +25,7 @@ from core.common.errors import UsageError
 from core.common.printable import did_you_mean
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import parse_partition_directory_name
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.file_kind import ensure_there
 from core.pipeline.log_places import split_offset
 from core.pipeline.session import Session

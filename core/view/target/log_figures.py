@@ -24,8 +24,8 @@ from core.files.file_names import (
     LOG_SUFFIX,
     RECOVERY_POINT_CHECKPOINT,
 )
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.partition_reader import DirectoryReader
 from core.log.log_summary import describe_log
 
 if TYPE_CHECKING:

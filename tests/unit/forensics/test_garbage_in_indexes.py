@@ -18,7 +18,7 @@ from core.client.read.directory_source import DirectorySource
 from core.client.read.record_source import ReadOptions, RecordSource
 from core.common.topic_partition import TopicPartition
 from core.files.file_names import CLEAN_SHUTDOWN
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
 from tests.support.logs import NOW, append, append_marker, make_batch, open_log, read_all
 

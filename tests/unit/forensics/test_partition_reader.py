@@ -23,8 +23,7 @@ from core.compaction.log_to_clean import find_cleanable_part, log_to_clean
 from core.files.checkpoint_file import read_offset_checkpoint, write_offset_checkpoint
 from core.files.directory_lock import DirectoryLock
 from core.forensics import log_scanner, read_committed
-from core.forensics.directory_reader import DirectoryReader
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.log.partition_log import PartitionLog
 from core.log.segment_swap import begin_swap, settle_swap
 from tests.support.compaction import compact

@@ -11,7 +11,7 @@ from core.cluster.description.directory_topics import DirectoryTopics
 from core.cluster.image.metadata_log import MetadataLog
 from core.common.filesystem import FileSystem
 from core.files.checkpoint_file import read_partition_metadata
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.protocol.schema.metadata_records import PartitionRecord, TopicRecord
 from tests.support.for_each import for_each
 from tests.support.golden import SAMPLE_DATA

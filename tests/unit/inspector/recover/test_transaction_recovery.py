@@ -12,9 +12,8 @@ from core.common.errors import CorruptRecordError
 from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.files.producer_snapshot import parse_producer_snapshot
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapLedger, GapReason
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.forensics.recovery_journal import undo
 from core.index.transaction_index import parse_transaction_index
 from core.inspector.check.verify import verify

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapReason
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.inspector.check.findings import Code
 from core.inspector.check.verify import verify
 from core.inspector.recover.recovery import Recovery

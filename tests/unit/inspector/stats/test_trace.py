@@ -10,8 +10,8 @@ import pytest
 
 from core.common.topic_partition import TopicPartition
 from core.coordinator.group_record_values import CommittedOffset, offset_commit_record, offset_tombstone
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import GapReason
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.stats.trace import Trace, Tracer
 from tests.support.for_each import for_each
 from tests.support.golden import GOLDEN, case

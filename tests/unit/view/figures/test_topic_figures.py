@@ -13,7 +13,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.cluster.description.directory_topics import DirectoryTopics
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
+from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.session import Session
 from core.view.figures.topic_figures import ServerFigures, TopicFigures, TopicRow
 from core.view.target.log_figures import LogFigures, PartitionFigures

@@ -13,8 +13,7 @@ from core.client.net.kafka_client import KafkaClient
 from core.common.endpoint import parse_bootstrap
 from core.common.errors import AccessError
 from core.common.topic_partition import TopicPartition
-from core.forensics.directory_reader import DirectoryReader
-from core.forensics.partition_reader import PartitionReader
+from core.forensics.partition_reader import DirectoryReader, PartitionReader
 from core.records.record_filter import parse_filter
 from core.view.records.log_rows import DirectoryRows, LogRow, RowKind, ServerRows
 from plog.testing import running_broker
