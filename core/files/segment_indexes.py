@@ -61,12 +61,17 @@ class SegmentIndexes:
         self.newest = self._nothing if is_new else None
         """The largest timestamp of the batches and the last offset of its batch; None if it is not known."""
         self._since_entry = 0  # bytes of batches
+        self._is_full: bool | None = None  # known from its first use until an entry comes or goes
 
     # --- append
 
     @property
     def is_full(self) -> bool:
-        return self.offset.is_full or self.time.is_full
+        """Whether one of them takes no more entries. Each append asks."""
+        is_full = self._is_full
+        if is_full is None:
+            is_full = self._is_full = self.offset.is_full or self.time.is_full
+        return is_full
 
     @property
     def room(self) -> int:
@@ -85,6 +90,7 @@ class SegmentIndexes:
             if not self.is_full:  # they may be made again, under another limit
                 self.offset.append(last_offset, position)
                 self.time.maybe_append(newest.timestamp, newest.offset)
+                self._is_full = None
             self._since_entry = 0
         self._since_entry += size_bytes
 
@@ -102,6 +108,7 @@ class SegmentIndexes:
     def _append_newest(self) -> None:
         assert self.newest is not None
         self.time.maybe_append(*self.newest, at_roll=True)
+        self._is_full = None
 
     # --- to the disk
 
@@ -121,6 +128,7 @@ class SegmentIndexes:
             index.reset()
         self.newest = self._nothing
         self._since_entry = 0
+        self._is_full = None
 
     def truncate_to(self, offset: int) -> None:
         """Drops the entries for `offset` and above; `newest` is unknown then."""
@@ -128,6 +136,7 @@ class SegmentIndexes:
             index.truncate_to(offset)
         self.newest = None
         self._since_entry = 0
+        self._is_full = None
 
     def flush(self) -> None:
         """Writes the entries that the files lack."""
@@ -178,3 +187,4 @@ class SegmentIndexes:
         assert self.newest is None or self.time.last_entry().timestamp <= self.newest.timestamp, str(self.time.path)
         for index in self._sparse:
             index.check_invariants()
+        assert self._is_full in (None, self.offset.is_full or self.time.is_full), str(self.offset.path)
