@@ -91,6 +91,7 @@ Handler = Callable[[Services, Any, RequestContext], Any]
 MAX_SMALL_REQUEST_BYTES = 16 * 1024 * 1024
 """The largest request of any API but Produce: its objects take several times its bytes."""
 
+_PRODUCE_KEY = PRODUCE.key.to_bytes(2)
 _CORRELATION_ID = slice(4, 8)
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -137,16 +138,15 @@ class RequestDispatcher:
         Raises MalformedMessageError for bytes that are not a request, and an API or version that is not served; the
         connection must be closed then, as Kafka does. Raises what `handlers.produce` raises.
         """
-        start = key, version, _ = read_request_start(frame)
         is_logging = is_logging_requests()
-        may_be_usual = key == PRODUCE.key and len(frame) <= LARGE_BYTES
-        if may_be_usual and (found := self._produce_memory.find(frame, version)) is not None:
+        may_be_usual = frame[:2] == _PRODUCE_KEY and len(frame) <= LARGE_BYTES
+        if may_be_usual and (found := self._produce_memory.find(frame)) is not None:
             known, records = found
             started_s = perf_counter()
             answer = produce.handle_remembered(self._services, known, records, frame[_CORRELATION_ID])
             if answer is not None:
                 if is_logging:
-                    context = RequestContext(version, known.client_id, local_host, client_host, listener)
+                    context = RequestContext(known.version, known.client_id, local_host, client_host, listener)
                     return self._log_remembered(known, frame, context, started_s, answer)
                 if self.metrics is None:
                     return answer
@@ -155,20 +155,14 @@ class RequestDispatcher:
                 return known.count_in(self.metrics, started_s, answer)
         is_observed = is_logging or self.metrics is not None
         return self._handle_decoded(
-            frame, start, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
+            frame, (local_host, client_host, listener), may_be_usual=may_be_usual, is_observed=is_observed
         )
 
     def _handle_decoded(
-        self,
-        frame: memoryview,
-        start: tuple[int, int, int],
-        came_by: tuple[str, str, str],
-        *,
-        may_be_usual: bool,
-        is_observed: bool,
+        self, frame: memoryview, came_by: tuple[str, str, str], *, may_be_usual: bool, is_observed: bool
     ) -> Answer:
-        """`start`: the result of `read_request_start`. `came_by`: the last fields of `RequestContext`."""
-        key, version, correlation_id = start
+        """`came_by`: the last fields of `RequestContext`."""
+        key, version, correlation_id = read_request_start(frame)
         route = self._routes.get((key, version)) or self._find_route(key, version)
         if route is None:
             refusal = api_versions.unsupported_version()

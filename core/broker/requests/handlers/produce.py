@@ -67,8 +67,11 @@ _FIRST_VERSION_WITH_IDS = 13  # KIP-516
 
 _MOST_KNOWN = 1000
 _MOST_LENGTHS = 16
+_START_END = 4
+"""After API key and version, before the correlation id."""
+
 _PREFIX_START = 8
-"""After API key, version and correlation id."""
+"""After the correlation id."""
 
 _HEAD_START = 8
 """In an answer: after the size and the correlation id."""
@@ -89,9 +92,10 @@ def find_topic_name(image: MetadataImage, topic_data: TopicProduceData, version:
 
 class RememberedRequest(NamedTuple):
     """The meaning of requests with the same bytes, and their answer: `size`, the correlation id, `head`, three numbers,
-    `tail`; `head` ends with the error code.
+    `tail`; `head` ends with the error code. `start` are the API key and the version in the requests.
     """
 
+    start: bytes
     partition: Partition
     version: int
     kind: tuple[str, int]
@@ -139,13 +143,13 @@ class ProduceFastPath:
         """The positions of the batch's size in requests: one for each length of client id and topic name."""
         self._generation = -1
 
-    def find(self, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
+    def find(self, frame: memoryview) -> tuple[RememberedRequest, memoryview] | None:
         """Finds the meaning of the request, and its records; None if it is unknown, or has bytes after the records."""
         if self._generation != self._services.replicas.generation:
             self._forget()
         for length in self._lengths:
             known = self._known.get(bytes(frame[_PREFIX_START:length]))
-            if known is not None and known.version == version:
+            if known is not None and known.start == frame[:_START_END]:
                 break
         else:
             return None
@@ -193,6 +197,7 @@ class ProduceFastPath:
         encoded = b"".join(endpoint.encode_response(0, response))  # type: ignore[arg-type]  # it holds no file's region
         head, tail = encoded.split(_NUMBERS.pack(*_SOME_NUMBERS))
         known = RememberedRequest(
+            start=bytes(frame[:_START_END]),
             partition=partition,
             version=version,
             kind=(PRODUCE.name, version),

@@ -102,10 +102,10 @@ def two_sides(
     )
     find = ProduceFastPath.find
 
-    def counted(self: ProduceFastPath, frame: memoryview, version: int) -> tuple[RememberedRequest, memoryview] | None:
+    def counted(self: ProduceFastPath, frame: memoryview) -> tuple[RememberedRequest, memoryview] | None:
         if self is without.broker.dispatcher._produce_memory:
             return None
-        found = find(self, frame, version)
+        found = find(self, frame)
         with_memory.taken += found is not None
         return found
 
