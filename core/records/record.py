@@ -125,46 +125,6 @@ def read_headers(section: Buffer, position: int) -> tuple[Headers, int]:
     return tuple(headers), position
 
 
-_FEW_HEADER_BYTES = 4096
-
-
-def skip_record(section: Buffer, position: int) -> int:
-    """Returns where the record that begins at `position` ends. Raises ValueError or IndexError for one that Kafka's
-    consumers can't read. Makes no objects, and reads varints of one byte in line: a third of a microsecond. Headers of
-    more than 4 KB are not checked, as a record may have half a million.
-    """
-    byte = section[position]
-    if byte < 128:
-        length, position = (byte >> 1) ^ -(byte & 1), position + 1
-    else:
-        length, position = read_varint(section, position)
-    end = position + length
-    if length < 0 or end > len(section):
-        raise ValueError(f"record of {length} bytes where {len(section) - position} are left")
-    position += 2
-    if section[position - 1] >= 128:
-        _, position = read_varlong(section, position - 1)
-    position += 1
-    if section[position - 1] >= 128:
-        _, position = read_varint(section, position - 1)
-    for _ in (0, 1):  # the key, and the value
-        byte = section[position]
-        if byte < 128:
-            position += 1 if byte & 1 else 1 + (byte >> 1)
-        else:
-            length, position = read_varint(section, position)
-            position += max(length, 0)
-    if not section[position]:
-        position += 1
-    elif end - position > _FEW_HEADER_BYTES:
-        return end
-    else:
-        _, position = read_headers(section, position)
-    if position != end:
-        raise ValueError(f"record ends {position - end} bytes from where its length says")
-    return end
-
-
 _SMALL_VARINTS = tuple(varint(n) for n in range(4096))
 
 
