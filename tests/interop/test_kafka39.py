@@ -25,9 +25,9 @@ from core.broker.replication.peer_connection import PeerConnection
 from core.broker.serving.receive_buffers import ReceiveBuffers
 from core.client.net.client_connection import ClientConnection, SocketTransport
 from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer
 from core.cluster.partition.partition import Partition
-from core.cluster.partition.partition_state import PartitionState
 from core.common.endpoint import parse_endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError

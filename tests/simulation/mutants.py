@@ -19,9 +19,9 @@ from core.cluster.controller.elections import Election
 from core.cluster.controller.isr_alterations import IsrAlterations
 from core.cluster.controller.reassignment import Reassignments, is_moving, target_of
 from core.cluster.controller.unclean_recovery import LogEnd, UncleanRecovery
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import InSyncReplicas, IsrProposal, Leadership, RemoteReplica
 from core.cluster.partition.partition import Partition
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from tests.simulation.plog_controllers import PlogControllers

@@ -19,8 +19,8 @@ from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import AssignmentWrite, Decision, StateWrite, Write
 from core.cluster.controller.elections import ElectionPolicy
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (

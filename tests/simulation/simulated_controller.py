@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from tests.simulation.virtual_time import Endpoint, Network, VirtualTime
 

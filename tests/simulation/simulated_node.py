@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.image.cluster_member_metadata import ControlFence
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.divergence import find_divergence, truncation_offset
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import REPLICATED, Partition, Role
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.files.log_config import LogConfig

@@ -14,7 +14,7 @@ from core.cluster.controller.controller_context import ControlledTopic, LiveBrok
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import StateWrite, Write
 from core.cluster.controller.elections import DEFAULT_POLICY
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from core.protocol.schema.update_metadata import (

@@ -20,7 +20,7 @@ from core.cluster.assignment.replica_assignment import place_replicas
 from core.cluster.controller.controller_context import ControlledTopic, unwritten_state
 from core.cluster.controller.controller_writes import NOT_WRITTEN, DeletionWrite, slices
 from core.cluster.image.broker_metadata import BrokerMetadata, NewTopic
-from core.cluster.image.metadata_image import NO_LEADER, TopicImage
+from core.cluster.image.metadata_image import NO_LEADER, PartitionState, TopicImage
 from core.cluster.image.topic_rules import (
     MOST_PARTITIONS,
     checked_assignments,
@@ -30,7 +30,6 @@ from core.cluster.image.topic_rules import (
     too_many,
     wanted_replicas,
 )
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending

@@ -19,10 +19,9 @@ from core.broker.partitions.flusher import Flusher
 from core.broker.requests.runtime import Runtime
 from core.cluster.image.broker_metadata import BrokerMetadata
 from core.cluster.image.metadata_delta import MetadataDelta
-from core.cluster.image.metadata_image import MetadataImage, TopicImage
+from core.cluster.image.metadata_image import MetadataImage, PartitionState, TopicImage
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal, Peers
 from core.cluster.partition.partition import Partition
-from core.cluster.partition.partition_state import PartitionState
 from core.common.config_def import ConfigResourceType
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError, PlogError

@@ -19,9 +19,8 @@ from core.broker.partitions.lazy_logs import LazyLogs
 from core.broker.partitions.replica_manager import ReplicaManager
 from core.cluster.image.cluster_member_metadata import MIGRATING_DIRECTORY
 from core.cluster.image.metadata_delta import MetadataDelta
-from core.cluster.image.metadata_image import NO_LEADER, MetadataImage
+from core.cluster.image.metadata_image import NO_LEADER, LeaderRecoveryState, MetadataImage
 from core.cluster.image.metadata_record import MetadataRecord
-from core.cluster.partition.partition_state import LeaderRecoveryState
 from core.common.error_code import ErrorCode
 from core.common.errors import PlogError
 from core.common.filesystem import access_error

@@ -30,7 +30,7 @@ from core.cluster.controller.feature_control import FeatureControl
 from core.cluster.controller.isr_alterations import UNKNOWN_EPOCH, IsrAlterations
 from core.cluster.controller.reassignment import Reassignments
 from core.cluster.controller.topic_deletion import TopicDeletions
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from core.cluster.controller.controller_writes import NOT_WRITTEN
-from core.cluster.image.metadata_image import NO_LEADER
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import NO_LEADER, PartitionState
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.update_metadata import UpdateMetadataBroker
 

@@ -14,8 +14,7 @@ from core.cluster.controller.controller_requests import ControllerRequest, Contr
 from core.cluster.controller.controller_writes import GIVE_WAY, Decision, StateWrite, slices
 from core.cluster.controller.elections import DEFAULT_POLICY, Election, ElectionPolicy, elect_offline, elect_unclean
 from core.cluster.controller.unclean_recovery import UncleanRecovery
-from core.cluster.image.metadata_image import NO_LEADER
-from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
+from core.cluster.image.metadata_image import NO_LEADER, LeaderRecoveryState, PartitionState
 from core.common.topic_partition import TopicPartition
 
 _log = logging.getLogger("plog.controller")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.controller.topic_deletion import TopicDeletions
-from core.cluster.image.metadata_image import NO_LEADER
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import NO_LEADER, PartitionState
 from core.common.task import Task, Yield
 from core.common.topic_partition import TopicPartition
 

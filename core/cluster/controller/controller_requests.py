@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from core.cluster.controller.controller_context import ControllerContext
 from core.cluster.image.cluster_member_metadata import LEADER_DURING_DELETE
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition
 from core.protocol.message import Api
 from core.protocol.schema.leader_and_isr import (

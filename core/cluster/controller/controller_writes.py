@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.topic_partition import TopicPartition
 
 NOT_WRITTEN = -1

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_writes import Decision, slices
-from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
+from core.cluster.image.metadata_image import LeaderRecoveryState, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.topic_partition import TopicPartition
 from core.protocol.schema.alter_partition import (

@@ -18,8 +18,7 @@ from dataclasses import replace
 from core.cluster.controller.controller_decisions import ControllerDecisions, elected, next_epoch
 from core.cluster.controller.controller_writes import GIVE_WAY, AssignmentWrite, Decision, slices
 from core.cluster.controller.elections import elect_for_reassignment
-from core.cluster.image.metadata_image import NO_LEADER
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import NO_LEADER, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

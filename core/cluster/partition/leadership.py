@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from core.cluster.partition.partition_state import LeaderRecoveryState, PartitionState
+from core.cluster.image.metadata_image import LeaderRecoveryState, PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal, Leadership, Peers
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.partition_log import AppendResult, PartitionLog

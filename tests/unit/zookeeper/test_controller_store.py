@@ -24,7 +24,7 @@ from core.cluster.controller.controller_writes import (
     TopicRemoval,
     Write,
 )
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError, MalformedMessageError
 from core.common.topic_partition import TopicPartition

@@ -9,7 +9,7 @@ from core.broker.controller.active_controller import ActiveController
 from core.broker.observe.metrics import controller_metrics
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_context import ControlledTopic, ControllerContext
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.task import finish
 from tests.support.broker import SteeredNode, add_topic
 

@@ -15,7 +15,7 @@ from core.broker.coordinators.coordinator_log import partition_of
 from core.cluster.controller.controller_context import ControlledTopic, ControllerContext
 from core.cluster.image.broker_metadata import NewTopic
 from core.cluster.image.cluster_member_metadata import NotInformedError
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import MalformedMessageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.cluster.controller.controller_context import ControlledTopic, unwritten_state
 from core.cluster.controller.controller_metrics import ControllerMetrics, count_cluster
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.task import finish
 from core.common.topic_partition import TopicPartition

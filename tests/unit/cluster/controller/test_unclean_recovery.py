@@ -16,7 +16,7 @@ from core.cluster.controller.controller_decisions import ControllerDecisions
 from core.cluster.controller.controller_requests import ControllerRequest
 from core.cluster.controller.controller_writes import Decision, StateWrite
 from core.cluster.controller.elections import ElectionPolicy
-from core.cluster.partition.partition_state import PartitionState
+from core.cluster.image.metadata_image import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.topic_partition import TopicPartition

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core.cluster.image.metadata_image import PartitionState
 from core.cluster.partition.leadership import IsrAnswer, IsrProposal
 from core.cluster.partition.partition import (
     ALL_IN_SYNC,
@@ -18,7 +19,6 @@ from core.cluster.partition.partition import (
     Partition,
     Role,
 )
-from core.cluster.partition.partition_state import PartitionState
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.log.partition_log import AppendResult
