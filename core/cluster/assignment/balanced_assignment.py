@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 Load = dict[int, int]
 """Broker -> how much it holds."""
@@ -78,8 +78,6 @@ class _Choice:
         self._moves: dict[tuple[int, int], list[tuple[int, int, int, int, int]]] = {}
         for number in range(len(things)):
             self._offer(number)
-        for heap in self._moves.values():
-            heapify(heap)
 
     def _set_weights(self, loads: Sequence[Load], others: Sequence[Load]) -> None:
         """Combines all costs into one number; the sum of lesser costs never outweighs a greater one."""
