@@ -152,7 +152,7 @@ class BatchScanner:
         size = len(data)
         last_start = size - HEADER_SIZE
         starts: list[int] = []
-        while 0 <= start <= last_start:
+        while start <= last_start:
             offset, length, magic, crc, last_offset_delta = _FRAME.unpack_from(data, start)
             end = start + LOG_OVERHEAD + length
             if (
@@ -196,7 +196,7 @@ class BatchScanner:
         left = len(self._data) - start
         if start == 0 and left >= min(HEADER_SIZE, self.size_bytes - self.position):
             return False
-        if start < 0 or left < HEADER_SIZE:
+        if left < HEADER_SIZE:
             return True
         return LOG_OVERHEAD + int.from_bytes(self._data[start + 8 : start + 12], "big", signed=True) > left
 
