@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-def lay_out(log_map: LogMap, *, fixes_bits: bool = False) -> dict[Path, list[Stretch]]:
+def lay_out(log_map: LogMap, *, fixes_bits: bool) -> dict[Path, list[Stretch]]:
     """Returns the new contents of every log that is to hold other batches, or in another order. `fixes_bits` keeps
     damaged batches that one flipped bit explains.
     """

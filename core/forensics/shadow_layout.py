@@ -37,13 +37,13 @@ from core.forensics.damage import Damage, DamagedRange
 from core.forensics.known_offsets import KnownOffsets
 from core.forensics.log_map import LogFile, LogMap
 from core.forensics.log_scanner import open_reading
-from core.forensics.missing_offsets import Hole, HoleReason, Tail, explain_holes, find_lost_start
+from core.forensics.missing_offsets import Hole, HoleReason, Tail, find_lost_start
 from core.forensics.recovered_layout import Stretch, copy_bytes, lay_out
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.transaction_index import AbortedTransaction, read_transaction_index
 from core.records.batches import Batch, contradicts, stated_offset
 from core.records.control_record import LARGEST_MARKER, read_marker
-from core.records.record_batch import RecordBatch, is_thinned
+from core.records.record_batch import RecordBatch
 
 _LOSSES = (HoleReason.DAMAGED, HoleReason.MISSING)
 """A hole that nothing explains is passed over, as Kafka does: old compacted logs have them, and clients would stick."""
@@ -111,24 +111,23 @@ def arrange(
 # --- a log that is as it should be
 
 
-def _is_straight(  # noqa: C901 - one rule after the other, for each header
+def _is_straight(
     logs: Sequence[tuple[int, FileRecords]],
     evidence: KnownOffsets,
     checked_from: int | None,
     follower: TransactionIndexCheck,
 ) -> bool:
-    """Says whether the offsets in the batches' headers rise through all segments, up to the proven end, without a hole
-    that nothing explains, and the transaction indexes agree with the markers. `follower` has followed the log then.
+    """Says whether the offsets in the batches' headers rise through all segments, up to the proven end, and the
+    transaction indexes agree with the markers. `follower` has followed the log then. A hole may be anywhere: without a
+    lone index no loss explains it.
     """
     if evidence.lone_indexes:  # a segment's missing offsets may lie in no hole between headers
         return False
     limits = [*(base for base, _ in logs[1:]), logs[-1][0] + MAX_RELATIVE_OFFSET + 1]  # the map looks at any beyond
-    next_offset, was_cleaned, is_after_hole, holes = logs[0][0], False, False, list[tuple[int, int]]()
+    next_offset, is_after_hole = logs[0][0], False
     for (base_offset, records), limit in zip(logs, limits, strict=True):
         if next_offset > base_offset:
             return False
-        if next_offset < base_offset:
-            holes.append((next_offset, base_offset))
         next_offset = base_offset
         try:
             entries = _listed_aborts(records.path)  # before the log, to which somebody may be writing
@@ -136,12 +135,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
                 is_after_hole = stated_offset(batch) > next_offset
                 if isinstance(batch, RecordBatch):
                     _follow(batch, records, follower)
-                    count, delta = batch.count, batch.last_offset_delta
-                    was_cleaned = was_cleaned or is_thinned(count, delta, batch.attributes)
-                    if count < 0 or delta < 0:
+                    if batch.count < 0 or batch.last_offset_delta < 0:
                         return False
-                    if is_after_hole:  # a compressed message of magic 0 or 1 may begin before its stated offset
-                        holes.append((next_offset, batch.base_offset))
                 next_offset = batch.next_offset
             if not follower.end_segment(entries):
                 return False
@@ -149,16 +144,8 @@ def _is_straight(  # noqa: C901 - one rule after the other, for each header
             return False
         if checked_from is not None and limit > checked_from and not _is_sound(base_offset, records, limit):
             return False
-    if next_offset < evidence.known_end or is_odd_end(next_offset, evidence.known_end, is_after_hole=is_after_hole):
-        return False
-    sizes = [(base_offset, records.size_bytes) for base_offset, records in logs]
-    compacted_below = evidence.compacted_below(sizes, is_thinned=was_cleaned)
-    path = logs[0][1].path
-    return all(
-        hole.reason not in _LOSSES
-        for start, end in holes
-        for hole in explain_holes(start, end, evidence, path, 0, compacted_below=compacted_below)
-    )
+    known_end = evidence.known_end
+    return next_offset >= known_end and not is_odd_end(next_offset, known_end, is_after_hole=is_after_hole)
 
 
 def _listed_aborts(log: Path) -> list[AbortedTransaction]:
@@ -282,7 +269,7 @@ class _Arranger:
 
     def arrange(self) -> ShadowLayout:
         files = self._map.files
-        layout = lay_out(self._map)
+        layout = lay_out(self._map, fixes_bits=False)
         sizes = {number: file.file.size() for number, file in enumerate(files)}
         places = self._places(layout)
         for number in places.keys() & {n for n, file in enumerate(files) if file.path in layout}:
