@@ -128,6 +128,12 @@ PICTURES: dict[str, tuple[BatchOrder, list[tuple[int, int]], list[tuple[Fate, in
         placed(batches((0, 1), (FAR + 10, FAR + 90)), batches((2, 3), file=1), bases=(0, 2)),
         [(0, 1), (2, 3)], [(STRAY, SIZE, FAR + 10)],
     ),
+    "a lone batch beyond an index is the log's if the log is known to have reached there": (
+        placed(batches((0, 8), (FAR + 100, FAR + 108)), known_end=FAR + 108), [(0, 8), (FAR + 100, FAR + 108)], [],
+    ),
+    "a lone batch beyond an index to whose offset no flipped bit leads is the log's": (
+        placed(batches((0, 8), (5 * FAR + 100, 5 * FAR + 108))), [(0, 8), (5 * FAR + 100, 5 * FAR + 108)], [],
+    ),
     "a batch that begins within an index and ends beyond it has no flipped bit": (
         placed(batches((0, 8), (FAR - 4, FAR + 4))), [(0, 8), (FAR - 4, FAR + 4)], [],
     ),

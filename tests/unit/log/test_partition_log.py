@@ -94,6 +94,17 @@ def test_a_read_ends_below_the_bound(log: PartitionLog) -> None:
     assert log.read(2, 1 << 20, 2).region is None
 
 
+def test_a_read_ends_where_an_open_transaction_begins(log: PartitionLog) -> None:
+    append(log, make_batch(b"a"))
+    before = log.segments.active.records.path.stat().st_size
+    append(log, make_batch(b"b", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+    append(log, make_batch(b"c"))
+    assert log.last_stable_offset == 1
+    region = log.read(0, 1 << 20, 1).region
+    assert region is not None
+    assert len(region) == before
+
+
 def test_a_read_takes_no_more_bytes_than_asked_for_but_one_batch(log: PartitionLog) -> None:
     one = append(log, make_batch(b"x" * 1000)) and log.size_bytes
     append(log, make_batch(b"y" * 1000))

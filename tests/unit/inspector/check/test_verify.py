@@ -142,6 +142,19 @@ def test_a_flipped_bit_of_a_base_offset_is_located_by_what_stands_around_it(fold
     assert (finding.offset, finding.last_offset, finding.records) == (4, 5, 2)
 
 
+def test_a_flipped_bit_of_a_base_offset_hides_no_damage_after_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(8):
+        append(log, make_batch(b"a" * 40, b"b" * 40))
+    log.close()
+    stands = places(tmp_path / "t-0")
+    patch(stands[2].path, stands[2].position + 5, b"\x04")
+    for damaged in stands[5:7]:
+        patch(damaged.path, damaged.end - 5, b"?")
+    found = [(one.position, one.offset, one.last_offset) for one in verify(tmp_path / "t-0")]
+    assert found == [(stands[2].position, 4, 5), (stands[5].position, 10, 13)]
+
+
 def test_a_sector_of_zeros_in_a_batch_is_named(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     append(log, make_batch(b"x" * 5000))

@@ -1,0 +1,31 @@
+"""Which batches of a producer are one transaction, where offsets between them are missing."""
+
+from __future__ import annotations
+
+from core.forensics.transaction_resolution import MissingRange, TransactionalBatch, find_fates
+from tests.support.for_each import for_each
+
+FIRST = TransactionalBatch(7, 3, base_offset=10, last_offset=11, base_sequence=0, last_sequence=1)
+CASES = {
+    "the sequences leave no room for a marker": (
+        FIRST, TransactionalBatch(7, 3, 13, 13, base_sequence=3, last_sequence=3), [[10, 13]],
+    ),
+    "the sequences go on, so that the missing offset was no record of it": (
+        FIRST, TransactionalBatch(7, 3, 13, 13, base_sequence=2, last_sequence=2), [[10], [13]],
+    ),
+    "nobody knows the first batch's sequences": (
+        FIRST._replace(base_sequence=-1, last_sequence=-1), TransactionalBatch(7, 3, 13, 13, 0, 0), [[10], [13]],
+    ),
+    "nobody knows the next batch's sequences": (FIRST, TransactionalBatch(7, 3, 13, 13), [[10], [13]]),
+    "the next batch has a lower epoch, though its sequences would go on": (
+        FIRST, TransactionalBatch(7, 2, 13, 13, base_sequence=3, last_sequence=3), [[10], [13]],
+    ),
+}  # fmt: skip
+"""Two batches, between which offset 12 is missing, and the first offsets of the batches of each transaction."""
+
+
+@for_each("case", CASES)
+def test_batches_with_a_missing_offset_between_them(case: str) -> None:
+    first, following, expected = CASES[case]
+    fates = find_fates([first, following], [MissingRange(12, 13)], [], [])
+    assert [[base for base, _ in fate.batches] for fate in fates] == expected
