@@ -17,11 +17,14 @@ missing. Nothing is dropped or made to fit: a field that the schema does not hav
 large for its type are errors, which name the place.
 
 fastavro reads and writes the bytes, with a schema of the same layout (`AvroJson._wire`): without logical types, and
-where a union's branch can't be told by the Python value, as a record of one field, which fastavro names.
+where a union's branch can't be told by the Python value, as a record of one field, which fastavro names. A datum of
+thousands of levels overflows its stack, which ends the process, and items of an array that take no bytes fill the
+memory: data of schemas that allow either are looked through before (`_Limits`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -35,7 +38,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from core.common.lenient_json import describe_error, read_json
-from core.common.varint import read_varint, varint
+from core.common.varint import read_varint, read_varlong, varint
 from core.records.side_format import SchemaJson
 
 _Show = Callable[[Any], Any]
@@ -76,6 +79,11 @@ _DURATION = re.compile(r"P([0-9]{1,10})M([0-9]{1,10})DT([0-9]{1,7})\.([0-9]{3})S
 _DURATION_PARTS = struct.Struct("<III")
 _UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FLOAT = struct.Struct("<f")
+_MOST_LEVELS = 2500
+"""The most levels of a datum, of whose stack fastavro takes 1 KB for each; JSON is written of fewer."""
+_MOST_EMPTY = 100_000
+"""The most items of a datum's arrays that take no bytes."""
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class CutOffError(ValueError):
@@ -159,6 +167,7 @@ class AvroJson:
         self._has_decimals = False
         wire, self._type = self._compile(parsed)
         self._wire = fastavro.parse_schema(wire)
+        self._limits = _Limits(wire)
         self._fastavro = fastavro
         self._is_bare = has_bare_bytes and self._wire == "bytes"
         self._marked = re.compile(f'"{self._mark}([^"]+)"')
@@ -181,6 +190,7 @@ class AvroJson:
 
     def _read(self, data: bytes) -> Any:
         stream = io.BytesIO(data)
+        self._limits.check(data)
         try:
             datum = self._fastavro.schemaless_reader(stream, self._wire, None, return_named_type=True)
         except EOFError as error:
@@ -512,6 +522,107 @@ def _each(show: _Show | None) -> _Show | None:
 
 def _each_value(show: _Show | None) -> _Show | None:
     return None if show is None else lambda datum: {name: show(item) for name, item in datum.items()}
+
+
+# --- limits
+
+
+class _Limits:
+    """What a datum may hold, of a schema for fastavro; immutable once made."""
+
+    def __init__(self, wire: Any) -> None:
+        self._wire = wire
+        self._named: dict[str, Any] = {}
+        self._levels: dict[str, float] = {}
+        self._empty: set[str] = {"null"}
+        self._has_empty_items = False
+        self._is_checked = self._measure(wire) > _MOST_LEVELS or self._has_empty_items
+
+    def _measure(self, one: Any) -> float:
+        """Returns the levels of a type's data, and infinity for a type that is inside itself."""
+        if isinstance(one, list):
+            return 1 + max(map(self._measure, one), default=0)
+        if isinstance(one, str):
+            return self._levels.get(one, 1)
+        if one["type"] in ("array", "map"):
+            inner = one["items" if one["type"] == "array" else "values"]
+            levels = self._measure(inner)
+            self._has_empty_items |= one["type"] == "array" and self._is_empty(inner)
+            return 1 + levels
+        name, fields = one["name"], one.get("fields", ())
+        self._named[name], self._levels[name] = one, math.inf
+        self._levels[name] = 1 + max((self._measure(field["type"]) for field in fields), default=0)
+        is_empty_record = one["type"] == "record" and all(self._is_empty(field["type"]) for field in fields)
+        if is_empty_record or one.get("size", 1) <= 0:
+            self._empty.add(name)
+        return self._levels[name]
+
+    def _is_empty(self, one: Any) -> bool:
+        """Returns whether the data of a type that is measured take no bytes."""
+        return not isinstance(one, list) and (one if isinstance(one, str) else one.get("name")) in self._empty
+
+    def check(self, data: bytes) -> None:
+        """Raises RecursionError for too many levels, ValueError for too many empty items; other faults are fastavro's
+        to find.
+        """
+        if self._is_checked:
+            with contextlib.suppress(IndexError):
+                self._walk(data)
+
+    def _walk(self, data: bytes) -> None:
+        position = levels = empty = 0
+        todo: list[Any] = [self._wire]
+        """Types to read, the next one last; (array or map, items left, where the last began); None ends a level."""
+        while todo:
+            one = todo.pop()
+            if one is None:
+                levels -= 1
+            elif isinstance(one, str) and one in self._named:
+                todo.append(self._named[one])
+            elif isinstance(one, str) or (isinstance(one, dict) and one["type"] in ("enum", "fixed")):
+                position = self._skip(one, data, position)
+            elif isinstance(one, tuple):
+                container, left, before = one
+                empty += position == before
+                if empty > _MOST_EMPTY:
+                    raise ValueError(f"more than {_MOST_EMPTY:,} items of its arrays take no bytes")
+                if not left:
+                    left, position = self._next_block(data, position)
+                if left:
+                    todo.append((container, left - 1, position))
+                    todo += [container["items"]] if "items" in container else [container["values"], "string"]
+                else:
+                    levels -= 1
+            else:
+                levels += 1
+                if levels > _MOST_LEVELS:
+                    raise RecursionError
+                if isinstance(one, list):
+                    branch, position = read_varlong(data, position)
+                    todo += [None, one[branch]]
+                elif one["type"] == "record":
+                    todo += [None, *(field["type"] for field in reversed(one["fields"]))]
+                else:
+                    todo.append((one, 0, -1))
+
+    @staticmethod
+    def _next_block(data: bytes, position: int) -> tuple[int, int]:
+        """Returns the items of a block of an array or map, none at its end, and the position of the first."""
+        count, position = read_varlong(data, position)
+        return (count, position) if count >= 0 else (-count, read_varlong(data, position)[1])
+
+    @staticmethod
+    def _skip(one: Any, data: bytes, position: int) -> int:
+        """Returns the position after a value without parts. Raises IndexError for bytes that have none."""
+        name = one if isinstance(one, str) else one["type"]
+        if name == "fixed" or name in _SIZES:
+            return position + (_SIZES[name] if name in _SIZES else max(int(one["size"]), 0))
+        number, position = read_varlong(data, position)
+        if name not in ("bytes", "string"):
+            return position
+        if number < 0:
+            raise IndexError(f"a length of {number}")
+        return position + number
 
 
 # --- input

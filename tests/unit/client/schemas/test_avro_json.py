@@ -223,3 +223,49 @@ def test_unions_in_one_another_take_no_exponential_time() -> None:
     schema = of("A", ["null", "A", of("B", ["null", "A", "B"])])
     with pytest.raises(ValueError, match="it fits A and B"):
         avro(schema).encode(b'{"x": ' * 60 + b"null" + b"}" * 60)
+
+
+def linked(inner: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": inner}]}
+
+
+@pytest.mark.parametrize(
+    ("inner", "level"),
+    [
+        ("R", b"\2"),
+        (["null", "R"], b"\2"),
+        ({"type": "array", "items": "R"}, b"\2"),
+        ({"type": "array", "items": "R"}, b"\1\2"),
+        ({"type": "map", "values": "R"}, b"\2\2k"),
+    ],
+)
+def test_endless_levels_do_not_overflow_the_stack(inner: Any, level: bytes) -> None:
+    with pytest.raises(RecursionError):
+        avro(linked(inner)).decode(level * 1_000_000)
+
+
+def test_a_list_of_300_nodes_is_read() -> None:
+    data = b"\2" * 299 + b"\0"
+    assert avro(linked(["null", "R"])).decode(data, SchemaJson.plain) == b'{"a": ' * 300 + b"null" + b"}" * 300
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]},
+    ],
+)
+def test_items_that_take_no_bytes_do_not_fill_the_memory(items: Any) -> None:
+    array = avro({"type": "array", "items": items})
+    assert len(json.loads(array.decode(b"\xd0\x0f\0"))) == 1000
+    with pytest.raises(ValueError, match="take no bytes"):
+        array.decode(b"\x80\x80\x80\x80\x80\x40\0")  # 2**40 of them
+
+
+@pytest.mark.parametrize("data", [b"\2", b"\2\xff", b"\2" + b"\xff" * 12, b"\2\1k", b"\4", b"\1", b"\1\3", b"\2\7"])
+def test_wrong_bytes_of_a_type_inside_itself_are_no_datum(data: bytes) -> None:
+    schema = linked({"type": "map", "values": ["null", "R", "string"]})
+    with pytest.raises(ValueError):
+        avro(schema).decode(data)
