@@ -38,7 +38,7 @@ def consume(request: ConsumeRequest, place: Place) -> None:
       plog consume flights --from 2013-01-15T00:00:00Z --until 2013-01-16T00:00:00Z --format '%o %k %s\\n'
     """
     from core.pipeline.consume import consume as run
-    from core.pipeline.record_printer import ARROW, ENVELOPE
+    from core.pipeline.record_printer import ARROW, CSV, ENVELOPE
 
     if request.follow and any("%" in topic for topic in request.topics):
         raise UsageError("-f is --follow, and topics have no %", hint="a pattern is said with --format")
@@ -48,7 +48,8 @@ def consume(request: ConsumeRequest, place: Place) -> None:
         is_in_zookeeper=place.zookeeper is not None,
         format=_SAME_FORMAT.get(request.format, request.format),
     )
-    if request.out is None and request.format not in (ARROW, ENVELOPE) and is_terminal():
+    is_text = request.out is None and request.format not in (ARROW, ENVELOPE)
+    if request.fields is not None or request.format == CSV or (is_text and is_terminal()):
         request = replace(request, is_for_people=True)
     if not run(request, place.session(), lambda: _open_stdout(request.format, is_raw=request.raw)):
         raise typer.Exit(1)

@@ -81,13 +81,16 @@ def _arrow_headers(columns: RecordColumns) -> Any:
 class ArrowSink:
     """Writes an IPC stream, a message a page."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, schema: Any = ARROW_SCHEMA) -> None:
         self._out = out
         options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=False, unify_dictionaries=False)
-        self._writer = pa.ipc.new_stream(pa.PythonFile(out, mode="w"), ARROW_SCHEMA, options=options)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(out, mode="w"), schema, options=options)
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
-        self._writer.write_table(arrow_table(page, order))
+        self.write_table(arrow_table(page, order))
+
+    def write_table(self, table: Any) -> None:
+        self._writer.write_table(table)
         self._out.flush()
 
     def close(self, *, is_whole: bool) -> None:
@@ -100,15 +103,17 @@ class ArrowSink:
 class ParquetSink:
     """Writes a file that is readable as far as it goes, if it is closed."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, schema: Any = ARROW_SCHEMA) -> None:
         import pyarrow.parquet as pq
 
-        self._writer = pq.ParquetWriter(pa.PythonFile(out, mode="w"), ARROW_SCHEMA, compression="zstd")
+        self._writer = pq.ParquetWriter(pa.PythonFile(out, mode="w"), schema, compression="zstd")
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
 
     def write(self, page: Sequence[PartitionRows], order: Int64s | None = None) -> None:
-        table = arrow_table(page, order)
+        self.write_table(arrow_table(page, order))
+
+    def write_table(self, table: Any) -> None:
         self._waiting.append(table)
         self._rows += len(table)
         self._bytes += table.nbytes

@@ -72,17 +72,13 @@ def _make_sink(run: ConsumeRun, out: Any, *, is_escaped: bool = False) -> Sink:
     if format_ == VALUE:
         return ValueSink(out)
     if format_ == CSV:
-        from core.pipeline.consuming.csv_sink import SAMPLED_ROWS, CsvSink
+        from core.pipeline.consuming.flat_sink import CsvSink
 
-        return CsvSink(out, run.request.fields, 1 if run.request.is_endless else SAMPLED_ROWS, run.say)
-    if format_ == PARQUET:
-        from core.pipeline.arrow_text import ParquetSink
+        return CsvSink(out, run)
+    if format_ in (ARROW, PARQUET):
+        from core.pipeline.consuming.typed_sink import open_columns
 
-        return ParquetSink(out)
-    if format_ == ARROW:
-        from core.pipeline.arrow_text import ArrowSink
-
-        return ArrowSink(out)
+        return open_columns(run, out)
     from core.pipeline.text_sink import TextSink, make_formatter
 
     return TextSink(out, make_formatter(format_, run.watermarks, is_escaped=is_escaped))
@@ -103,7 +99,7 @@ class _FileSink:
     def close(self, *, is_whole: bool) -> None:
         try:
             self._sink.close(is_whole=is_whole)
-        except OSError:
+        except (OSError, PlogError):  # the last records may have no place in it
             self._file.discard()  # nobody can read it without its end
             raise
         kept = self._file.end(is_whole=is_whole)
@@ -166,6 +162,7 @@ def _steps(run: ConsumeRun, joiner: Joiner | None) -> list[Step]:
 
         schemas = Schemas(request.formats, run.session.find_settings(), run.say)
         decode = partial(schemas.decoded, is_typed=bool(request.filters))
+        run.value_types = schemas.value_types
     if request.reads_internal:
         from core.pipeline.consuming.internal_text import decoding_internal
 

@@ -302,7 +302,7 @@ class ConsumeRequest:
     value_schema: ValueSchemaOption = None
     key_schema: KeySchemaOption = None
     schema_json: SchemaJsonOption = None
-    is_for_people: bool = False  # text on a terminal
+    is_for_people: bool = False  # text on a terminal, columns
     exit_on_error: Annotated[
         bool | None,
         Option(
@@ -321,7 +321,8 @@ class ConsumeRequest:
     fields: Annotated[
         str | None,
         Option(
-            "With --format csv: the columns, as in carrier,id=customer.id,_offset. Default: all of the first 1,000.",
+            "With --format csv, parquet or arrow: the columns, as in carrier,id=customer.id,late:int64,_offset; * is "
+            "all others, _rest what has none. Default of csv: *.",
             metavar="NAMES",
         ),
     ] = None
@@ -455,7 +456,7 @@ RULES = (
     needs("newest_first", "last", "--newest-first goes with --last N"),
     needs("per_partition", "max_messages", "--per-partition goes with --max-messages"),
     excludes("per_partition", "merge is_endless", "--per-partition does not go with --merge, --follow or --group"),
-    needs("fields", "format=csv", "--fields goes with --format csv"),
+    needs("fields", "format=csv format=parquet format=arrow", "--fields goes with --format csv, parquet or arrow"),
     excludes("group", "format=parquet",
              "--format parquet does not go with --group: what is committed would not be written yet"),
 )  # fmt: skip

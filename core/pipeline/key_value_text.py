@@ -17,7 +17,7 @@ from core.pipeline.line_parsers import Rows
 from core.records.byte_strings import ByteStrings
 from core.records.columns import RecordColumns
 from core.records.record import Headers, encode_headers, read_headers
-from core.records.side_format import SideFormat, SideFormats
+from core.records.side_format import SchemaJson, SideFormat, SideFormats
 
 if TYPE_CHECKING:
     from core.client.schemas.schema_registry import SchemaEncoder
@@ -106,6 +106,11 @@ class Schemas:
             if row < len(found):
                 found[row] = text
         return found, found_seen
+
+    def value_types(self) -> dict[tuple[str, ...], str]:
+        """Returns the types of fields that the schemas of the values so far have, if they are shown plain."""
+        is_plain = self._formats.schema_json is SchemaJson.plain
+        return self._decoders["value"].types() if is_plain and "value" in self._decoders else {}
 
     # --- in
 

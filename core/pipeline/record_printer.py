@@ -7,7 +7,7 @@ A sink takes a page at a time: rows of one partition, or of several in an order 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -120,6 +120,8 @@ class ConsumeRun:
     not_json: NotJson | None = None
     """Counts for the filter, if there is one."""
     undecoded: UndecodedAccount = field(default_factory=UndecodedAccount)
+    value_types: Callable[[], Mapping[tuple[str, ...], str]] = dict
+    """Returns the types of the values' fields, as far as their schemas say so by now."""
     _noted: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:

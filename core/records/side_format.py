@@ -223,7 +223,7 @@ SchemaJsonOption = Annotated[
     SchemaJson | None,
     Option(
         "JSON of a schema: tagged is exact (Avro's unions name their branch), plain is for people. Default: plain on a "
-        "terminal, and for filters; else tagged.",
+        "terminal, for filters and for columns; else tagged.",
         "--schema-json",
         show_default=False,
     ),

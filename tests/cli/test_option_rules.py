@@ -84,7 +84,7 @@ CONSUME = {
         "--per-partition --max-messages 0 --merge", "--per-partition --max-messages 1 --follow",
         "--per-partition --max-messages 1 --group g",
     ],
-    "--fields goes with --format csv": ["--fields a", "--fields a --format envelope"],
+    "--fields goes with --format csv, parquet or arrow": ["--fields a", "--fields a --format envelope"],
     "--format parquet does not go with --group: what is committed would not be written yet": [
         "--group g --format parquet --out there",
     ],

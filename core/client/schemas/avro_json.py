@@ -37,6 +37,7 @@ from decimal import MAX_PREC, Context, Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
+from core.client.schemas.field_types import Types, avro_types
 from core.common.lenient_json import describe_error, read_json
 from core.common.varint import read_varint, read_varlong, varint
 from core.records.side_format import SchemaJson
@@ -160,6 +161,7 @@ class AvroJson:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         except fastavro.schema.UnknownType as error:
             raise ValueError(f"there is no type {error}") from error
+        self._schema = parsed
         self._named = named
         self._types: dict[str, _Type] = {}
         self._wrapped = 0
@@ -187,6 +189,10 @@ class AvroJson:
     def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
         """Returns both forms of its JSON, tagged and plain."""
         return self.decode(data), self.decode(data, SchemaJson.plain)
+
+    def types(self) -> Types:
+        """Returns the types of its fields in plain JSON."""
+        return avro_types(self._schema, self._named)
 
     def _read(self, data: bytes) -> Any:
         stream = io.BytesIO(data)

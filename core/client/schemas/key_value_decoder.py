@@ -31,6 +31,9 @@ class SideDecoder(NamedTuple):
     has_typed: Callable[[], bool] = lambda: True
     """Says whether there was a difference, or could be one."""
 
+    types: Callable[[], dict[tuple[str, ...], str]] = dict
+    """Returns the types of the fields, as far as schemas say so (field_types.py)."""
+
 
 Encode = Callable[[bytes | None], bytes | None]
 
@@ -60,6 +63,7 @@ def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | Non
         return SideDecoder(
             lambda data, _: None if data is None else named.decode(data),
             None if typed is None else lambda data, _: (None, None) if data is None else typed(data),
+            types=named.types,
         )
     if format_ is SideFormat.registry:
         assert registry is not None  # `open_registry` opens it
@@ -67,6 +71,7 @@ def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | Non
             lambda data, headers: registry.decode(data, is_key=is_key, headers=headers),
             lambda data, headers: registry.decode_typed(data, is_key=is_key, headers=headers),
             lambda: registry.has_typed,
+            registry.value_types,
         )
     if format_ in (SideFormat.msgpack, SideFormat.cbor):
         return _binary_decoder(format_, formats)

@@ -42,6 +42,7 @@ class NamedSchema:
         """`text` is what the user named. Raises UsageError for a message that is not there, or that must be named."""
         self._text = text
         self._codec = codec
+        self.types = codec.types
         self._fingerprint = fingerprint
         try:
             self.encode, self.indexes = codec.encoder(message, is_only=True)

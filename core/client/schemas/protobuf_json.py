@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.client.schemas.avro_json import shortest_float
+from core.client.schemas.field_types import Types, merged, protobuf_types
 from core.client.schemas.schema_id import Message
 from core.common.lenient_json import decode_text
 from core.common.varint import read_varint
@@ -44,7 +45,7 @@ _MAIN = "plog-schema.proto"
 
 
 class ProtobufJson:
-    """The messages of a .proto file. Immutable once made."""
+    """The messages of a .proto file. Immutable once made, but for which messages it has met."""
 
     def __init__(
         self, imported: list[tuple[str, str]], text: str, *, name: str = _MAIN, others: Sequence[tuple[str, str]] = ()
@@ -83,6 +84,7 @@ class ProtobufJson:
     def _open(self, files: Any, name: str) -> None:
         self._pool = _pool_of(files)
         self._main = self._pool.FindFileByName(name)
+        self._met: dict[str, Any] = {}
         self._printers = {form: _Printer(self._pool, is_plain=form is SchemaJson.plain) for form in SchemaJson}
 
     def messages(self) -> list[Message]:
@@ -105,9 +107,14 @@ class ProtobufJson:
         tagged, plain = (_write(self._printers[form].show(message)) for form in (SchemaJson.tagged, SchemaJson.plain))
         return tagged.encode(), plain.encode()
 
+    def types(self) -> Types:
+        """Returns the types of the fields, in plain JSON, of the messages that it has met."""
+        return merged(map(protobuf_types, self._met.values()))
+
     def _parse(self, data: bytes) -> Any:
         indexes, position = _read_indexes(data)
         message = self._message_at(indexes)
+        self._met[message.DESCRIPTOR.full_name] = message.DESCRIPTOR
         if not _parses(message, data[position:]):
             raise ValueError(f"its bytes are no {message.DESCRIPTOR.full_name}")
         return message

@@ -33,6 +33,7 @@ from urllib.parse import urljoin, urlsplit
 
 from core.client.net.connect_notice import is_this_machine
 from core.client.schemas.avro_json import AvroJson, CutOffError
+from core.client.schemas.field_types import Types, json_schema_types, merged
 from core.client.schemas.protobuf_json import ProtobufJson
 from core.client.schemas.schema_id import (
     Framed,
@@ -91,6 +92,9 @@ class Codec(NamedTuple):
 
     messages: Messages | None = None
     """Those of the Protobuf file; None for other schemas."""
+
+    types: Callable[[], Types] = dict
+    """Returns the types of the fields; those of Protobuf of the messages that were decoded."""
 
     def of_form(self, form: SchemaJson | None) -> Codec:
         """Returns the same codec for one form of JSON, which filters see, too; None is every form."""
@@ -192,6 +196,7 @@ class SchemaRegistry:
         self._types: dict[SchemaId, str] = {}
         self._guids: dict[SchemaId, bytes] = {}
         self._failures: dict[SchemaId, tuple[float, SchemaError]] = {}  # when each ends to count
+        self._of_values: dict[SchemaId, Codec] = {}
         self._has_guids_in_front: bool | None = None
         self.notes: dict[str, None] = {}
         """What a user should know about the records so far, each once."""
@@ -222,6 +227,8 @@ class SchemaRegistry:
                 return data, data
             schema_id = framed.schema_id
             codec = self._codec(schema_id)
+            if not is_key:
+                self._of_values[schema_id] = codec
             found = codec.data_of(framed)
             if is_typed and codec.decode_typed is not None:
                 return codec.decode_typed(found)
@@ -230,6 +237,10 @@ class SchemaRegistry:
             assert data is not None
             decoded = self._plain_long(data, schema_id, error, is_key=is_key)
         return decoded, decoded
+
+    def value_types(self) -> Types:
+        """Returns the types of the fields that values had until now."""
+        return merged(codec.types() for codec in self._of_values.values())
 
     def _find_framed(self, data: bytes | None, headers: Headers, side: str) -> Framed | None:
         if data is None:
@@ -555,7 +566,7 @@ def _avro(references: References, schema: Any, *, is_of_confluent: bool) -> Code
     for _, other in references:
         AvroJson(json.loads(other.schema_str), named)
     avro = AvroJson(json.loads(schema.schema_str), named, has_bare_bytes=is_of_confluent)
-    return Codec(avro.decode, avro.encode, avro.decode_typed)
+    return Codec(avro.decode, avro.encode, avro.decode_typed, types=avro.types)
 
 
 # --- JSON Schema
@@ -594,7 +605,7 @@ def _json(references: References, schema: Any, **_: Any) -> Codec:
         read_json(data)
         return data
 
-    return Codec(decode, encode)
+    return Codec(decode, encode, types=lambda: json_schema_types(content))
 
 
 # --- Protobuf
@@ -605,7 +616,7 @@ def _protobuf(references: References, schema: Any, **_: Any) -> Codec:
 
 
 def protobuf_codec(protobuf: ProtobufJson) -> Codec:
-    return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed, protobuf.messages())
+    return Codec(protobuf.decode, protobuf.encode, protobuf.decode_typed, protobuf.messages(), protobuf.types)
 
 
 _MAKERS: dict[str, Callable[..., Codec]] = {"AVRO": _avro, "JSON": _json, "PROTOBUF": _protobuf}
