@@ -18,7 +18,7 @@ from core.client.read.record_source import DAMAGE_HINT, FindMore, Offsets, Recor
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import PlogError, UsageError
 from core.common.out_file import OutFile
-from core.common.topic_partition import TopicPartition
+from core.common.topic_partition import INTERNAL_TOPICS, TopicPartition
 from core.forensics.partition_reader import DirectoryReader
 from core.pipeline.consume_request import ConsumeRequest, ensure_there, resolve
 from core.pipeline.record_printer import (
@@ -313,7 +313,8 @@ def _directory(run: ConsumeRun, reader: DirectoryReader) -> tuple[RecordSource, 
     pattern = run.request.find_pattern()
     topics = list(dict.fromkeys(run.request.topics))
     if pattern is not None:
-        topics = [topic for topic in source.topics() if not topic.startswith("__") and pattern.fullmatch(topic)]
+        own = {*INTERNAL_TOPICS, "__cluster_metadata"}  # no pattern takes them, as in Kafka's consumer
+        topics = [topic for topic in source.topics() if topic not in own and pattern.fullmatch(topic)]
         if not topics:
             raise run.request.no_topic_error()
     found = [TopicPartition(topic, number) for topic in topics for number in source.partitions(topic)]

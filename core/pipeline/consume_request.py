@@ -321,8 +321,7 @@ class ConsumeRequest:
     fields: Annotated[
         str | None,
         Option(
-            "With --format csv, parquet or arrow: the columns, as in carrier,id=customer.id,late:int64,_offset; * is "
-            "all others, _rest what has none. Default of csv: *.",
+            "Columns of csv, parquet or arrow: carrier,id=customer.id,late:int64,_offset; * is all others. In csv: *.",
             metavar="NAMES",
         ),
     ] = None
@@ -418,7 +417,7 @@ class ConsumeRequest:
         """Returns the error for a pattern that matches no topic."""
         return UsageError(
             f"no topic matches {' '.join(self.topics)}",
-            hint="an expression must match the whole name, as ^fl.* does flights; plog topic list names the topics",
+            hint="an expression must match the whole name, as ^fl.* does flights, and none matches Kafka's own topics",
         )
 
     def find_pattern(self) -> re.Pattern[str] | None:

@@ -47,3 +47,18 @@ def test_a_record_of_an_unknown_type_is_shown_as_it_is(tmp_path: Path) -> None:
     shown = call_plog("consume", "__share_group_state", "--format", r"%k %s\n", "--data-dir", str(tmp_path))
     assert (shown.returncode, shown.stdout) == (0, b"k v\n")
     assert b"note: __share_group_state-0 offset 0 is shown as it is" in shown.stderr
+
+
+def test_a_pattern_takes_no_topics_of_kafkas_own(where: list[str]) -> None:
+    ok("produce", "t", "--transactional-id", "i", *where, stdin=b"a\n")
+    ok("produce", "__mine", *where, stdin=b"b\n")  # whose name alone looks so
+    ok("consume", "t", "--group", "g", "--max-messages", "1", *where)
+    assert sorted(ok("consume", "--regex", ".*", *where).splitlines()) == [b"a", b"b"]
+    assert ok("consume", "^__.*", *where) == b"b\n"
+    assert ok("consume", "--regex", ".*", "--group", "h", "--max-messages", "2", *where).split() in (
+        [b"a", b"b"],
+        [b"b", b"a"],
+    )
+    refused = call_plog("consume", "^__consumer_offsets", *where)
+    assert refused.returncode == 2
+    assert b"and none matches Kafka's own topics" in refused.stderr
