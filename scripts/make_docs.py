@@ -1,4 +1,4 @@
-"""Makes docs/cli.md and docs/words.md from the pages of `plog help` and the commands' own help; `--check` compares."""
+"""Makes docs/cli.md, words.md and from-*.md from `plog help` and the commands' own help; `--check` compares."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from cli.plog_command import (  # noqa: E402
     option_names,
 )
 
+OTHER_TOOLS = ("kcat", "kafka-tools")
+"""These pages of help are documents of their own, docs/from-kcat.md and docs/from-kafka-tools.md."""
 MADE = "<!-- Made by scripts/make_docs.py from cli/help and the commands' help. Do not edit it by hand. -->\n\n"
 
 
@@ -73,7 +75,7 @@ def cli() -> str:
 
 
 def words() -> str:
-    names = [name for name in page_names() if name not in COMMANDS and name != "everywhere"]
+    names = [name for name in page_names() if name not in (*COMMANDS, *OTHER_TOOLS, "everywhere")]
     text = f"# What the words mean\n\n{MADE}"
     text += "Each word is also a page of `plog help`: type `plog help lag`, or `plog help consumer group`.\n"
     for name in names:
@@ -81,8 +83,13 @@ def words() -> str:
     return text
 
 
+def from_another_tool(name: str) -> str:
+    return f"# {title(name)}\n\n{MADE}`plog help {name}` shows this page in a shell.\n\n{body(name)}"
+
+
 def main() -> int:
     made = {ROOT / "docs" / "cli.md": cli(), ROOT / "docs" / "words.md": words()}
+    made |= {ROOT / "docs" / f"from-{name}.md": from_another_tool(name) for name in OTHER_TOOLS}
     if "--check" in sys.argv:
         stale = [path.name for path, text in made.items() if not path.exists() or path.read_text() != text]
         if stale:

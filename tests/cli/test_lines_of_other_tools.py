@@ -1,5 +1,5 @@
-"""The tables of `plog help kcat` and `plog help kafka-tools`: each line of theirs is typed, and its hint is the line of
-plog beside it; then that is typed, and does it.
+"""The tables of `plog help kcat` and `plog help kafka-tools`, of which docs/from-*.md are made: each line of theirs is
+typed, and its hint is the line of plog beside it; then that is typed, and does it.
 """
 
 from __future__ import annotations
