@@ -32,9 +32,8 @@ from cli.terminal import likes_colour, say
 from cli.typer_internals import ClickException, NoArgsIsHelpError
 from core import VERSION
 from core.common.decompression_limit import PLOG_MAX_EXPANSION, parse_size
-from core.common.error_code import ErrorCode
 from core.common.errors import AccessError, DamagedAnswerError, KafkaError, PlogError, UsageError
-from core.common.filesystem import access_error, find_hint
+from core.common.filesystem import access_error
 
 _INT16, _INT32, _INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 _GIGABYTE = 1 << 30
@@ -278,9 +277,11 @@ def _run(args: list[str] | None) -> int:
 
 def _report(error: PlogError) -> int:
     _show_traceback(error)
-    code = f"{error.code.name}: " if isinstance(error, KafkaError) else ""
-    is_of_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
-    hint = error.hint or (find_hint(error.message) if is_of_disk else None)
+    code, hint = "", error.hint
+    if isinstance(error, KafkaError):
+        from cli.error_hints import find_hint
+
+        code, hint = f"{error.code.name}: ", hint or find_hint(error)
     say(f"error: {code}{error.message}")
     if hint:
         say(f"hint: {hint}")

@@ -253,6 +253,20 @@ def test_no_server() -> None:
     assert "hint: is a broker listening there?" in message
 
 
+def test_a_name_that_is_unknown_here() -> None:
+    message = refused("consume", "t", "--bootstrap-server", "kafka-0.invalid", code=3)
+    assert "could not connect to kafka-0.invalid:9092: " in message
+    assert message.endswith("from elsewhere: --resolve kafka-0.invalid=HOST:PORT\n")
+
+
+def test_a_code_that_brings_no_advice_gets_some(tmp_path: Path) -> None:
+    where = ["--data-dir", str(tmp_path)]
+    call_plog("topic", "create", "t", "--partitions", "2", *where)
+    message = refused("topic", "alter", "t", "--partitions", "1", *where, code=1)
+    assert "error: INVALID_PARTITIONS: " in message
+    assert "hint: a topic can get more partitions, and never fewer" in message
+
+
 def test_inspecting_writes_nothing(tmp_path: Path) -> None:
     copy = tmp_path / "data"
     shutil.copytree(GOLDEN / "c_torn_tail.corrupt", copy)

@@ -109,6 +109,18 @@ def shares(server: Server) -> list[int]:
     return sorted(len(text.split(",")) if text else 0 for text in members_of(server))
 
 
+def test_an_instance_id_that_another_member_has(server: Server, tmp_path: Path) -> None:
+    """It was called fenced: the word for a member that was let in before."""
+    named = ["--group-instance-id", "worker-1"]
+    first = Member(server, tmp_path / "first", "--follow", *named)
+    wait_until(lambda: len(first.lines()) == len(LINES))
+    done = call_plog("consume", "t", "--group", "g", *named, "--bootstrap-server", server.address)
+    assert done.returncode == 1
+    assert b"error: UNRELEASED_INSTANCE_ID: Static member " in done.stderr
+    assert b"plog group remove-members GROUP --instance ID removes one that is dead" in done.stderr
+    assert first.stop() == 130
+
+
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_members_share_and_take_over(server: Server, tmp_path: Path, protocol: str) -> None:
     where = ["--bootstrap-server", server.address]

@@ -135,7 +135,9 @@ class SocketTransport:
             if alert is not None:
                 return alert
         reason = error if isinstance(error, str) else (error.strerror or str(error) or type(error).__name__).lower()
-        hint = "is a broker listening there? (plog serve)"
+        from core.client.net.port_probe import connect_hint
+
+        hint = connect_hint(self._address[0], error)
         if what.startswith("lost") and isinstance(error, TimeoutError):
             reason, hint = f"no answer in {self._socket.gettimeout():g} s", _UNANSWERED_HINT
             if not self._has_answered:

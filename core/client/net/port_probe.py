@@ -1,4 +1,4 @@
-"""Finds the protocol of a port that does not answer as a broker would.
+"""Finds the protocol of a port that does not answer as a broker would, and advice about an address without a broker.
 
 A broker with TLS closes a connection that begins without it, some servers wait for the end of a line that does not
 come, and a broker that is stopped says nothing at all. So other protocols are tried on the port, on connections of
@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 
 from core.common.errors import ConnectionFailedError
 from core.protocol.frame import SIZE, encode_request
@@ -34,6 +35,18 @@ _HINTS = {
     Speech.HTTP: "is that the port of a broker?",
     Speech.KAFKA: "--command-config FILE with security.protocol=PLAINTEXT or SASL_PLAINTEXT; plog help security",
 }
+
+
+def connect_hint(host: str, error: OSError | str) -> str:
+    """Returns advice about an address that could not be reached."""
+    if isinstance(error, socket.gaierror):
+        known = "names of containers and pods are known in their own network only"
+        return f"{known}; from elsewhere: --resolve {host}=HOST:PORT"
+    hint = "is a broker listening there? (plog serve)"
+    is_loopback = host in ("localhost", "127.0.0.1", "::1")
+    if is_loopback and isinstance(error, ConnectionRefusedError) and Path("/.dockerenv").exists():
+        hint += "; inside a container, localhost is the container: name the broker's, or host.docker.internal"
+    return hint
 
 
 def speaks(where: str, speech: Speech) -> ConnectionFailedError:
