@@ -24,6 +24,7 @@ from tests.support import crafted, doors
 from tests.support.broker import SteeredNode, add_topic, fetch, open_broker, records_of
 from tests.support.crafted import Record
 from tests.support.for_each import for_each
+from tests.support.golden import GOLDEN
 from tests.support.logs import NOW
 from tests.support.manual_clock import ManualClock
 
@@ -89,6 +90,10 @@ def test_what_only_looks_like_kafkas_is_no_finding(tmp_path: Path) -> None:
     (tmp_path / "backup-2024" / "notes.txt").touch()
     assert codes(tmp_path) == set()
     assert set(find_unchecked(tmp_path)) == {tmp_path / "serve.log", tmp_path / "backup-2024"}
+    shutil.copy(GOLDEN / "_root" / "bootstrap.checkpoint", tmp_path)
+    assert codes(tmp_path) == set()
+    assert set(find_unchecked(tmp_path)) == {tmp_path / "serve.log", tmp_path / "backup-2024"}, "this one is Kafka's"
+    (tmp_path / "bootstrap.checkpoint").unlink()
     (tmp_path / "backup-7").mkdir()
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nbackup 7 5\n")
     errors = [one for one in verify(tmp_path) if one.severity is Severity.ERROR]
