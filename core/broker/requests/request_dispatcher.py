@@ -16,57 +16,30 @@ from core.broker.observe.request_log import is_logging_requests, log_request
 from core.broker.observe.request_metrics import RequestMetrics, error_codes
 from core.broker.requests.handlers import (
     acls,
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    allocate_producer_ids,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
     api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
+    cluster_nodes,
+    configs,
     control_request,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
-    delete_groups,
+    controller_request,
     delete_records,
-    delete_topics,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
     describe_log_dirs,
-    describe_producers,
-    describe_quorum,
     describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
     elect_leaders,
-    end_txn,
     fetch,
     find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
+    group_membership,
+    group_offsets,
+    groups,
     list_offsets,
-    list_partition_reassignments,
-    list_transactions,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
     offset_for_leader_epoch,
     produce,
-    sync_group,
+    quotas_and_users,
+    reassignments,
+    topic_changes,
+    transaction_states,
+    transactions,
     txn_offset_commit,
-    unregister_broker,
-    unregister_controller,
     update_features,
     write_txn_markers,
 )
@@ -96,20 +69,27 @@ _CORRELATION_ID = slice(4, 8)
 _NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 _HANDLERS = (
-    produce, fetch, list_offsets, metadata, find_coordinator, api_versions, create_topics, delete_topics,
-    delete_records, init_producer_id, describe_configs, create_partitions, incremental_alter_configs,
-    consumer_group_heartbeat, consumer_group_describe, offset_for_leader_epoch, alter_configs, describe_log_dirs,
-    elect_leaders, list_partition_reassignments, describe_quorum, describe_cluster, describe_producers,
-    list_config_resources, describe_topic_partitions, offset_commit, offset_fetch, join_group, heartbeat, leave_group,
-    sync_group, describe_groups, list_groups, delete_groups, offset_delete, list_transactions, describe_transactions,
-    update_features, txn_offset_commit, write_txn_markers, end_txn, unregister_broker, unregister_controller,
-    add_offsets_to_txn, add_partitions_to_txn, alter_partition, allocate_producer_ids, controlled_shutdown,
-    alter_partition_reassignments, describe_client_quotas, describe_user_scram_credentials, alter_client_quotas,
+    api_versions, delete_records, describe_log_dirs, describe_topic_partitions, elect_leaders, fetch, find_coordinator,
+    list_offsets, metadata, offset_for_leader_epoch, produce, txn_offset_commit, update_features, write_txn_markers,
 )  # fmt: skip
+
+_HANDLERS_OF_SEVERAL = (
+    acls, cluster_nodes, configs, control_request, controller_request, group_membership, group_offsets, groups,
+    quotas_and_users, reassignments, topic_changes, transaction_states, transactions,
+)  # fmt: skip
+
+_LISTED = (
+    0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 32, 37, 44, 68, 69, 23, 33, 35, 43, 46, 55, 60, 61, 74, 75, 8, 9, 11, 12, 13,
+    14, 15, 16, 42, 47, 66, 65, 57, 28, 27, 26, 64, 94, 25, 24, 56, 67, 7, 45, 48, 50, 49, 4, 5, 6, 29, 30, 31,
+)  # fmt: skip
+"""The keys of all APIs, in the order in which ApiVersions lists them."""
 
 _SERVED: dict[int, ServedApi[Any, Any]] = {
     served.api.key: served
-    for served in (*(module.SERVES for module in _HANDLERS), *control_request.SERVES, *acls.SERVES)
+    for served in sorted(
+        (*(module.SERVES for module in _HANDLERS), *(one for module in _HANDLERS_OF_SEVERAL for one in module.SERVES)),
+        key=lambda served: _LISTED.index(served.api.key),
+    )
 }
 
 

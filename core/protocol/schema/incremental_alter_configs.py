@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core.protocol.message import Api, array, boolean, int8, int16, int32, message, string, struct
+from core.protocol.message import Api, array, boolean, int8, int32, message, string, struct
+from core.protocol.schema.alter_configs import AlterConfigsResourceResponse
 
 
 @struct
@@ -23,14 +24,6 @@ class AlterConfigsResource:
 class IncrementalAlterConfigsRequest:
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
-
-
-@struct
-class AlterConfigsResourceResponse:
-    error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
-    resource_type: int = int8()
-    resource_name: str = string()
 
 
 @message(api_key=44, valid="0-1", flexible="1+")

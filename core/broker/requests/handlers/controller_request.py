@@ -1,17 +1,33 @@
-"""Answers requests that only the controller of a cluster answers."""
+"""Answers requests that only the controller of a cluster answers, among them those that only brokers send."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from core.broker.controller.active_controller import ActiveController
 from core.broker.controller.controller_elector import ControllerElector
+from core.broker.requests.handlers.control_request import ensure_between_brokers
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
 from core.broker.requests.services import Services
 from core.cluster.controller.controller_writes import Decision
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
 from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.allocate_producer_ids import (
+    ALLOCATE_PRODUCER_IDS,
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from core.protocol.schema.alter_partition import ALTER_PARTITION, AlterPartitionRequest, AlterPartitionResponse
+from core.protocol.schema.controlled_shutdown import (
+    CONTROLLED_SHUTDOWN,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
 
 T = TypeVar("T")
 Res = TypeVar("Res")
@@ -46,3 +62,64 @@ def answer_in_office(
     return term.ask(lambda: decide(term)).map(
         lambda outcome: refuse(outcome) if isinstance(outcome, KafkaError) else answer(outcome)
     )
+
+
+_FIRST_VERSION_WITH_IDS = 2
+
+
+def alter_partition(
+    services: Services, request: AlterPartitionRequest, context: RequestContext
+) -> AlterPartitionResponse | Pending[AlterPartitionResponse]:
+    """AlterPartition: a leader changes its ISR, if the controller agrees (KIP-497)."""
+    ensure_between_brokers(services, context, "AlterPartition")
+    return answer_in_office(
+        services,
+        lambda term: term.controller.alter_partitions(request),
+        lambda answer: answer,
+        lambda error: AlterPartitionResponse(error_code=error.code),
+    )
+
+
+def allocate_producer_ids(
+    services: Services, request: AllocateProducerIdsRequest, context: RequestContext
+) -> AllocateProducerIdsResponse | Pending[AllocateProducerIdsResponse]:
+    """AllocateProducerIds: gives a broker a block of unused producer ids (KIP-730)."""
+    ensure_between_brokers(services, context, "AllocateProducerIds")
+    term = find_term(services)
+    if term is None:
+        return AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    return term.do(lambda: term.allocate_producer_ids(request.broker_id, request.broker_epoch)).map(_ids_answer)
+
+
+def _ids_answer(outcome: range | ErrorCode | KafkaError) -> AllocateProducerIdsResponse:
+    if isinstance(outcome, range):
+        return AllocateProducerIdsResponse(producer_id_start=outcome.start, producer_id_len=len(outcome))
+    return AllocateProducerIdsResponse(error_code=outcome.code if isinstance(outcome, KafkaError) else outcome)
+
+
+def controlled_shutdown(
+    services: Services, request: ControlledShutdownRequest, context: RequestContext
+) -> ControlledShutdownResponse | Pending[ControlledShutdownResponse]:
+    """ControlledShutdown: the controller moves leadership away from a broker that is about to stop."""
+    ensure_between_brokers(services, context, "ControlledShutdown")
+    return answer_in_office(
+        services,
+        lambda term: term.controller.shut_down(request.broker_id, request.broker_epoch),
+        _shutdown_answer,
+        lambda error: ControlledShutdownResponse(error_code=error.code),
+    )
+
+
+def _shutdown_answer(outcome: Sequence[TopicPartition] | ErrorCode) -> ControlledShutdownResponse:
+    if isinstance(outcome, ErrorCode):
+        return ControlledShutdownResponse(error_code=outcome)
+    return ControlledShutdownResponse(
+        remaining_partitions=[RemainingPartition(one.topic, one.partition) for one in outcome]
+    )
+
+
+SERVES = (
+    ServedApi(ALTER_PARTITION, alter_partition, is_for_controllers=True, first_of_members=_FIRST_VERSION_WITH_IDS),
+    ServedApi(ALLOCATE_PRODUCER_IDS, allocate_producer_ids, is_for_controllers=True),
+    ServedApi(CONTROLLED_SHUTDOWN, controlled_shutdown, is_for_controllers=True),
+)

@@ -1,0 +1,142 @@
+"""The nodes of the cluster, and the quorum of its controllers."""
+
+from __future__ import annotations
+
+from core.broker.requests.handlers.controller_request import answer_in_office
+from core.broker.requests.handlers.metadata import CLUSTER_OPERATIONS
+from core.broker.requests.metadata_brokers import MetadataBrokers, controller_id, own_endpoint
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.cluster.image.feature_levels import METADATA_VERSION_FEATURE
+from core.cluster.image.metadata_log import METADATA_PARTITION
+from core.common.error_code import ErrorCode
+from core.common.pending import Pending
+from core.protocol.schema.describe_cluster import (
+    DESCRIBE_CLUSTER,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from core.protocol.schema.describe_quorum import (
+    DESCRIBE_QUORUM,
+    DescribedPartition,
+    DescribedTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from core.protocol.schema.unregister_broker import (
+    UNREGISTER_BROKER,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from core.protocol.schema.unregister_controller import (
+    UNREGISTER_CONTROLLER,
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def describe_cluster(
+    services: Services, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """DescribeCluster: the brokers and the controller."""
+    if request.endpoint_type == _CONTROLLERS:
+        return _refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
+    if request.endpoint_type != _BROKERS:
+        return _refused(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+    response = DescribeClusterResponse(
+        cluster_id=services.node.cluster_id,
+        controller_id=controller_id(services),
+        brokers=[DescribeClusterBroker(*broker) for broker in MetadataBrokers(services, context).reachable.values()],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _refused(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message)
+
+
+def describe_quorum(
+    services: Services, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    """DescribeQuorum: this node is the only voter of its metadata log, and leads it."""
+    topics = [
+        DescribedTopic(
+            topic.topic_name, [_describe(services, topic.topic_name, p.partition_index) for p in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    endpoint = own_endpoint(services, context)
+    return DescribeQuorumResponse(
+        error_message="",
+        topics=topics,
+        nodes=[Node(services.node.node_id, [Listener("PLAINTEXT", endpoint.host, endpoint.port)])],
+    )
+
+
+def _describe(services: Services, topic: str, number: int) -> DescribedPartition:
+    if (topic, number) != METADATA_PARTITION:
+        return DescribedPartition(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    controller = services.controller
+    voter = ReplicaState(
+        services.node.node_id,
+        controller.directory_id,
+        controller.end_offset,
+        last_caught_up_timestamp=services.runtime.clock.now_ms(),
+    )
+    return DescribedPartition(
+        number,
+        error_message="",
+        leader_id=services.node.node_id,
+        leader_epoch=controller.epoch,
+        high_watermark=controller.end_offset,
+        current_voters=[voter],
+    )
+
+
+def unregister_broker(
+    services: Services, request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse | Pending[UnregisterBrokerResponse]:
+    """UnregisterBroker: the controller of a ZooKeeper-mode cluster no longer waits for that broker's replicas.
+
+    In KRaft it removes the registration of a broker that is gone for good. With ZooKeeper a registration ends by
+    itself, but partitions still wait for records that the broker may have (`ClusterController.forget`).
+    """
+    return answer_in_office(
+        services,
+        lambda term: term.controller.forget(request.broker_id),
+        lambda _: UnregisterBrokerResponse(error_message=None),
+        lambda error: UnregisterBrokerResponse(error_code=error.code, error_message=error.message),
+    )
+
+
+_FIRST_LEVEL = 33  # 4.4-IV2, which has UnregisterControllerRecord
+
+
+def unregister_controller(
+    services: Services, request: UnregisterControllerRequest, context: RequestContext
+) -> UnregisterControllerResponse:
+    """UnregisterController: refused, because this node is the only controller of its metadata log."""
+    if services.image.features.get(METADATA_VERSION_FEATURE, 0) < _FIRST_LEVEL:
+        code, text = ErrorCode.UNSUPPORTED_VERSION, f"{METADATA_VERSION_FEATURE} is below {_FIRST_LEVEL}"
+    elif request.controller_id == services.node.node_id:
+        code, text = ErrorCode.INVALID_REQUEST, f"controller {request.controller_id} is active"
+    else:
+        code, text = ErrorCode.CONTROLLER_ID_NOT_REGISTERED, f"there is no controller {request.controller_id}"
+    return UnregisterControllerResponse(error_code=code, error_message=text)
+
+
+SERVES = (
+    ServedApi(DESCRIBE_CLUSTER, describe_cluster),
+    ServedApi(DESCRIBE_QUORUM, describe_quorum, needs_quorum=True),
+    ServedApi(UNREGISTER_BROKER, unregister_broker, is_for_controllers=True),
+    ServedApi(UNREGISTER_CONTROLLER, unregister_controller, needs_quorum=True),
+)

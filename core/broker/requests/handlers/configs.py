@@ -1,0 +1,239 @@
+"""The settings of resources: read, and altered in two ways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from core.broker.config.config_sources import DescribedConfig
+from core.broker.requests.config_resources import (
+    CONFIG_RESOURCES,
+    ConfigResource,
+    ConfigWrite,
+    Overrides,
+    ensure_named_once,
+    find_config_resource,
+    when_written,
+)
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.common.config_def import ConfigResourceType
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.task import Task, Yield
+from core.common.topic_partition import TopicPartition
+from core.log.damaged_ranges import UNEXPLAINED_OFFSETS
+from core.protocol.schema.alter_configs import (
+    ALTER_CONFIGS,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from core.protocol.schema.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from core.protocol.schema.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from core.protocol.schema.incremental_alter_configs import (
+    AlterConfigsResource as AlteredResource,
+)
+from core.protocol.schema.list_config_resources import (
+    LIST_CONFIG_RESOURCES,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from core.protocol.schema.list_config_resources import (
+    ConfigResource as ListedResource,
+)
+
+
+def describe_configs(
+    services: Services, request: DescribeConfigsRequest, _context: RequestContext
+) -> Task[DescribeConfigsResponse]:
+    """DescribeConfigs: all keys of a resource, or those that the request names, with the sources of their values."""
+    unknown = [one.resource_type for one in request.resources if one.resource_type not in CONFIG_RESOURCES]
+    if unknown:
+        return _refuse_all(request, KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}"))
+    results = []
+    made: dict[int, tuple[DescribedConfig, DescribeConfigsResourceResult]] = {}  # by identity: topics share defaults
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=""
+        )
+        try:
+            wanted = resource.configuration_keys
+            if wanted and UNEXPLAINED_OFFSETS in wanted:
+                yield from _look_for_missing(services, resource.resource_name)
+            for described in find_config_resource(services, resource.resource_type, resource.resource_name).describe():
+                if wanted and described.name not in wanted:
+                    continue
+                if id(described) not in made:
+                    made[id(described)] = described, _described(described, request)
+                result.configs.append(made[id(described)][1])
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+        yield Yield.GIVE_WAY
+    return DescribeConfigsResponse(results=results)
+
+
+def _refuse_all(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    """Refuses every resource, because Kafka refuses the request as a whole."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(error.code, error.message, one.resource_type, one.resource_name)
+            for one in request.resources
+        ]
+    )
+
+
+def _look_for_missing(services: Services, topic: str) -> Task[None]:
+    """Checks the segments that were not used since the start: offsets missing between them are not known yet."""
+    found = services.image.topics.get(topic)
+    for number in () if found is None else found.partitions:
+        log = services.log_manager.logs.get(TopicPartition(topic, number))
+        if log is not None:
+            yield from services.late_checks.steps(log)
+
+
+def _described(described: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = described.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        described.name,
+        described.value,
+        read_only=described.is_read_only,
+        config_source=described.source,
+        is_sensitive=described.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(s.name, s.value, s.source) for s in synonyms],
+        config_type=described.type,
+        documentation=described.doc if request.include_documentation else None,
+    )
+
+
+Change = tuple[Overrides, Pending[KafkaError | None] | None]
+"""New values of a resource's keys, and the write that makes them so."""
+
+
+def _alter(
+    services: Services, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, alter: Callable[..., Change]
+) -> tuple[list[AlterConfigsResourceResponse], list[ConfigWrite]]:
+    """Calls `alter` with each resource of the request; an error of one leaves the others alone."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    responses = []
+    writes = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(ErrorCode.NONE, None, resource.resource_type, resource.resource_name)
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            changes, writing = alter(services, resource, validate_only=request.validate_only)
+            if not request.validate_only:
+                writes.append(ConfigWrite(response, changes, writing))
+        except KafkaError as error:
+            response.error_code, response.error_message = error.code, error.message
+        responses.append(response)
+    return responses, writes
+
+
+def alter_configs(
+    services: Services, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse | Pending[AlterConfigsResponse]:
+    """AlterConfigs: replaces all settings of a resource; settings absent from the request go back to their defaults."""
+    responses, writes = _alter(services, request, _replace_all)
+    return when_written(AlterConfigsResponse(responses=responses), writes, context.sender)
+
+
+def _replace_all(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> Change:
+    if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    ensure_named_once([config.name for config in resource.configs])
+    for config in resource.configs:
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
+    changes: dict[str, str | None] = dict.fromkeys(configs.overrides())
+    changes |= {config.name: config.value for config in resource.configs}
+    return changes, configs.alter(changes, validate_only=validate_only)
+
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+def incremental_alter_configs(
+    services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse | Pending[IncrementalAlterConfigsResponse]:
+    """IncrementalAlterConfigs: sets, deletes, appends to or subtracts from single keys."""
+    responses, writes = _alter(services, request, _alter_some)
+    return when_written(IncrementalAlterConfigsResponse(responses=responses), writes, context.sender)
+
+
+def _alter_some(services: Services, resource: AlteredResource, *, validate_only: bool) -> Change:
+    ensure_named_once([config.name for config in resource.configs])
+    for config in resource.configs:
+        if config.value is None and config.config_operation != _DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+    configs = find_config_resource(services, resource.resource_type, resource.resource_name)
+    configs.overrides()
+    changes = {config.name: _new_value(configs, config) for config in resource.configs}
+    return changes, configs.alter(changes, validate_only=validate_only)
+
+
+def _new_value(configs: ConfigResource, config: AlterableConfig) -> str | None:
+    """Returns the key's new value, or None to remove the key."""
+    if config.config_operation == _DELETE:
+        return None
+    if config.config_operation not in (_SET, _APPEND, _SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}")
+    if config.config_operation == _SET or config.value is None:
+        return config.value
+    operation = "APPEND" if config.config_operation == _APPEND else "SUBTRACT"
+    elements = configs.elements(config.name, operation)
+    given = [part.strip() for part in config.value.split(",") if part.strip()]
+    if operation == "APPEND":
+        if not given and elements:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"nothing to append to {config.name}")
+        return ",".join(elements + [part for part in given if part not in elements])
+    return ",".join(part for part in elements if part not in given)
+
+
+_FIRST_VERSION_WITH_TYPES = 1  # KIP-1142
+
+
+def list_config_resources(
+    services: Services, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """ListConfigResources: the resources that may have settings; version 0 lists client metrics alone."""
+    asked = (
+        [ConfigResourceType.CLIENT_METRICS]
+        if context.api_version < _FIRST_VERSION_WITH_TYPES
+        else request.resource_types or list(CONFIG_RESOURCES)
+    )
+    if any(type_ not in CONFIG_RESOURCES for type_ in asked):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListedResource(name, type_)
+            for type_ in dict.fromkeys(asked)
+            for name in CONFIG_RESOURCES[type_].names(services)
+        ]
+    )
+
+
+SERVES = (
+    ServedApi(DESCRIBE_CONFIGS, describe_configs),
+    ServedApi(ALTER_CONFIGS, alter_configs),
+    ServedApi(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
+    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources, needs_quorum=True),
+)

@@ -1,0 +1,240 @@
+"""The committed offsets of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.java_limits import LONG_MAX
+from core.common.pending import Pending
+from core.common.topic_partition import ZERO_UUID, TopicPartition
+from core.coordinator.group_coordinator import OffsetCommit, Offsets
+from core.coordinator.group_record_values import CommittedOffset
+from core.protocol.schema.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from core.protocol.schema.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from core.protocol.schema.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_FIRST_VERSION_WITH_EPOCHS = 9  # KIP-848
+_FIRST_VERSION_WITH_IDS = 10  # KIP-848
+
+
+def offset_commit(
+    services: Services, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    """OffsetCommit: commits a group's offsets of topics that exist.
+
+    The answer waits for the disk if the `flush.messages` of __consumer_offsets says so.
+    """
+    offsets: Offsets = {}
+    waiting: dict[TopicPartition, OffsetCommitResponsePartition] = {}
+    topics = []
+    now_ms = services.runtime.clock.now_ms()
+    expires_ms = min(now_ms + request.retention_time_ms, LONG_MAX) if request.retention_time_ms >= 0 else -1
+    by_id = context.api_version >= _FIRST_VERSION_WITH_IDS
+    for asked in request.topics:
+        topic = services.image.topics_by_id.get(asked.topic_id) if by_id else services.image.topics.get(asked.name)
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = []
+        for data in asked.partitions:
+            response = OffsetCommitResponsePartition(data.partition_index)
+            if topic is None:
+                response.error_code = missing
+            elif data.partition_index not in topic.partitions:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                name = TopicPartition(topic.name, data.partition_index)
+                response = waiting.setdefault(name, response)  # one for both if the partition is named twice
+                offsets[name] = CommittedOffset(
+                    data.committed_offset,
+                    data.committed_leader_epoch,
+                    data.committed_metadata or "",
+                    now_ms,
+                    expires_ms,
+                    topic.topic_id,
+                )
+            partitions.append(response)
+        topics.append(OffsetCommitResponseTopic(asked.name, asked.topic_id, partitions))
+    answer = OffsetCommitResponse(topics=topics)
+    commit = OffsetCommit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        offsets,
+        knows_epochs=context.api_version >= _FIRST_VERSION_WITH_EPOCHS,
+    )
+    try:
+        for name, code in services.groups.commit(commit).items():
+            waiting[name].error_code = code
+    except KafkaError as error:
+        _refuse(waiting, error.code)
+        return answer
+    if services.node.is_read_only or not waiting:
+        return answer
+    return services.group_log.when_committed(request.group_id, answer, partial(_refuse, waiting))
+
+
+def _refuse(responses: dict[TopicPartition, OffsetCommitResponsePartition], code: ErrorCode) -> None:
+    for response in responses.values():
+        response.error_code = code
+
+
+_FIRST_VERSION_WITH_AN_ERROR = 2  # KIP-88: one error for the group; before, one for each partition
+_FIRST_VERSION_WITH_SEVERAL_GROUPS = 8  # KIP-709
+_FIRST_FETCH_WITH_IDS = 10  # KIP-848
+_NOTHING = CommittedOffset(-1, -1, "", -1)
+
+
+def offset_fetch(services: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """OffsetFetch: the committed offsets of groups; -1 for none."""
+    version = context.api_version
+    if version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
+        groups = [_fetch(services, group, version, requires_stable=request.require_stable) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    topics = None
+    if request.topics is not None:
+        topics = [OffsetFetchRequestTopics(t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+    group = OffsetFetchRequestGroup(request.group_id, topics=topics)
+    fetched = _fetch(services, group, version, requires_stable=request.require_stable)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(
+                        p.partition_index, p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in fetched.topics
+        ],
+        error_code=fetched.error_code,
+    )
+
+
+def _fetch(
+    services: Services, request: OffsetFetchRequestGroup, version: int, *, requires_stable: bool
+) -> OffsetFetchResponseGroup:
+    by_id = version >= _FIRST_FETCH_WITH_IDS
+    try:
+        offsets = services.groups.offsets(request.group_id, request.member_id, request.member_epoch)
+    except KafkaError as error:
+        topics = _refused(request.topics or (), error.code) if version < _FIRST_VERSION_WITH_AN_ERROR else []
+        return OffsetFetchResponseGroup(request.group_id, topics, error.code)
+    asked = _everything(services, offsets, by_id=by_id) if request.topics is None else request.topics
+    topics = []
+    for topic in asked:
+        known = services.image.topics_by_id.get(topic.topic_id)
+        name = topic.name if not by_id else known.name if known is not None else None
+        if name is None:
+            topics += _refused([topic], ErrorCode.UNKNOWN_TOPIC_ID)
+            continue
+        partitions = []
+        for number in topic.partition_indexes:
+            partition = TopicPartition(name, number)
+            committed = offsets.get(partition, _NOTHING)
+            if by_id and committed.topic_id not in (ZERO_UUID, topic.topic_id):
+                committed = _NOTHING  # the offset was of a deleted topic of that name
+            response = OffsetFetchResponsePartitions(
+                number, committed.offset, committed.leader_epoch, committed.metadata
+            )
+            if requires_stable and services.groups.is_unstable(request.group_id, partition):
+                response = OffsetFetchResponsePartitions(number, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            partitions.append(response)
+        topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions))
+    return OffsetFetchResponseGroup(request.group_id, topics)
+
+
+def _everything(
+    services: Services, offsets: Mapping[TopicPartition, CommittedOffset], *, by_id: bool
+) -> list[OffsetFetchRequestTopics]:
+    numbers: dict[str, list[int]] = {}
+    for partition in offsets:
+        numbers.setdefault(partition.topic, []).append(partition.partition)
+    found = []
+    for name, indexes in numbers.items():
+        topic = services.image.topics.get(name)
+        if by_id:
+            services.controller.ensure_informed(name)
+        if topic is not None or not by_id:
+            found.append(OffsetFetchRequestTopics(name, topic.topic_id if topic else ZERO_UUID, sorted(indexes)))
+    return found
+
+
+def _refused(topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> list[OffsetFetchResponseTopics]:
+    return [
+        OffsetFetchResponseTopics(
+            topic.name,
+            topic.topic_id,
+            [OffsetFetchResponsePartitions(number, -1, -1, "", code) for number in topic.partition_indexes],
+        )
+        for topic in topics
+    ]
+
+
+def offset_delete(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    """OffsetDelete: deletes a group's committed offsets of topics that none of its members reads."""
+    asked = [TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    known = [
+        p
+        for p in asked
+        if p.topic in services.image.topics and p.partition in services.image.topics[p.topic].partitions
+    ]
+    try:
+        services.node.ensure_writable()
+        results = services.groups.delete_offsets(request.group_id, known)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    OffsetDeleteResponsePartition(
+                        p.partition_index,
+                        results.get(
+                            TopicPartition(topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+SERVES = (
+    ServedApi(OFFSET_COMMIT, offset_commit),
+    ServedApi(OFFSET_FETCH, offset_fetch),
+    ServedApi(OFFSET_DELETE, offset_delete),
+)

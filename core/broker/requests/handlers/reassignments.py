@@ -1,0 +1,130 @@
+"""The replicas of partitions move to other brokers (KIP-455)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from core.broker.controller.active_controller import ActiveController
+from core.broker.requests.handlers.controller_request import answer_in_office, find_term
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.cluster.controller.controller_writes import Decision
+from core.cluster.controller.reassignment import Outcomes, Reassignments
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.protocol.schema.alter_partition_reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from core.protocol.schema.list_partition_reassignments import (
+    LIST_PARTITION_REASSIGNMENTS,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def alter_partition_reassignments(
+    services: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse | Pending[AlterPartitionReassignmentsResponse]:
+    """AlterPartitionReassignments: moves the replicas of partitions to other brokers, or cancels that (KIP-455)."""
+    return answer_in_office(
+        services,
+        lambda term: _alter(term.controller.reassignments, request),
+        _answer,
+        lambda error: AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message),
+    )
+
+
+def _alter(reassignments: Reassignments, request: AlterPartitionReassignmentsRequest) -> Decision[Outcomes]:
+    targets: dict[TopicPartition, Sequence[int] | None] = {}
+    twice: set[TopicPartition] = set()
+    for topic in request.topics:
+        for one in topic.partitions:
+            partition = TopicPartition(topic.name, one.partition_index)
+            if partition in targets:
+                twice.add(partition)
+            targets[partition] = one.replicas
+    known = {partition: target for partition, target in targets.items() if partition not in twice}
+    outcomes = yield from reassignments.alter(known)
+    doubled = KafkaError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+    return outcomes | dict.fromkeys(twice, doubled)
+
+
+def _answer(outcomes: Outcomes) -> AlterPartitionReassignmentsResponse:
+    by_topic = defaultdict[str, list[ReassignablePartitionResponse]](list)
+    for partition, error in outcomes.items():
+        code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message)
+        by_topic[partition.topic].append(ReassignablePartitionResponse(partition.partition, code, message))
+    responses = [ReassignableTopicResponse(name, found) for name, found in by_topic.items()]
+    return AlterPartitionReassignmentsResponse(error_message=None, responses=responses)
+
+
+_LAST_VERSION_OF_KAFKA_3 = 0  # KIP-860 came later
+
+
+def list_partition_reassignments(
+    services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """ListPartitionReassignments: the reassignments in the metadata; this broker starts none. In a cluster only the
+    controller knows them.
+    """
+    term = find_term(services)
+    if term is not None:
+        return _answer_of_controller(term, request)
+    if services.membership is not None:
+        code = ErrorCode.NOT_CONTROLLER
+        return ListPartitionReassignmentsResponse(error_code=code, error_message=code.text)
+    asked = request.topics
+    if asked is None:
+        asked = [ListPartitionReassignmentsTopics(t.name, sorted(t.partitions)) for t in services.image.topics.values()]
+    topics = []
+    for wanted in asked:
+        topic = services.image.topics.get(wanted.name)
+        partitions = topic.partitions if topic is not None else {}
+        ongoing = [
+            OngoingPartitionReassignment(
+                number, list(found.replicas), list(found.adding_replicas), list(found.removing_replicas)
+            )
+            for number in wanted.partition_indexes
+            if (found := partitions.get(number)) is not None and (found.adding_replicas or found.removing_replicas)
+        ]
+        if ongoing:
+            topics.append(OngoingTopicReassignment(wanted.name, ongoing))
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+def _answer_of_controller(
+    term: ActiveController, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    by_topic = defaultdict[str, list[OngoingPartitionReassignment]](list)
+    for partition, state in term.controller.reassignments.listed(wanted).items():
+        ongoing = OngoingPartitionReassignment(
+            partition.partition, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
+        )
+        by_topic[partition.topic].append(ongoing)
+    topics = [OngoingTopicReassignment(name, found) for name, found in by_topic.items()]
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+
+
+SERVES = (
+    ServedApi(
+        ALTER_PARTITION_REASSIGNMENTS,
+        alter_partition_reassignments,
+        is_for_controllers=True,
+        last_of_members=_LAST_VERSION_OF_KAFKA_3,
+    ),
+    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments),
+)

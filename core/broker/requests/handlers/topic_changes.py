@@ -1,0 +1,289 @@
+"""Topics are created, grow, and are deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from core.broker.config.config_sources import describe_topic_configs
+from core.broker.controller.controller_topics import ControllerTopics, Growth
+from core.broker.requests.handlers.controller_request import find_control
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.cluster.image.broker_metadata import NewTopic
+from core.cluster.image.metadata_image import TopicImage
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.task import Task, Yield, wait_for
+from core.common.topic_partition import ZERO_UUID
+from core.files.log_config import TOPIC_CONFIG
+from core.protocol.schema.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from core.protocol.schema.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from core.protocol.schema.delete_topics import (
+    DELETE_TOPICS,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+_log = logging.getLogger("plog.broker")
+
+Wanted = dict[str, NewTopic | KafkaError]
+Made = dict[str, TopicImage | KafkaError]
+
+
+def create_topics(
+    services: Services, request: CreateTopicsRequest, context: RequestContext
+) -> Task[CreateTopicsResponse]:
+    """CreateTopics: creates topics, each independent of the others."""
+    wanted = _wanted(request)
+    made = yield from _create(services, request, [one for one in wanted.values() if isinstance(one, NewTopic)])
+    results = []
+    for name, new in wanted.items():
+        outcome = made[name] if isinstance(new, NewTopic) else new
+        if isinstance(new, NewTopic) and isinstance(outcome, TopicImage):
+            results.append(_described(services, outcome, new.configs))
+            if not request.validate_only:
+                services.configs.log_kept_only(TOPIC_CONFIG, new.configs)
+                _log.info("created topic %s for %s", name, context.sender)
+        elif isinstance(outcome, KafkaError):
+            results.append(CreatableTopicResult(name, error_code=outcome.code, error_message=outcome.message))
+        yield Yield.GIVE_WAY
+    return CreateTopicsResponse(topics=results)
+
+
+def _wanted(request: CreateTopicsRequest) -> Wanted:
+    times = Counter(topic.name for topic in request.topics)
+    wanted: Wanted = {}
+    for topic in request.topics:
+        try:
+            wanted[topic.name] = _new_topic(topic, times[topic.name])
+        except KafkaError as error:
+            wanted[topic.name] = error
+    return wanted
+
+
+def _create(services: Services, request: CreateTopicsRequest, topics: list[NewTopic]) -> Task[Made]:
+    control = find_control(services)
+    if control is not None:
+        controller = ControllerTopics(control, services.controller, services.configs)
+        creating = controller.create(topics, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
+        return (yield from wait_for(creating))
+    try:
+        return (yield from services.topics.create_all(topics, validate_only=request.validate_only))
+    except KafkaError as error:  # then none was created
+        return {topic.name: error for topic in topics}
+
+
+def _new_topic(wanted: CreatableTopic, times: int) -> NewTopic:
+    """Raises KafkaError if the request contradicts itself."""
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    configs = {c.name: c.value for c in wanted.configs}
+    assignments = [(a.partition_index, a.broker_ids) for a in wanted.assignments]
+    return NewTopic(wanted.name, wanted.num_partitions, wanted.replication_factor, assignments, configs)
+
+
+def _described(services: Services, topic: TopicImage, overrides: Mapping[str, str | None]) -> CreatableTopicResult:
+    configs = describe_topic_configs(services.config, {n: v for n, v in overrides.items() if v is not None})
+    return CreatableTopicResult(
+        topic.name,
+        topic.topic_id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=[CreatableTopicConfigs(c.name, c.value, read_only=False, config_source=c.source) for c in configs],
+    )
+
+
+def create_partitions(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse | Pending[CreatePartitionsResponse]:
+    """CreatePartitions: topics grow, never shrink."""
+    control = find_control(services)
+    if control is None:
+        return services.stepped_answers.answer(_create_partitions(services, request, context), is_owed=True)
+    grown = ControllerTopics(control, services.controller, services.configs).create_partitions(
+        _wanted_growth(request), validate_only=request.validate_only
+    )
+    return grown.map(lambda outcomes: _growth_answer(request, outcomes, context))
+
+
+def _wanted_growth(request: CreatePartitionsRequest) -> list[Growth]:
+    """Returns the growth of each topic that the request names once."""
+    times = Counter(topic.name for topic in request.topics)
+    return [
+        Growth(
+            topic.name, topic.count, None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
+        )
+        for topic in request.topics
+        if times[topic.name] == 1
+    ]
+
+
+def _growth_answer(
+    request: CreatePartitionsRequest, outcomes: Mapping[str, KafkaError | None], context: RequestContext
+) -> CreatePartitionsResponse:
+    results = []
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
+        result = CreatePartitionsTopicResult(name)
+        error = outcomes.get(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        if error is not None:
+            result.error_code, result.error_message = error.code, error.message
+        elif not request.validate_only:
+            _log_growth(wanted, context)
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+def _create_partitions(
+    services: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> Task[CreatePartitionsResponse]:
+    times = Counter(topic.name for topic in request.topics)
+    too_many: KafkaError | None = None
+    try:
+        services.controller.ensure_few_are_added({topic.name: topic.count for topic in request.topics})
+    except KafkaError as error:
+        too_many = error
+    results = []
+    for name, wanted in {topic.name: topic for topic in request.topics}.items():
+        result = CreatePartitionsTopicResult(name)
+        try:
+            if times[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if too_many is not None:
+                raise too_many
+            assignments = None if wanted.assignments is None else [a.broker_ids for a in wanted.assignments]
+            yield from services.topics.create_partitions(
+                name, wanted.count, assignments, validate_only=request.validate_only
+            )
+            if not request.validate_only:
+                _log_growth(wanted, context)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+        yield Yield.GIVE_WAY
+    return CreatePartitionsResponse(results=results)
+
+
+def _log_growth(topic: CreatePartitionsTopic, context: RequestContext) -> None:
+    _log.info("added partitions to topic %s, which has %d now, for %s", topic.name, topic.count, context.sender)
+
+
+_FIRST_VERSION_WITH_DELETION_DISABLED = 3  # KIP-322
+_FIRST_VERSION_WITH_IDS = 6  # KIP-516
+
+
+def delete_topics(
+    services: Services, request: DeleteTopicsRequest, context: RequestContext
+) -> Task[DeleteTopicsResponse]:
+    """DeleteTopics: deletes topics by name, or by id."""
+    version = context.api_version
+    has_ids = version >= _FIRST_VERSION_WITH_IDS
+    wanted = request.topics if has_ids else [DeleteTopicState(name) for name in request.topic_names]
+    responses, going = _sort_out(services, wanted, version)
+    names = [result.name for result in going if result.name is not None]
+    outcomes = yield from _delete(services, names, request.timeout_ms)
+    for result in going:
+        error = outcomes[result.name or ""]
+        if error is not None:
+            _refuse(result, error)
+        else:
+            _log.info("deleted topic %s for %s", result.name, context.sender)
+        yield Yield.GIVE_WAY
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _sort_out(
+    services: Services, wanted: Sequence[DeleteTopicState], version: int
+) -> tuple[list[DeletableTopicResult], list[DeletableTopicResult]]:
+    """Returns the results of all topics of the request, and those of topics that can be deleted."""
+    times = Counter(_topic_id(services, state) for state in wanted if _is_named_well(state))
+    responses: list[DeletableTopicResult] = []
+    going: list[DeletableTopicResult] = []
+    for state in {(state.name, state.topic_id): state for state in wanted}.values():
+        result = DeletableTopicResult(state.name, state.topic_id)
+        responses.append(result)
+        try:
+            if times[_topic_id(services, state)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice; nothing of it was deleted")
+            topic = _find_topic(services, state, version)
+        except KafkaError as error:
+            _refuse(result, error)
+        else:
+            result.name, result.topic_id = topic.name, topic.topic_id
+            going.append(result)
+    return responses, going
+
+
+def _delete(services: Services, names: list[str], timeout_ms: int) -> Task[Mapping[str, KafkaError | None]]:
+    """Returns the error of each topic, or None."""
+    control = find_control(services)
+    if control is not None:
+        topics = ControllerTopics(control, services.controller, services.configs)
+        return (yield from wait_for(topics.delete(names, timeout_ms=timeout_ms)))
+    problem: KafkaError | None = None
+    try:
+        yield from services.topics.delete_all(names)
+    except KafkaError as error:  # then none was deleted
+        problem = error
+    return dict.fromkeys(names, problem)
+
+
+def _refuse(result: DeletableTopicResult, error: KafkaError) -> None:
+    result.error_code, result.error_message = error.code, error.message
+
+
+def _is_named_well(state: DeleteTopicState) -> bool:
+    return (state.name is None) != (state.topic_id == ZERO_UUID)
+
+
+def _topic_id(services: Services, state: DeleteTopicState) -> bytes | str | None:
+    """Returns the id of the topic, or the name or id of the request if the topic does not exist."""
+    topic = services.image.topics.get(state.name or "")
+    return topic.topic_id if topic is not None else state.name or state.topic_id
+
+
+def _find_topic(services: Services, state: DeleteTopicState, version: int) -> TopicImage:
+    """Finds the topic. Raises KafkaError if it may not be deleted, or does not exist."""
+    if not services.config.delete_topic_enable:
+        has_code = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "delete.topic.enable is false")
+    if not _is_named_well(state):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
+    services.node.ensure_writable()
+    topic = (
+        services.image.topics_by_id.get(state.topic_id) if state.name is None else services.image.topics.get(state.name)
+    )
+    if topic is None:
+        services.controller.ensure_informed(state.name)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if state.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if services.late_loads.is_loading(topic.name):
+        why = "is still being read after the start, and can't be deleted before that is done; try again"
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"a partition of {topic.name} {why}")
+    return topic
+
+
+SERVES = (
+    ServedApi(CREATE_TOPICS, create_topics, is_owed=True),
+    ServedApi(CREATE_PARTITIONS, create_partitions),
+    ServedApi(DELETE_TOPICS, delete_topics, is_owed=True),
+)

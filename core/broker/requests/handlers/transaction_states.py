@@ -1,0 +1,145 @@
+"""What is known of transactions and of producers (KIP-664)."""
+
+from __future__ import annotations
+
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.regular_expression import matching
+from core.common.topic_partition import ensure_valid_topic_name
+from core.coordinator.transaction_coordinator import TransactionFilter
+from core.coordinator.transaction_state import TransactionState as State
+from core.protocol.schema.describe_producers import (
+    DESCRIBE_PRODUCERS,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from core.protocol.schema.describe_transactions import (
+    DESCRIBE_TRANSACTIONS,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from core.protocol.schema.describe_transactions import (
+    TransactionState as DescribedTransaction,
+)
+from core.protocol.schema.list_transactions import (
+    LIST_TRANSACTIONS,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+_STATES = {state.text: state for state in State}
+
+
+def list_transactions(
+    services: Services, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    """ListTransactions: the transactional ids, filtered if the request asks for it.
+
+    Returns an error while a partition is being loaded, because a partial list would look like a complete one.
+    """
+    code = services.transaction_log.load_all()
+    if code is not None:
+        return ListTransactionsResponse(error_code=code)
+    pattern = request.transactional_id_pattern
+    try:
+        if pattern:
+            matching(pattern, [])
+    except ValueError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    states = [_STATES[name] for name in request.state_filters if name in _STATES]
+    unknown = [name for name in request.state_filters if name not in _STATES]
+    if unknown and not states:
+        return ListTransactionsResponse(unknown_state_filters=unknown)
+    wanted = TransactionFilter(states, request.producer_id_filters, request.duration_filter)
+    found = {known.transactional_id: known for known in services.transactions.all(wanted)}
+    if pattern:
+        found = {transactional_id: found[transactional_id] for transactional_id in matching(pattern, list(found))}
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            TransactionState(transactional_id, known.producer_id, known.state.text)
+            for transactional_id, known in found.items()
+        ],
+    )
+
+
+def describe_transactions(
+    services: Services, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """DescribeTransactions: the state of each of the transactional ids."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe_transaction(services, transactional_id) for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _describe_transaction(services: Services, transactional_id: str) -> DescribedTransaction:
+    try:
+        known = services.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return DescribedTransaction(error.code, transactional_id)
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(known.partitions):
+        numbers.setdefault(topic, []).append(number)
+    return DescribedTransaction(
+        error_code=0,
+        transactional_id=transactional_id,
+        transaction_state=known.state.text,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.start_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in numbers.items()],
+    )
+
+
+def describe_producers(
+    services: Services, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """DescribeProducers: the idempotent and transactional producers that a partition knows."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                topic.name, [_describe_partition(services, topic.name, number) for number in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_partition(services: Services, topic: str, number: int) -> PartitionResponse:
+    try:
+        ensure_valid_topic_name(topic)
+        partition = services.replicas.find_replica(topic, number)
+    except KafkaError as error:
+        return PartitionResponse(number, error.code, error.message)
+    return PartitionResponse(
+        number,
+        active_producers=[
+            ProducerState(
+                state.producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                -1 if state.current_txn_first_offset is None else state.current_txn_first_offset,
+            )
+            for state in partition.log.producers.producers.values()
+        ],
+    )
+
+
+SERVES = (
+    ServedApi(LIST_TRANSACTIONS, list_transactions),
+    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions),
+    ServedApi(DESCRIBE_PRODUCERS, describe_producers),
+)

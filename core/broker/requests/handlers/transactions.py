@@ -1,0 +1,232 @@
+"""The requests of a producer about its transaction, in the order in which they come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from core.broker.coordinators.transaction_guard import code_for_client
+from core.broker.requests.commit_wait import Uncommitted, when_committed
+from core.broker.requests.request_context import RequestContext
+from core.broker.requests.served_api import ServedApi
+from core.broker.requests.services import Services
+from core.common.error_code import ErrorCode
+from core.common.errors import KafkaError
+from core.common.pending import Pending
+from core.common.topic_partition import TopicPartition
+from core.coordinator.transaction_coordinator import Outcome
+from core.coordinator.transaction_state import RAISES_EPOCH
+from core.protocol.schema.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from core.protocol.schema.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from core.protocol.schema.end_txn import END_TXN, EndTxnRequest, EndTxnResponse
+from core.protocol.schema.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+
+_FIRST_INIT_WITH_PRODUCER_FENCED = 4  # KIP-588
+
+
+def init_producer_id(
+    services: Services, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse | Pending[InitProducerIdResponse]:
+    """InitProducerId: an unused id for an idempotent producer; for a transactional one, its next epoch."""
+    names_producer = request.producer_id != NO_PRODUCER_ID
+    if request.transactional_id == "" or names_producer != (request.producer_epoch != NO_PRODUCER_EPOCH):
+        return _refused_id(ErrorCode.INVALID_REQUEST)
+    try:
+        if request.transactional_id is None:
+            return InitProducerIdResponse(producer_id=services.transaction_log.next_producer_id(), producer_epoch=0)
+        expected = None
+        if names_producer:
+            expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        producer = services.transactions.init_producer_id(
+            request.transactional_id, request.transaction_timeout_ms, expected
+        )
+    except KafkaError as error:
+        knows_fenced = context.api_version >= _FIRST_INIT_WITH_PRODUCER_FENCED
+        return _refused_id(code_for_client(error.code, knows_fenced=knows_fenced))
+    answer = InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return services.transaction_log.when_committed(request.transactional_id, answer, partial(_refuse_id, answer))
+
+
+def _refused_id(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+
+
+def _refuse_id(answer: InitProducerIdResponse, _code: ErrorCode) -> None:
+    answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answer.producer_id, answer.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+
+
+_FIRST_BATCHED_VERSION = 4  # KIP-890
+_FIRST_VERSION_WITH_PRODUCER_FENCED = 2  # KIP-588
+
+Results = dict[TopicPartition, ErrorCode]
+
+
+def add_partitions_to_txn(
+    services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
+    """AddPartitionsToTxn: adds partitions to a transaction; from version 4, which brokers send, to several
+    transactions, or verifies that they were added.
+    """
+    is_batched = context.api_version >= _FIRST_BATCHED_VERSION
+    transactions = request.transactions
+    if not is_batched:
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    answered = []
+    waiting: list[Uncommitted] = []
+    for transaction in transactions:
+        results = _add(services, transaction, context.api_version)
+        topics = _topic_results(transaction, results)
+        answered.append(AddPartitionsToTxnResult(transaction.transactional_id, topics))
+        waiting += _find_uncommitted(services, transaction, topics)
+    if is_batched:
+        answer = AddPartitionsToTxnResponse(results_by_transaction=answered)
+    else:
+        answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=answered[0].topic_results)
+    return when_committed(services.replicas, waiting, answer)
+
+
+def _add(services: Services, transaction: AddPartitionsToTxnTransaction, version: int) -> Results:
+    """Returns an error code for each partition; if one partition is unknown, none is added."""
+    names = [TopicPartition(topic.name, number) for topic in transaction.topics for number in topic.partitions]
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    missing = {
+        name
+        for name in names
+        if (topic := services.image.topics.get(name.topic)) is None or name.partition not in topic.partitions
+    }
+    for name in missing:
+        services.controller.ensure_informed(name.topic)
+    if missing:
+        return {
+            name: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for name in names
+        }
+    if transaction.verify_only:
+        return {name: _verify(services, transaction.transactional_id, producer, name) for name in names}
+    client_version = RAISES_EPOCH if version >= _FIRST_BATCHED_VERSION else 0
+    try:
+        services.transactions.add_partitions(transaction.transactional_id, producer, frozenset(names), client_version)
+    except KafkaError as error:
+        knows_fenced = version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
+        return dict.fromkeys(names, code_for_client(error.code, knows_fenced=knows_fenced))
+    return dict.fromkeys(names, ErrorCode.NONE)
+
+
+def _verify(services: Services, transactional_id: str, producer: ProducerIdAndEpoch, name: TopicPartition) -> ErrorCode:
+    try:
+        services.transactions.ensure_in_transaction(transactional_id, producer, name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _topic_results(transaction: AddPartitionsToTxnTransaction, results: Results) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            topic.name,
+            [
+                AddPartitionsToTxnPartitionResult(number, results[TopicPartition(topic.name, number)])
+                for number in topic.partitions
+            ],
+        )
+        for topic in transaction.topics
+    ]
+
+
+def _find_uncommitted(
+    services: Services, transaction: AddPartitionsToTxnTransaction, topics: Sequence[AddPartitionsToTxnTopicResult]
+) -> list[Uncommitted]:
+    results = [result for topic in topics for result in topic.results_by_partition]
+    if transaction.verify_only or any(result.partition_error_code for result in results):
+        return []
+    return services.transaction_log.find_uncommitted(transaction.transactional_id, partial(_refuse_partitions, results))
+
+
+def _refuse_partitions(results: list[AddPartitionsToTxnPartitionResult], _code: ErrorCode) -> None:
+    for result in results:
+        result.partition_error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+_log = logging.getLogger("plog.transactions")
+
+
+def add_offsets_to_txn(
+    services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]:
+    """AddOffsetsToTxn: adds a group's partition of __consumer_offsets to a transaction."""
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    try:
+        services.group_log.ensure_topic()
+        offsets = services.group_log.name_of(request.group_id)
+        services.transactions.add_partitions(request.transactional_id, producer, frozenset([offsets]), 0)
+    except KafkaError as error:
+        knows_fenced = context.api_version >= _FIRST_VERSION_WITH_PRODUCER_FENCED
+        return AddOffsetsToTxnResponse(error_code=code_for_client(error.code, knows_fenced=knows_fenced))
+    except OSError as error:
+        _log.error("__consumer_offsets could not be created: %s", error)
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    answer = AddOffsetsToTxnResponse()
+    return services.transaction_log.when_committed(request.transactional_id, answer, partial(_refuse_offsets, answer))
+
+
+def _refuse_offsets(answer: AddOffsetsToTxnResponse, _code: ErrorCode) -> None:
+    answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+_FIRST_VERSION_THAT_RAISES_EPOCH = 5  # KIP-890
+
+
+def end_txn(
+    services: Services, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse | Pending[EndTxnResponse]:
+    """EndTxn: commits or aborts a transaction; from version 5 it raises the producer's epoch (KIP-890).
+
+    Answers when the outcome is committed and the markers are written, or can't be for now.
+    """
+    version = context.api_version
+    try:
+        outcome = services.transactions.end(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            transaction_version=RAISES_EPOCH if version >= _FIRST_VERSION_THAT_RAISES_EPOCH else 0,
+        )
+    except KafkaError as error:
+        return _end_answer(error, version)
+    if isinstance(outcome, Pending):
+        return outcome.map(lambda value: _end_answer(value, version))
+    return _end_answer(outcome, version)
+
+
+def _end_answer(outcome: Outcome, version: int) -> EndTxnResponse:
+    if isinstance(outcome, ProducerIdAndEpoch):
+        return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+    return EndTxnResponse(
+        error_code=code_for_client(outcome.code, knows_fenced=version >= _FIRST_VERSION_WITH_PRODUCER_FENCED)
+    )
+
+
+SERVES = (
+    ServedApi(INIT_PRODUCER_ID, init_producer_id),
+    ServedApi(ADD_PARTITIONS_TO_TXN, add_partitions_to_txn),
+    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn),
+    ServedApi(END_TXN, end_txn),
+)
