@@ -151,6 +151,9 @@ def test_protobuf(registry: SchemaRegistryServer, client: SchemaRegistryClient, 
     assert [json.loads(line) for line in lines] == [expected, {"raw": "AP8="}, {"n": "42"}]
     ok("produce", "t", *options, *where, stdin=lines[0])
     assert values(where)[-1] == first
+    for form in ("plain", "tagged"):
+        ok("produce", "t", *options, "--schema-json", form, *where, stdin=lines[0])
+        assert values(where)[-1] == first
     bad = call_plog("produce", "t", *options, *where, stdin=b'{"nothing": 1}\n')
     assert bad.returncode == 1
     assert b"line 1: not of schema 2: " in bad.stderr

@@ -119,7 +119,7 @@ class ProtobufJson:
             raise ValueError(f"its bytes are no {message.DESCRIPTOR.full_name}")
         return message
 
-    def encode(self, text: bytes, indexes: Sequence[int] = (0,)) -> bytes:
+    def encode(self, text: bytes, form: SchemaJson | None = None, *, indexes: Sequence[int] = (0,)) -> bytes:  # noqa: ARG002 - both forms are read alike
         """Returns the message that has these indexes, and not the indexes, of a JSON text. Raises ValueError."""
         message = self._message_at(indexes)
         fields = json.loads(decode_text(text), object_pairs_hook=_without_repeated)
@@ -531,7 +531,7 @@ def _compile(
                 raise ValueError(f"it refers to {name!r}, which is no name of a file beside it")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(_MAP_ENTRY.sub(f"reserved '{_MAP_MARK}'", text), encoding="utf-8")
             except OSError as error:
                 raise ValueError(f"it refers to {name!r}: {error.strerror}") from error
         out, known = Path(directory, "descriptors"), Path(directory, "known")
@@ -543,7 +543,29 @@ def _compile(
         if done.returncode:
             lines = done.stderr.decode(errors="replace").replace(f"{sources}/", "").splitlines()
             raise ValueError("; ".join(line for line in lines if not _WARNING.match(line)) or "protoc does not take it")
-        return FileDescriptorSet.FromString(out.read_bytes())
+        return _with_maps(FileDescriptorSet.FromString(out.read_bytes()))
+
+
+_MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\b")
+"""Apicurio's serializers register maps as the messages that they are in descriptors, which protoc refuses."""
+
+_MAP_MARK = "plog_map_entry"
+
+
+def _with_maps(files: Any) -> Any:
+    """Returns the files, in which the marked messages are the entries of maps."""
+    places = [one for file in files.file for one in file.message_type]
+    for message in places:
+        places.extend(message.nested_type)
+        if _MAP_MARK in message.reserved_name:
+            message.reserved_name.remove(_MAP_MARK)
+            message.options.map_entry = True
+            for field in message.field:  # proto3 has no such presence in descriptors of maps
+                if field.proto3_optional:
+                    field.ClearField("proto3_optional")
+                    field.ClearField("oneof_index")
+            del message.oneof_decl[:]
+    return files
 
 
 _WARNING = re.compile(r"WARNING: |W[0-9]{4} |[^ ]*:[0-9]+:[0-9]+: warning: ")

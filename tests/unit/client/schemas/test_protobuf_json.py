@@ -137,3 +137,20 @@ def test_a_number_that_json_has_not_is_no_value() -> None:
     made, data = of(ALL, field(5, b"\x11" + struct.pack("<d", float("nan"))))
     with pytest.raises(ValueError, match="is nan, which JSON does not have"):
         made.decode(data)
+
+
+def test_maps_as_apicurios_serializers_register_them() -> None:
+    """As the messages that they are in descriptors, which protoc refuses."""
+    written_by_wire = """
+        // Proto schema formatted by Wire, do not edit.
+        package p;
+        message M {
+          repeated .p.M.AEntry a = 1;
+          message AEntry { option map_entry = true; optional int64 key = 1; optional .p.M value = 2; }
+        }
+    """
+    own = protobuf('syntax = "proto2"; package p; message M { map<int64, M> a = 1; }')
+    made = protobuf(written_by_wire)
+    data = b"\0" + field(1, b"\x08\x05" + field(2, b""))
+    assert made.decode(data) == own.decode(data) == b'{"a": {"5": {"a": {}}}}'
+    assert made.encode(b'{"a": {"5": {}}}') == data[1:]
