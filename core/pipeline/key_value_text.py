@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.client.schemas.key_value_decoder import Encode, SideDecoder, open_registry, side_decoder, side_encoder
+from core.client.schemas.schema_id import names_schema
 from core.client.schemas.undecoded import MARKS_HINT, SchemaError, describe, is_fatal, not_decoded_text, undecoded_bytes
 from core.common.errors import PlogError, UsageError
 from core.pipeline.input_lines import BadLineError
@@ -123,7 +124,7 @@ class Schemas:
         @cache
         def find(topic: str | None) -> dict[str, Encode | None]:
             named = {"value": value_schema, "key": key_schema}
-            found = {side: self._find_encoder(side, schema, f"{topic}-{side}") for side, schema in named.items()}
+            found = {side: self._find_encoder(side, schema, topic or "") for side, schema in named.items()}
             if self._formats.is_in_header and not any(map(self._by_id, found.values())):
                 raise UsageError(
                     f"--schema-id header: the registry has neither {topic}-value nor {topic}-key",
@@ -152,7 +153,7 @@ class Schemas:
             return rows
         is_in_header = self._formats.is_in_header
         sections = [] if self.registry is None or rows.headers is None else rows.headers.to_pylist()
-        name, none = f"__{side}_schema_id".encode(), encode_headers(())
+        none = encode_headers(())
         encoded: list[bytes | None] = []
         headers: dict[int, bytes] = {}
         for row, (text, encode) in enumerate(zip(texts.to_pylist(), encoders, strict=True)):
@@ -163,13 +164,13 @@ class Schemas:
                     encoded.append(undecoded)
                     continue
                 found = read_headers(sections[row] or none, 0)[0] if sections else ()
-                others = [pair for pair in found if pair[0] != name]
                 by_id = self._by_id(encode)
+                others = [pair for pair in found if not names_schema(pair[0], side)]
                 if text is None or by_id is None or (len(others) == len(found) and not is_in_header):
                     encoded.append(encode(text))
                     continue
-                encoded.append(by_id.bare(text))
-                headers[row] = encode_headers([*others, (name, by_id.header)])
+                encoded.append(by_id.bare(text) if by_id.headers else encode(text))
+                headers[row] = encode_headers([*others, *by_id.headers])
             except SchemaError as error:
                 raise BadLineError(int(rows.numbers[row]), error.message) from error
         rows = rows.with_columns(**{f"{side}s": ByteStrings.of_list(encoded)})
@@ -188,16 +189,15 @@ class Schemas:
 
         return encode if isinstance(encode, SchemaEncoder) else None
 
-    def _find_encoder(self, side: str, schema: str | None, subject: str) -> Encode | None:
+    def _find_encoder(self, side: str, schema: str | None, topic: str) -> Encode | None:
         format_, registry = self._formats.find(side), self.registry
         if format_ is SideFormat.none:
             return None
         if format_ is not SideFormat.registry or registry is None:
             return side_encoder(self._formats, side, registry)
-        registry.ensure_writable()
-        if schema is None:
-            return registry.encoder(subject, subject) if registry.has_subject(subject) else _as_it_is
-        return registry.encoder(schema, subject)
+        if self._formats.is_in_header and not registry.has_headers:
+            raise UsageError("--schema-id header: AWS Glue's ids are in front of the bytes")
+        return registry.encoder(schema, topic, side) or _as_it_is
 
 
 def _control_rows(columns: RecordColumns) -> list[int]:

@@ -191,10 +191,6 @@ def test_what_apicurio_does_not_know(registry: SchemaRegistryServer, where: list
     assert (done.returncode, path) == (1, "/apis/registry/v3/ids/globalIds/99?returnArtifactType=true")
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"al@ice:marked").decode()
     assert b"marked" not in done.stderr + done.stdout
-    written = call_plog("produce", "t", "--schema-registry", url, *where, stdin=b"x\n")
-    assert (written.returncode, b"plog reads by Apicurio, and writes by Confluent's API alone" in written.stderr) == (
-        2, True,
-    )  # fmt: skip
 
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"

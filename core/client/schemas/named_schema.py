@@ -23,7 +23,7 @@ from core.client.schemas.schema_files import (
     read_text,
     type_of,
 )
-from core.client.schemas.schema_id import Framed, RegistryKind, SchemaId, find_framed
+from core.client.schemas.schema_id import Framed, RegistryKind, SchemaId, encode_indexes, find_framed
 from core.client.schemas.schema_registry import Codec, make_codec, protobuf_codec, references_of
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import UsageError
@@ -45,9 +45,10 @@ class NamedSchema:
         self.types = codec.types
         self._fingerprint = fingerprint
         try:
-            self.encode, self.indexes = codec.encoder(message, is_only=True)
+            self.encode, found = codec.encoder(message, is_only=True)
         except ValueError as error:
             raise UsageError(f"schema {text}: {error}") from error
+        self.indexes = b"" if found is None else encode_indexes(found.indexes)
         self.decode_typed = None if codec.decode_typed is None else self._decode_typed
 
     def decode(self, data: bytes) -> bytes:

@@ -1,12 +1,16 @@
-"""Schema Registries with an API other than Confluent's: Apicurio's own, and AWS Glue. Both are read only.
+"""Schema Registries with an API other than Confluent's: Apicurio's own, and AWS Glue.
 
     Apicurio  http://HOST/apis/registry/v2 or v3    GET /ids/globalIds/13, /ids/contentIds/7, /ids/contentHashes/HASH,
                                                     /groups/G/artifacts/A/versions/1 (v3: and /content), /references
-    AWS Glue  glue:REGION, glue:REGION@http://HOST  POST / X-Amz-Target: AWSGlue.GetSchemaVersion, signed (SigV4)
+                                                    POST /groups/G/artifacts
+    AWS Glue  glue:REGION, glue:REGION/REGISTRY,    POST / X-Amz-Target: AWSGlue.GetSchemaVersion, signed (SigV4);
+              glue:REGION@http://HOST               GetSchemaByDefinition, RegisterSchemaVersion, CreateSchema
 
 Apicurio's answer is the text of the schema. Its type is in a header, if at all; without one the text shows it.
 
-Sources: IdsResourceImpl of Apicurio/apicurio-registry; the API reference of AWS Glue, and AWS's Signature Version 4.
+Sources: IdsResourceImpl and the OpenAPI documents of Apicurio/apicurio-registry, and RegistryClientFacadeImpl of its
+serializers; the API reference of AWS Glue, AWS's Signature Version 4, and SchemaByDefinitionFetcher of
+awslabs/aws-glue-schema-registry.
 """
 
 from __future__ import annotations
@@ -20,14 +24,17 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from core.client.net.connect_notice import is_this_machine
+from core.client.net.retry import Retry
 from core.client.schemas.schema_id import RegistryKind, SchemaId
 from core.common.errors import UsageError
 from core.security.client_settings import RegistrySettings
+from core.security.secret import shown_url
 
 if TYPE_CHECKING:
     import ssl
@@ -48,6 +55,14 @@ class Reference(NamedTuple):
 
     name: str
     schema_id: SchemaId
+
+
+class Registered(NamedTuple):
+    """One version of a schema of Apicurio."""
+
+    schema_id: SchemaId
+    coordinates: dict[str, str]
+    """Its groupId, artifactId and version."""
 
 
 def open_other_registry(url: str, settings: RegistrySettings | None, timeout_s: float) -> Apicurio | Glue | None:
@@ -73,8 +88,15 @@ class Apicurio:
         self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._version = version
         self._timeout_s = timeout_s
-        self.space = parse_qs(parts.query).get("id", [_SPACES[version]])[0]
+        query = parse_qs(parts.query)
+        if query.keys() - {"id", "group"}:
+            raise UsageError(f"--schema-registry {shown_url(url)}: expected ?id=contentId, ?id=globalId or ?group=NAME")
+        self._group = query.get("group", ["default"])[0]
+        self.space = query.get("id", [_SPACES[version]])[0]
         """That of the ids in front of the bytes."""
+        self.has_long_ids = version == 2
+        """Whether ids are written in 8 bytes, as the serializers of version 2 do it."""
+        self._types: dict[SchemaId, str] = {}
 
         if self.space not in _SPACES.values():
             raise UsageError(f"?id={self.space}: expected globalId or contentId")
@@ -90,22 +112,50 @@ class Apicurio:
 
             self._context = make_context(settings.tls)
 
-    def parse(self, text: str) -> SchemaId:
-        """Parses an id, or [GROUP/]ARTIFACT[/VERSION]."""
-        if text.isdecimal():
-            return SchemaId(int(text), self.space)
+    def find(self, text: str) -> SchemaId:
+        """Finds the id of an id, or of [GROUP/]ARTIFACT[/VERSION]. Raises what `get` raises."""
+        return SchemaId(int(text), self.space) if text.isdecimal() else self.find_version(text).schema_id
+
+    def find_version(self, text: str) -> Registered:
+        """Finds [GROUP/]ARTIFACT[/VERSION]."""
         parts = text.split("/")
-        group, artifact, version = (["default", *parts, "latest"] if len(parts) == 1 else [*parts, "latest"])[:3]
-        return SchemaId(f"{group}/{artifact}/{version}", "version")
+        group, artifact, version = ([self._group, *parts, "latest"] if len(parts) == 1 else [*parts, "latest"])[:3]
+        path = self._path(SchemaId(f"{group}/{artifact}/{version}", "version"))[0]
+        return self._registered(json.loads(self._ask(path + ("/meta" if self._version == 2 else ""))[0]))
+
+    def _registered(self, found: dict[str, Any]) -> Registered:
+        schema_id = SchemaId(int(found[self.space]), self.space)
+        self._types[schema_id] = found.get("artifactType") or found["type"]
+        artifact = found.get("artifactId") or found["id"]
+        coordinates = {"groupId": found.get("groupId") or "default", "artifactId": artifact}
+        return Registered(schema_id, {**coordinates, "version": str(found["version"])})
+
+    def register(self, artifact: str, text: str, type_: str, references: Sequence[Mapping[str, str]]) -> Registered:
+        """Finds the version of the artifact that is this text with these references, or makes it. Raises what `get`
+        raises.
+        """
+        path, content = f"/groups/{quote(self._group, safe='')}/artifacts?ifExists=", {"content": text}
+        if self._version == 2:
+            headers = {
+                "Content-Type": "application/create.extended+json",
+                "X-Registry-ArtifactId": artifact,
+                "X-Registry-ArtifactType": type_,
+            }
+            extended = {**content, "references": references}
+            return self._registered(json.loads(self._ask(f"{path}RETURN_OR_UPDATE", extended, headers)[0]))
+        content["contentType"] = "application/x-protobuf" if type_ == "PROTOBUF" else "application/json"
+        first = {"content": {**content, "references": references}}
+        body = {"artifactId": artifact, "artifactType": type_, "firstVersion": first}
+        made = json.loads(self._ask(f"{path}FIND_OR_CREATE_VERSION", body)[0])
+        return self._registered({"artifactType": type_, **made["version"]})
 
     def get(self, schema_id: SchemaId) -> SchemaText:
         """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""
         path, content = self._path(schema_id)
         query = "?returnArtifactType=true" if schema_id.space == "globalId" and self._version > 2 else ""
-        text, headers = self._get(path + content + query)
-        return SchemaText(
-            text, headers.get("X-Registry-ArtifactType") or _type_of(text), self._references(f"{path}/references")
-        )
+        text, headers = self._ask(path + content + query)
+        type_ = headers.get("X-Registry-ArtifactType") or self._types.get(schema_id) or _type_of(text)
+        return SchemaText(text, type_, self._references(f"{path}/references"))
 
     def _path(self, schema_id: SchemaId) -> tuple[str, str]:
         """Returns the path of the schema, and what is appended for its text."""
@@ -124,7 +174,7 @@ class Apicurio:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
-            found = json.loads(self._get(path)[0])
+            found = json.loads(self._ask(path)[0])
         except SchemaRegistryError as error:
             if error.http_status_code == 404:
                 return []
@@ -139,8 +189,14 @@ class Apicurio:
             for one in found
         ]
 
-    def _get(self, path: str) -> tuple[str, Mapping[str, str]]:
-        return _request(self._base + path, self._headers, None, self._timeout_s, self._context)
+    def _ask(
+        self, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[str, Mapping[str, str]]:
+        data = None if body is None else json.dumps(body).encode()
+        sent = (
+            self._headers if body is None else {"Content-Type": "application/json", **self._headers, **(headers or {})}
+        )
+        return _request(self._base + path, sent, data, self._timeout_s, self._context)
 
 
 def _type_of(text: str) -> str:
@@ -156,7 +212,8 @@ def _type_of(text: str) -> str:
 
 # --- AWS Glue
 
-_TARGET = "AWSGlue.GetSchemaVersion"
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_DEFAULT_REGISTRY = "default-registry"
 _CONTENT_TYPE = "application/x-amz-json-1.1"
 
 
@@ -171,13 +228,15 @@ class Credentials(NamedTuple):
 class Glue:
     kind = RegistryKind.glue
     space = "glue"
+    has_long_ids = False
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        region, _, endpoint = url.removeprefix("glue:").removeprefix("//").partition("@")
+        place, _, endpoint = url.removeprefix("glue:").removeprefix("//").partition("@")
+        region, _, self._registry = place.partition("/")
         self.region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
         if not re.fullmatch("[a-z0-9-]+", self.region):
             raise UsageError(
-                f"--schema-registry {url}: {region or 'no region'}", hint="glue:REGION, as in glue:eu-west-1"
+                f"--schema-registry {url}: {region or 'no region'}", hint="glue:REGION[/REGISTRY], as in glue:eu-west-1"
             )
         end = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
         named = endpoint or os.environ.get("AWS_ENDPOINT_URL_GLUE") or os.environ.get("AWS_ENDPOINT_URL")
@@ -187,9 +246,46 @@ class Glue:
         self._credentials = find_credentials()
         self._timeout_s = timeout_s
 
-    def parse(self, text: str) -> SchemaId:
-        """Parses the UUID of a schema's version."""
-        return SchemaId(text, self.space)
+    def find(self, text: str) -> SchemaId:
+        """Finds the id of a UUID of a schema's version, or of NAME[:VERSION]. Raises what `get` raises."""
+        if _UUID.fullmatch(text):
+            return SchemaId(text.lower(), self.space)
+        name, _, version = text.rpartition(":") if text.rpartition(":")[2].isdecimal() else (text, "", "")
+        number = {"VersionNumber": int(version)} if version else {"LatestVersion": True}
+        found = self._ask("GetSchemaVersion", {"SchemaId": self._schema(name), "SchemaVersionNumber": number})
+        return SchemaId(found["SchemaVersionId"], self.space)
+
+    def _schema(self, name: str) -> dict[str, str]:
+        return {"RegistryName": self._registry or _DEFAULT_REGISTRY, "SchemaName": name}
+
+    def register(self, name: str, text: str, type_: str) -> SchemaId:
+        """Finds the version of the schema that is this text, or makes it, and the schema. Raises what `get` raises, and
+        SchemaRegistryError for a version that Glue does not take.
+        """
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        schema = {"SchemaId": self._schema(name), "SchemaDefinition": text}
+        try:
+            found = self._ask("GetSchemaByDefinition", schema)
+        except SchemaRegistryError as error:
+            if error.http_status_code != HTTPStatus.NOT_FOUND:
+                raise
+            if "Schema version" in error.error_message:
+                found = self._ask("RegisterSchemaVersion", schema)
+            else:
+                registry = {"RegistryName": self._registry or _DEFAULT_REGISTRY}
+                more = {"SchemaName": name, "DataFormat": type_, "Compatibility": "BACKWARD", "SchemaDefinition": text}
+                found = self._ask("CreateSchema", {"RegistryId": registry, **more})
+        schema_id, status = SchemaId(found["SchemaVersionId"], self.space), _status(found)
+        if status == "PENDING":
+            status = Retry(self._timeout_s).until(lambda: self._settled(schema_id)) or status
+        if status != "AVAILABLE":
+            raise SchemaRegistryError(HTTPStatus.CONFLICT, HTTPStatus.CONFLICT, f"the version is {status}: {schema_id}")
+        return schema_id
+
+    def _settled(self, schema_id: SchemaId) -> str | None:
+        status = _status(self._ask("GetSchemaVersion", {"SchemaVersionId": str(schema_id)}))
+        return None if status == "PENDING" else status
 
     def get(self, schema_id: SchemaId) -> SchemaText:
         """Returns the schema. Raises SchemaRegistryError for a refusal, OSError without an answer."""
@@ -197,17 +293,26 @@ class Glue:
 
         if schema_id.space != "glue":
             raise SchemaRegistryError(404, 40403, f"{schema_id} is no id of AWS Glue")
-        body = json.dumps({"SchemaVersionId": str(schema_id)}).encode()
+        found = self._ask("GetSchemaVersion", {"SchemaVersionId": str(schema_id)})
+        return SchemaText(found["SchemaDefinition"], found["DataFormat"])
+
+    def _ask(self, action: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        body = json.dumps(asked).encode()
         date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         headers = {
             "content-type": _CONTENT_TYPE, "host": urlsplit(self._url).netloc, "x-amz-date": date,
-            "x-amz-target": _TARGET,
+            "x-amz-target": f"AWSGlue.{action}",
         }  # fmt: skip
         if self._credentials.token:
             headers["x-amz-security-token"] = self._credentials.token
         headers["authorization"] = authorization("POST", headers, body, self._credentials, self.region, "glue")
-        found = json.loads(_request(self._url, headers, body, self._timeout_s, None)[0])
-        return SchemaText(found["SchemaDefinition"], found["DataFormat"])
+        found: dict[str, Any] = json.loads(_request(self._url, headers, body, self._timeout_s, None)[0])
+        return found
+
+
+def _status(found: Mapping[str, Any]) -> str:
+    """Returns the status that an answer has by either name."""
+    return str(found.get("Status") or found.get("SchemaVersionStatus") or "AVAILABLE")
 
 
 def authorization(

@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from core.client.schemas.undecoded import SchemaError
-from core.common.varint import read_uvarint, varint
+from core.common.varint import read_uvarint, uvarint, varint
 from core.records.record import Headers
 
 
@@ -156,7 +156,7 @@ def _in_apicurio_headers(data: bytes, headers: dict[bytes, bytes | None], side: 
         schema_id = SchemaId(f"{group}/{artifact}/{version}", "version")
     if schema_id is None:
         return None
-    message = text("apicurio.protobuf.type" if side == "value" else "apicurio.protobuf.type.key")
+    message = text(_message_header(side))
     is_json = text(f"{prefix}encoding") == "JSON"
     return Framed(schema_id, data, message=message, kind=RegistryKind.apicurio, is_json=is_json)
 
@@ -192,6 +192,46 @@ Messages = Sequence[Message]
 """All those of a file."""
 
 
+def frame_of(kind: RegistryKind, schema_id: SchemaId, message: bytes, *, has_long_ids: bool = False) -> bytes:
+    """Returns what goes in front of the data: the id, and `message`, which names one of Protobuf."""
+    if kind is RegistryKind.glue:
+        return bytes((_GLUE_VERSION, 0)) + uuid.UUID(str(schema_id.value)).bytes + message
+    return (_LONG_ID if has_long_ids else _ID).pack(0, int(schema_id.value)) + message
+
+
+def headers_of(schema_id: SchemaId, side: str, message: Message | None, *, is_avro: bool) -> Headers:
+    """Returns Apicurio's headers, which name the schema, the encoding of Avro, and the message of Protobuf."""
+    found = [(f"apicurio.{side}.{schema_id.space}".encode(), _APICURIO_ID.pack(int(schema_id.value)))]
+    if is_avro:
+        found.append((f"apicurio.{side}.encoding".encode(), b"BINARY"))
+    if message is not None:
+        found.append((_message_header(side).encode(), message.name.rpartition(".")[2].encode()))
+    return tuple(found)
+
+
+def names_schema(header: bytes, side: str) -> bool:
+    """Says whether a header of that name is read before the bytes of the key or value."""
+    name = header.decode("utf-8", "replace")
+    return name in (f"__{side}_schema_id", _message_header(side)) or name.startswith(f"apicurio.{side}.")
+
+
+def _message_header(side: str) -> str:
+    return "apicurio.protobuf.type" if side == "value" else "apicurio.protobuf.type.key"
+
+
+def encode_message(kind: RegistryKind, message: Message, messages: Messages) -> bytes:
+    """Returns what names the message in front of its bytes. Raises ValueError for one that Apicurio can't name."""
+    if kind is RegistryKind.confluent:
+        return encode_indexes(message.indexes)
+    if kind is RegistryKind.glue:
+        return uvarint(sorted(messages).index(message))
+    name = message.name.rpartition(".")[2]
+    if find_message(name, messages) is not message:
+        raise ValueError(f"Apicurio names messages by their last name, and {name} is not {message.name} alone")
+    ref = b"\n" + uvarint(len(name)) + name.encode()
+    return uvarint(len(ref)) + ref
+
+
 def encode_indexes(indexes: Sequence[int]) -> bytes:
     """Encodes message indexes as Confluent's serializers do: a single 0 stands for the first message."""
     if list(indexes) == [0]:
@@ -212,17 +252,21 @@ def indexes_and_message(framed: Framed, messages: Messages) -> bytes:
         return framed.indexes + data
     ref, position = _read_ref(data)
     if framed.message:
-        return encode_indexes(find_message(framed.message, messages)) + data[position if ref == framed.message else 0 :]
-    if any(one.name == ref for one in messages):
-        return encode_indexes(find_message(ref, messages)) + data[position:]
+        indexes = find_message(framed.message, messages).indexes
+        return encode_indexes(indexes) + data[position if ref == framed.message else 0 :]
+    if any(ref == one.name.rpartition(".")[2] for one in messages):
+        return encode_indexes(find_message(ref, messages).indexes) + data[position:]
     return data
 
 
-def find_message(name: str, messages: Messages) -> list[int]:
-    """Returns the message indexes of the message. Raises ValueError if there is none."""
-    for one in messages:
-        if name in (one.name, f"{one.package}.{one.name}"):
-            return one.indexes
+def find_message(name: str, messages: Messages) -> Message:
+    """Returns the message of that name, or the only one whose name ends with it. Raises ValueError if there is none."""
+    named = [one for one in messages if name in (one.name, f"{one.package}.{one.name}")]
+    named = named or [one for one in messages if one.name.endswith(f".{name}")]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise ValueError(f"{name} may be any of {', '.join(one.name for one in named)}")
     raise ValueError(f"there is no message {name}: the schema has {', '.join(one.name for one in messages)}")
 
 

@@ -19,7 +19,6 @@ import contextlib
 import json
 import os
 import re
-import struct
 import sys
 import time
 import uuid
@@ -37,12 +36,15 @@ from core.client.schemas.field_types import Types, json_schema_types, merged
 from core.client.schemas.protobuf_json import ProtobufJson
 from core.client.schemas.schema_id import (
     Framed,
+    Message,
     Messages,
     RegistryKind,
     SchemaId,
-    encode_indexes,
+    encode_message,
     find_framed,
     find_message,
+    frame_of,
+    headers_of,
     indexes_and_message,
 )
 from core.client.schemas.undecoded import SchemaError
@@ -54,11 +56,9 @@ from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
 
 if TYPE_CHECKING:
-    from core.client.schemas.other_registries import Apicurio, Glue
-    from core.client.schemas.schema_files import SchemaFile
+    from core.client.schemas.other_registries import Apicurio, Glue, Registered
+    from core.client.schemas.schema_files import FileReference, SchemaFile
 
-_FRAME = struct.Struct(">bI")
-_MAGIC = 0
 _HINT = "pip install 'plog-kafka[schema]'"
 
 
@@ -103,21 +103,23 @@ class Codec(NamedTuple):
         decode, encode = partial(self.decode, form=form), partial(self.encode, form=form)
         return self._replace(decode=decode, encode=encode, decode_typed=None)
 
-    def encoder(self, message: str = "", *, is_only: bool = False) -> tuple[Callable[[bytes], bytes], bytes]:
-        """Returns what encodes text as a message of that name, and the message's indexes; of other schemas than
-        Protobuf's, what encodes it, and nothing. Without a name it is the first message; `is_only`: the only one.
-        Raises ValueError for a message that is not there.
+    def encoder(self, message: str = "", *, is_only: bool = False) -> tuple[Callable[[bytes], bytes], Message | None]:
+        """Returns what encodes text as a message of that name, and the message; of other schemas than Protobuf's, what
+        encodes it, and None. Without a name it is the first message; `is_only`: the only one. Raises ValueError for a
+        message that is not there.
         """
         if self.messages is None:
             if message:
                 raise ValueError(f"it is no Protobuf, and has no message {message}")
-            return self.encode, b""
+            return self.encode, None
         if not message and is_only and len(names := [one.name for one in self.messages if len(one.indexes) == 1]) != 1:
             raise ValueError(
                 f"it has the messages {', '.join(names)}: say which, as in FILE:{(names or ['Message'])[0]}"
             )
-        indexes = find_message(message, self.messages) if message else [0]
-        return partial(self.encode, indexes=indexes), encode_indexes(indexes)
+        if not self.messages:
+            raise ValueError("it has no message")
+        found = find_message(message, self.messages) if message else self.messages[0]
+        return partial(self.encode, indexes=found.indexes), found
 
     def data_of(self, framed: Framed) -> bytes:
         """Returns the bytes to decode. Raises ValueError if they name a message that is not there."""
@@ -133,17 +135,23 @@ class SchemaEncoder:
     schema_id: SchemaId
     encode: Callable[[bytes], bytes]
     frame: bytes
-    """What is in front of the bytes, with the indexes of Protobuf's message."""
+    """What is in front of the bytes: the id, and what names the message of Protobuf."""
 
-    header: bytes
-    """The header's value: it has the GUID, or the id if the registry has no GUIDs."""
+    headers: Headers
+    """What names the schema in headers instead. AWS Glue has none."""
+
+    front: bytes = b""
+    """What is in front of the bytes all the same: what names the message of Protobuf to Apicurio."""
 
     def __call__(self, text: bytes | None) -> bytes | None:
         """Returns the bytes with the id in front; null stays null. Raises SchemaError for text that does not fit."""
-        return None if text is None else self.frame + self.bare(text)
+        return None if text is None else self.frame + self._encode(text)
 
     def bare(self, text: bytes) -> bytes:
-        """Returns the bytes alone. Raises SchemaError."""
+        """Returns the bytes that go with the headers. Raises SchemaError."""
+        return self.front + self._encode(text)
+
+    def _encode(self, text: bytes) -> bytes:
         try:
             return self.encode(text)
         except ValueError as error:
@@ -281,30 +289,56 @@ class SchemaRegistry:
 
     # --- in
 
-    def ensure_writable(self) -> None:
-        """Raises UsageError for a registry that plog only reads."""
-        if self._other is not None:
-            raise UsageError(
-                f"plog reads by {self._other.kind}, and writes by Confluent's API alone",
-                hint="Apicurio has Confluent's API at /apis/ccompat/v7; --value-format avro --value-schema FILE writes "
-                "values without an id",
-            )
+    @property
+    def has_headers(self) -> bool:
+        """Says whether a header may name a schema of this registry."""
+        return self._other is None or self._other.kind is not RegistryKind.glue
 
-    def encoder(self, schema: str, subject: str) -> SchemaEncoder:
+    def subject_of(self, topic: str, side: str) -> str:
+        """Returns the name under which the schemas of a topic's keys or values are registered, as serializers do it."""
+        return topic if not self.has_headers and side == "value" else f"{topic}-{side}"
+
+    def encoder(self, schema: str | None, topic: str, side: str) -> SchemaEncoder | None:
         """Finds the schema by an id, SUBJECT, SUBJECT:VERSION, or a file (.avsc, .proto, .json), which is registered as
-        `subject` with what it refers to; after a colon may come the name of a message of Protobuf.
+        the topic's with what it refers to; after a colon may come the name of a message of Protobuf. Without `schema`
+        it is the topic's newest, or None if there is none.
         """
-        schema_id, message = self._find(schema, subject)
+        subject = self.subject_of(topic, side)
+        if schema is None and not self.has_subject(subject):
+            return None
+        schema_id, message = self._find(schema or subject, subject)
         try:
-            encode, indexes = self._codec(schema_id).encoder(message)
+            return self._encoder(schema_id, *self._codec(schema_id).encoder(message), side)
         except ValueError as error:
-            raise UsageError(f"schema {schema}: {error}") from error
-        frame = _FRAME.pack(_MAGIC, int(schema_id.value)) + indexes
-        guid = self._guids.get(schema_id)
-        return SchemaEncoder(schema_id, encode, frame, frame if guid is None else b"\1" + guid + indexes)
+            raise UsageError(f"schema {schema or subject}: {error}") from error
+
+    def _encoder(
+        self, schema_id: SchemaId, encode: Callable[[bytes], bytes], message: Message | None, side: str
+    ) -> SchemaEncoder:
+        kind = RegistryKind.confluent if self._other is None else self._other.kind
+        messages = self._codec(schema_id).messages or ()
+        named = b"" if message is None else encode_message(kind, message, messages)
+        if self._other is not None:
+            long_ids = self._other.has_long_ids
+            frame = frame_of(kind, schema_id, named, has_long_ids=long_ids)
+            if kind is RegistryKind.glue:
+                return SchemaEncoder(schema_id, encode, frame, ())
+            headers = headers_of(schema_id, side, message, is_avro=self._types[schema_id] == "AVRO")
+            return SchemaEncoder(schema_id, encode, frame, headers, b"" if long_ids else named)
+        frame, guid = frame_of(kind, schema_id, named), self._guids.get(schema_id)
+        header = frame if guid is None else b"\1" + guid + named
+        return SchemaEncoder(schema_id, encode, frame, ((f"__{side}_schema_id".encode(), header),))
 
     def has_subject(self, subject: str) -> bool:
-        name = self._qualified(subject)
+        name, other = self._qualified(subject), self._other
+        if other is not None:
+            try:
+                self._ask(lambda: other.find(subject))
+            except SchemaError as error:
+                if not error.why:
+                    raise
+                return False
+            return True
         return self._ask(lambda: name in self._client.get_subjects())  # type: ignore[no-any-return]
 
     def named_codec(self, schema: str) -> tuple[Codec, str, str]:
@@ -321,8 +355,10 @@ class SchemaRegistry:
         file = split_file(schema)
         if file is not None:
             return self._register(Path(file[0]), subject), file[1]
-        if self._other is not None:
-            return self._other.parse(schema), ""
+        if (other := self._other) is not None:
+            found = _OF_MESSAGE.fullmatch(schema)
+            name, message = (schema, "") if found is None or self.has_subject(schema) else found.groups()
+            return self._ask(lambda: other.find(name)), message
         context, name = _IN_CONTEXT.fullmatch(schema).groups(self._context)  # type: ignore[union-attr]
         found = _OF_MESSAGE.fullmatch(name)
         if found is not None and not self.has_subject(context + name):
@@ -356,13 +392,22 @@ class SchemaRegistry:
             raise UsageError(f"schema {path} can't be used: {error}") from error
         except ImportError as error:
             raise UsageError(f"{file.schema_type} needs more packages: {error.name}", hint=_HINT) from error
-        schema, name = self._with_references(file), self._qualified(subject)
-        context = name[: name.index(":", 1) + 1] if name.startswith(":.") else ""
-        schema_id = self._note_id(lambda: self._client.register_schema_full_response(name, schema), context)
+        schema_id = self._registered(file, self._qualified(subject))
         self.has_typed |= codec.decode_typed is not None
         self._codecs[schema_id] = codec
         self._types[schema_id] = file.schema_type
         return schema_id
+
+    def _registered(self, file: SchemaFile, subject: str) -> SchemaId:
+        if self._other is not None:
+            from core.client.schemas.other_registries import Apicurio
+
+            if isinstance(self._other, Apicurio):
+                return self._registered_with_apicurio(self._other, file, subject).schema_id
+            return self._registered_with_glue(self._other, file, subject)
+        schema = self._with_references(file)
+        context = subject[: subject.index(":", 1) + 1] if subject.startswith(":.") else ""
+        return self._note_id(lambda: self._client.register_schema_full_response(subject, schema), context)
 
     def _with_references(self, file: SchemaFile) -> Any:
         """Returns the schema of a file as the registry takes it. What the file refers to is registered first, if it is
@@ -370,12 +415,8 @@ class SchemaRegistry:
         """
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
-        from core.client.schemas.schema_files import KNOWN_IMPORTS
-
         found = []
-        for reference in file.references:
-            if reference.name.startswith(KNOWN_IMPORTS):
-                continue
+        for reference in _referred_files(file):
             schema, subject = self._with_references(reference.schema), self._qualified(reference.name)
             try:
                 version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
@@ -386,6 +427,21 @@ class SchemaRegistry:
                 version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
             found.append(SchemaReference(reference.name, subject, version))
         return Schema(file.schema_str, file.schema_type, found)
+
+    def _registered_with_apicurio(self, apicurio: Apicurio, file: SchemaFile, artifact: str) -> Registered:
+        references = [
+            {
+                "name": reference.name,
+                **self._registered_with_apicurio(apicurio, reference.schema, reference.name).coordinates,
+            }
+            for reference in _referred_files(file)
+        ]
+        return self._ask(lambda: apicurio.register(artifact, file.schema_str, file.schema_type, references))  # type: ignore[no-any-return]
+
+    def _registered_with_glue(self, glue: Glue, file: SchemaFile, name: str) -> SchemaId:
+        if references := _referred_files(file):
+            raise UsageError(f"schema {file.path} refers to {references[0].name}: AWS Glue has no references")
+        return self._ask(lambda: glue.register(name, file.schema_str, file.schema_type))  # type: ignore[no-any-return]
 
     # --- schemas
 
@@ -529,6 +585,13 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     """Returns the errors of the HTTP client that the registry's client found."""
     modules = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     return (OSError, *(module.HTTPError for module in modules))
+
+
+def _referred_files(file: SchemaFile) -> list[FileReference]:
+    """Returns what the file refers to, without what every registry knows."""
+    from core.client.schemas.schema_files import KNOWN_IMPORTS
+
+    return [one for one in file.references if not one.name.startswith(KNOWN_IMPORTS)]
 
 
 References = Sequence[tuple[str, Any]]

@@ -146,8 +146,8 @@ class OneKey:
         registry = open_registry(formats, self._session.find_settings())
         if format_ is not SideFormat.registry or registry is None:
             return side_encoder(formats, "key", registry)(text) or b""
-        subject = f"{topic}-key"
-        return (registry.encoder(subject, subject)(text) or b"") if registry.has_subject(subject) else text
+        encode = registry.encoder(None, topic, "key")
+        return text if encode is None else encode(text) or b""
 
 
 def find_partition(key: bytes, partitions: int, name: str) -> int | None:

@@ -76,7 +76,7 @@ def test_what_its_url_hides_is_not_shown() -> None:
 def test_what_answers_and_is_no_registry(answer: bytes, status: int) -> None:
     with answering([], answer, status) as url:
         registry = SchemaRegistry(url)
-        for ask in (lambda: registry.decode(b"\0\0\0\0\7x"), lambda: registry.encoder("a", "a")):
+        for ask in (lambda: registry.decode(b"\0\0\0\0\7x"), lambda: registry.encoder("a", "a", "value")):
             with pytest.raises(AccessError, match="does not answer as a Schema Registry does"):
                 ask()
 
@@ -106,7 +106,7 @@ def test_less_than_no_message_indexes(data: bytes) -> None:
 def test_what_is_no_message_of_protobuf(text: bytes) -> None:
     with SchemaRegistryServer() as server:
         server.post(["subjects", "a", "versions"], {"schema": PROTO, "schemaType": "PROTOBUF"})
-        encode = SchemaRegistry(server.url).encoder("a", "a")
+        encode = SchemaRegistry(server.url).encoder("a", "a", "value")
         assert encode(b'\xef\xbb\xbf{"s": "x"}') == b"\0\0\0\0\x01\0\x0a\x01x"
         with pytest.raises(SchemaError, match=r"not of schema 1: [^\n]*$"):
             encode(text)
@@ -118,7 +118,7 @@ def test_a_schema_that_is_wrong_is_not_registered(tmp_path: Path, text: str) -> 
     path = tmp_path / "a.avsc"
     path.write_text(text)
     with SchemaRegistryServer() as server, pytest.raises(UsageError, match=r"a\.avsc can't be used: "):
-        SchemaRegistry(server.url).encoder(str(path), "a-value")
+        SchemaRegistry(server.url).encoder(str(path), "a", "value")
     assert not server.schemas
 
 
@@ -128,7 +128,7 @@ def test_what_is_no_base64_is_no_bytes_of_protobuf() -> None:
       map<string, bytes> m = 2; repeated A a = 3; google.protobuf.BytesValue w = 4; repeated bytes r = 5; }"""
     with SchemaRegistryServer() as server:
         server.post(["subjects", "a", "versions"], {"schema": proto, "schemaType": "PROTOBUF"})
-        encode = SchemaRegistry(server.url).encoder("a", "a")
+        encode = SchemaRegistry(server.url).encoder("a", "a", "value")
         for good in ('"+/8="', '"-_8"'):
             assert encode(b'{"bB": %b, "s": "!", "w": null}' % good.encode()) == b"\0\0\0\0\1\0\x0a\2\xfb\xff\x32\1!"
         for bad in ('"!!"', '"a b="', '"AQIDB"'):
