@@ -55,17 +55,7 @@ def plan_restore(
         is_fitting = any(cut.path == path for cut in targets)
         if not is_fitting or not is_whole:
             why = f"{finding.code}: {finding.message}; {_MEND_FIRST if is_fitting else BY_HAND}"
-            plan.steps.append(
-                Step(
-                    action=Action.NONE,
-                    path=path,
-                    why=why,
-                    position=-1,
-                    end_position=-1,
-                    offset=finding.offset,
-                    last_offset=finding.last_offset,
-                )
-            )
+            plan.steps.append(Step(Action.NONE, path, why, offset=finding.offset, last_offset=finding.last_offset))
     for end, finding in lost:
         plan.steps += _steps_for_lost_end(end, finding, accepts_missing=accepts_missing)
     return plan
@@ -77,17 +67,7 @@ def _steps_for_lost_end(end: LostEnd, finding: Finding, *, accepts_missing: bool
     if accepts_missing:
         return [Step(Action.SET_ASIDE, path, why) for path in end.paths]
     why += "; ask a replica; --accept-missing gives them up, until then this file stays"
-    return [
-        Step(
-            action=Action.NONE,
-            path=end.paths[0],
-            why=why,
-            position=-1,
-            end_position=-1,
-            offset=finding.offset,
-            last_offset=finding.last_offset,
-        )
-    ]
+    return [Step(Action.NONE, end.paths[0], why, offset=finding.offset, last_offset=finding.last_offset)]
 
 
 def _targets(cuts: Sequence[CutOffTail], by_path: Mapping[Path, Finding], log_end: int) -> dict[CutOffTail, Path]:
@@ -145,15 +125,5 @@ def _put_back(plan: RestorePlan, targets: Mapping[CutOffTail, Path], by_path: Ma
             if hole.start < log_end:
                 plan.contents.pass_over(hole)
                 why = f"{hole.reason}: {hole.evidence}"
-                plan.steps.append(
-                    Step(
-                        action=Action.GIVE_UP,
-                        path=hole.path,
-                        why=why,
-                        position=-1,
-                        end_position=-1,
-                        offset=hole.start,
-                        last_offset=hole.end - 1,
-                        records=hole.records,
-                    )
-                )
+                span = -1, -1, hole.start, hole.end - 1
+                plan.steps.append(Step(Action.GIVE_UP, hole.path, why, *span, records=hole.records))

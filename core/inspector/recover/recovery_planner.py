@@ -18,8 +18,7 @@ import contextlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,40 +58,12 @@ from core.records.batches import count_records
 from core.records.control_record import FateKind, Marker
 
 
-class TransactionAction(Enum):
-    WRITE_MARKER = auto()
-    """It is proven how the transaction ended."""
-    SHOW = auto()
-    """It has ended, but how is unknown: its records would be visible to read_committed."""
-    UNDECIDED = auto()
-    """It has ended, but how is unknown, as offsets are missing that are not given up: readers of the files go on
-    leaving its records out, a broker goes by its producer's next marker.
-    """
-    LEAVE_OPEN = auto()
-    """Nothing is done: it stays open, and its records hidden."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionStep:
-    """The treatment of `records` between `first_offset` and `last_offset`. `path`: the log that `marker` is written to;
-    `marker` is None if none is needed.
-    """
-
-    action: TransactionAction
-    path: Path
-    why: str
-    first_offset: int
-    last_offset: int
-    records: int
-    marker: Marker | None = None
-
-
 class TransactionPlan(NamedTuple):
     """`aborted`: transactions whose marker stays missing, and which a transaction index proves to be aborted: a rebuilt
     index must keep them.
     """
 
-    steps: list[TransactionStep]
+    steps: list[Step]
     aborted: list[AbortedTransaction]
 
 
@@ -149,18 +120,18 @@ class _TransactionPlanner:
         self._looked_to: dict[int, int] = {}
         """By the start of a range of missing offsets: the offset up to which none of them is free."""
 
-    def steps_of(self, fate: TransactionFate) -> Iterator[TransactionStep]:
+    def steps_of(self, fate: TransactionFate) -> Iterator[Step]:
         if not self._is_kept(fate) or fate.fate is FateKind.OPEN:
             return
         is_unknown = fate.fate is FateKind.UNKNOWN
         if is_unknown and not fate.is_ended:
             why = "whether its transaction ended can't be told; it stays open: plog transaction find-hanging"
-            yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+            yield self._step(Action.LEAVE_OPEN, fate, f"{why}: {fate.evidence}")
             return
         if is_unknown and self._may_come_back(fate):
             why = "aborted or not can't be told; readers of the files leave them out, a broker goes by its producer's "
             why += "next marker, until the missing offsets are here or given up"
-            yield self._step(TransactionAction.UNDECIDED, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+            yield self._step(Action.NONE, fate, f"{why}: {fate.evidence}")
             return
         is_commit = fate.fate is not FateKind.ABORTED
         ends_so = self._next_kept_marker(fate)
@@ -174,26 +145,22 @@ class _TransactionPlanner:
                 return
             if offset is None and not is_ended_right:
                 why = "no offset is free for the marker of its transaction"
-                yield self._step(TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}: {fate.evidence}")
+                yield self._step(Action.LEAVE_OPEN, fate, f"{why}: {fate.evidence}")
                 return
             if offset is not None:
                 marker = self._make_marker(fate, offset, is_commit=is_commit)
         if is_unknown:
             why = "aborted or not can't be told; they will be visible to read_committed"
-            yield self._step(TransactionAction.SHOW, fate, f"{fate.records_text}: {why}: {fate.evidence}", marker)
+            yield self._step(Action.SHOW, fate, f"{why}: {fate.evidence}", marker)
         elif marker is not None:
             why = f"the transaction of producer {fate.producer_id} was {fate.fate}, and its marker is lost"
-            yield self._step(
-                TransactionAction.WRITE_MARKER, fate, f"{fate.records_text}: {why}: {fate.evidence}", marker
-            )
+            yield self._step(Action.WRITE_MARKER, fate, f"{why}: {fate.evidence}", marker)
 
-    def left_open(self, fates: Sequence[TransactionFate]) -> Iterator[TransactionStep]:
+    def left_open(self, fates: Sequence[TransactionFate]) -> Iterator[Step]:
         for fate in fates:
             if self._is_kept(fate) and fate.fate is not FateKind.OPEN and self._next_kept_marker(fate) is None:
                 why = f"the transaction of producer {fate.producer_id} stays open, as with Kafka's own recovery"
-                yield self._step(
-                    TransactionAction.LEAVE_OPEN, fate, f"{fate.records_text}: {why}; plog transaction find-hanging"
-                )
+                yield self._step(Action.LEAVE_OPEN, fate, f"{why}; plog transaction find-hanging")
 
     def still_proven(self, evidence: TransactionEvidence) -> list[AbortedTransaction]:
         """Returns the transactions that only a transaction index shows, and must go on showing."""
@@ -255,23 +222,19 @@ class _TransactionPlanner:
         timestamp = known.timestamp if known is not None and known.offset == offset else -1
         return Marker(fate.producer_id, epoch, offset, is_commit, coordinator_epoch, timestamp)
 
-    def _step(
-        self, action: TransactionAction, fate: TransactionFate, why: str, marker: Marker | None = None
-    ) -> TransactionStep:
+    def _step(self, action: Action, fate: TransactionFate, why: str, marker: Marker | None = None) -> Step:
+        """Returns the treatment of the transaction's records that are kept; the step is of the log that the marker is
+        written to.
+        """
         at = fate.last_offset if marker is None else marker.offset
         path = [path for base, path in self._logs if base <= at][-1]
+        why = f"{fate.records_text}: {why}"
         if marker is not None:
             why += f"; {'commit' if marker.is_commit else 'abort'} marker at offset {marker.offset}"
-        records = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base))
-        return TransactionStep(
-            action=action,
-            path=path,
-            why=why,
-            first_offset=fate.first_offset,
-            last_offset=fate.last_offset,
-            records=records,
-            marker=marker,
-        )
+        is_doubtful = action in (Action.SHOW, Action.NONE)
+        doubtful = sum(last + 1 - base for base, last in fate.batches if not self._is_lost(base)) if is_doubtful else 0
+        span = -1, -1, fate.first_offset, fate.last_offset
+        return Step(action, path, why, *span, marker=marker, doubtful=doubtful)
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -438,40 +401,24 @@ class _Planner:
             is_locked=self._is_locked,
         )
         self._plan.aborted = transactions.aborted
-        return [_step_for_transaction(step) for step in transactions.steps]
+        return transactions.steps
 
     def _salvage(self, damage: list[Finding]) -> None:
         for finding in damage:
             path = Path(finding.path)
             if finding.fix is not None and self._options.fixes_bits:
-                step = Step(
-                    action=Action.FIX,
-                    path=path,
-                    why=str(finding.fix),
-                    position=finding.fix.position,
-                    end_position=finding.fix.position + 1,
-                    offset=finding.offset,
-                    last_offset=finding.last_offset,
-                    records=0,
-                    fix=finding.fix,
-                )
+                fix, at = finding.fix, finding.fix.position
+                span = at, at + 1, finding.offset, finding.last_offset
+                step = Step(Action.FIX, path, str(fix), *span, fix=fix)
             else:
                 why = finding.message if finding.fix is None else f"{finding.message}; --fix-bits would mend it"
                 given_up = _count_sound(finding)
                 if given_up:
                     why += f"; its {given_up} records are sound, but nothing tells which offsets are theirs"
                 offset, last_offset = (finding.offset, finding.last_offset) if finding.last_offset >= 0 else (-1, -1)
-                step = Step(
-                    action=Action.CUT_OUT,
-                    path=path,
-                    why=f"{finding.code}: {why}",
-                    position=finding.position,
-                    end_position=finding.end_position,
-                    offset=offset,
-                    last_offset=last_offset,
-                    records=finding.records,
-                    given_up=given_up,
-                )
+                span = finding.position, finding.end_position, offset, last_offset
+                why = f"{finding.code}: {why}"
+                step = Step(Action.CUT_OUT, path, why, *span, records=finding.records, given_up=given_up)
             self._plan.steps.append(step)
 
     def _lay_out(self) -> dict[Path, list[Stretch]]:
@@ -502,18 +449,8 @@ class _Planner:
         why = f"{first.code}: {first.message}; the log ends here, as with Kafka's own recovery"
         lost = sum(f.records or 0 for f in damage)
         size = path.stat().st_size
-        step = Step(
-            action=Action.TRUNCATE,
-            path=path,
-            why=why,
-            position=first.position,
-            end_position=size,
-            offset=offset,
-            last_offset=_last_offset(offset, log_end),
-            records=lost,
-            given_up=given_up,
-            is_to_end=True,
-        )
+        span = first.position, size, offset, _last_offset(offset, log_end)
+        step = Step(Action.TRUNCATE, path, why, *span, records=lost, given_up=given_up, is_to_end=True)
         self._plan.steps.append(step)
         self._set_aside_after(path, offset, log_end)
 
@@ -525,19 +462,8 @@ class _Planner:
                 continue
             why = f"after the log's end at offset {offset}"
             last_offset = _last_offset(base_offset, logs[number + 1][0] if number + 1 < len(logs) else log_end)
-            size = later.stat().st_size
-            self._plan.steps.append(
-                Step(
-                    action=Action.SET_ASIDE,
-                    path=later,
-                    why=why,
-                    position=0,
-                    end_position=size,
-                    offset=base_offset,
-                    last_offset=last_offset,
-                    is_to_end=True,
-                )
-            )
+            span = 0, later.stat().st_size, base_offset, last_offset
+            self._plan.steps.append(Step(Action.SET_ASIDE, later, why, *span, is_to_end=True))
 
     def _rebuild_beside(self, logs: set[Path]) -> None:
         planned = {step.path for step in self._plan.steps}
@@ -552,17 +478,8 @@ class _Planner:
         why = f"{finding.code}: {finding.message}"
         at = (finding.position, finding.end_position, finding.offset, finding.last_offset)
         if finding.code is Code.LOG_SHORT:
-            return Step(
-                action=Action.REBUILD,
-                path=path,
-                why=f"{why}; files that name later offsets are made to fit",
-                position=-1,
-                end_position=-1,
-                offset=finding.offset,
-                last_offset=finding.last_offset,
-                records=finding.records,
-                is_to_end=True,
-            )
+            why += "; files that name later offsets are made to fit"
+            return Step(Action.REBUILD, path, why, -1, -1, *at[2:], records=finding.records, is_to_end=True)
         if finding.code in _OF_BATCHES:
             return self._step_for_batches(finding, why)
         if finding.code is Code.LEADER_EPOCHS_MISMATCH and self._plan.keeps_epochs:
@@ -681,20 +598,6 @@ def _count_sound(finding: Finding) -> int:
         return 0
     with contextlib.closing(FileRecords(Path(finding.path), open_salvaging)) as records:
         return count_records(records.iter_batches(finding.position, finding.end_position))
-
-
-def _step_for_transaction(step: TransactionStep) -> Step:
-    action = {
-        TransactionAction.WRITE_MARKER: Action.WRITE_MARKER,
-        TransactionAction.SHOW: Action.SHOW,
-        TransactionAction.UNDECIDED: Action.NONE,
-        TransactionAction.LEAVE_OPEN: Action.LEAVE_OPEN,
-    }[step.action]
-    doubtful = step.records if action in (Action.SHOW, Action.NONE) else 0
-    return Step(
-        action, step.path, step.why, offset=step.first_offset, last_offset=step.last_offset, marker=step.marker,
-        doubtful=doubtful,
-    )  # fmt: skip
 
 
 def _without_markers(steps: Sequence[Step], of_transactions: Sequence[Step]) -> list[Step]:
