@@ -15,6 +15,7 @@ from core.log.open_files import OpenFiles
 from core.log.partition_log import PartitionLog
 from core.log.retention import delete_old_segments
 from core.records.batches import iter_whole_batches
+from core.records.record_batch import PIECE_BYTES
 from tests.support.logs import NOW, PARTITION, append, make_batch, open_log, read_all
 from tests.support.manual_clock import ManualClock
 
@@ -51,6 +52,15 @@ def test_opening_a_log_opens_its_last_segment_only_and_a_deleted_one_does_not_st
     assert [name for name in opened_below(directory) if name.endswith(".log")] == [f"{20:020d}.log"]
     log.close()
     assert opened_below(directory) == []
+
+
+def test_a_segment_that_is_written_ahead_stays_open(directory: Path) -> None:
+    """Others are opened meanwhile, and what is not on the disk must not be closed."""
+    log = load(directory, 100)
+    log.flush()
+    batch = make_batch(bytes(2 * PIECE_BYTES))
+    next(log.segments.active.write_ahead(batch))
+    assert log.segments.active.is_kept_open
 
 
 def test_no_more_than_so_many_are_open(directory: Path) -> None:

@@ -420,6 +420,11 @@ async def test_a_group_of_the_newer_protocol_is_what_it_was_when_its_coordinator
     answer = ask(member.node, CONSUMER_GROUP_HEARTBEAT, stays, 0)
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
     (described,) = ask(member.node, CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([GROUP]), 0).groups
+    assert described.authorized_operations == -(1 << 31), "nobody asked for them"
+    request = ConsumerGroupDescribeRequest([GROUP], include_authorized_operations=True)
+    (with_operations,) = ask(member.node, CONSUMER_GROUP_DESCRIBE, request, 0).groups
+    # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS
+    assert with_operations.authorized_operations == 0b1101_0100_1000
     assert described.group_epoch == described.assignment_epoch == joined.member_epoch
     (known,) = described.members
     assert [one.partitions for one in known.target_assignment.topic_partitions] == [[0]]

@@ -13,6 +13,7 @@ import pytest
 from core.broker.config.broker_config import BrokerConfig
 from core.broker.partitions.lazy_logs import MOST_WAIT_MS
 from core.cluster.image.metadata_log import MetadataLog
+from core.common.endpoint import Endpoint
 from core.common.error_code import ErrorCode
 from core.common.errors import CorruptRecordError, KafkaError
 from core.common.filesystem import FileSystem
@@ -310,6 +311,14 @@ def begun(directory: Path) -> Served:
     served = Served(directory, is_read_only=False)
     served.broker.services.late_loads.begin()
     return served
+
+
+def test_an_owner_that_serves_reads_all_though_nobody_asks(directory: Path) -> None:
+    served = Served(directory, is_read_only=False)
+    assert served.unloaded == [0, 1, 2]
+    served.broker.begin_serving(Endpoint("127.0.0.1", 9092))
+    served.thread.run_all()
+    assert served.unloaded == []
 
 
 def crashed(broker: SteeredNode) -> None:

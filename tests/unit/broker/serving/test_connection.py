@@ -338,6 +338,24 @@ async def test_what_is_no_request_ends_the_connection_only(
     assert await is_served(other)
 
 
+async def test_a_bug_ends_the_connection_only_and_is_logged(
+    server: SocketServer, broker: SteeredNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_topic(broker)
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no such number")
+
+    monkeypatch.setattr(type(broker.services.fetch_sessions), "find", fail)
+    other = await connect(server)
+    reader, writer = await connect(server)
+    writer.write(fetch_frame(1, 0))
+    assert await reader.read() == b""
+    assert await is_served(other)
+    assert "closing a connection of 127.0.0.1 after an unexpected error" in caplog.text
+    assert "ZeroDivisionError: no such number" in caplog.text
+
+
 @pytest.mark.parametrize("configs", [{}, {"cleanup_policy": "compact"}])
 async def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(
     broker: SteeredNode, configs: dict[str, str]

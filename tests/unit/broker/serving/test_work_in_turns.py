@@ -481,13 +481,14 @@ async def test_what_waits_for_its_transaction_is_held_until_it_is_written(
 
 @pytest.mark.parametrize("key", [b"k", None])
 async def test_without_acks_there_is_no_answer_but_the_end_when_it_failed(
-    server: SocketServer, broker: SteeredNode, key: bytes | None
+    server: SocketServer, broker: SteeredNode, key: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_topic(broker, cleanup_policy="compact")
     reader, writer = await connect(server)
     writer.write(frame(PRODUCE, 1, produce_request(many(key), acks=0), PRODUCE_BY_NAME) + versions_frame(2))
     if key is None:
         assert await reader.read() == b""
+        assert "closing a connection" not in caplog.text
     else:
         assert await read_correlation_ids(reader, 1) == [2]
 

@@ -34,6 +34,7 @@ def test_counts_are_those_of_what_was_written(tmp_path: Path) -> None:
     assert stats.batch_bytes.most == max(place.end - place.position for place in found)
     assert stats.sample.records == len(records), "so few are all looked into"
     assert set(stats.sample.keys) == {key for key, _ in records.values()}
+    assert stats.sample.value_sizes.most == max(len(value or b"") for _, value in records.values())
     assert sum(p.records for p in stats.producers.values()) <= len(records)
 
 
