@@ -195,7 +195,9 @@ def test_arrow_and_parquet(where: list[str], tmp_path: Path) -> None:
     envelopes = ok("consume", "a", "b", "--merge", "--format", "envelope", *where)
     assert pq.read_table(path).to_pylist() == rows_of(envelopes)
     assert not list(tmp_path.glob("*.partial"))
-    with pa.ipc.open_stream(io.BytesIO(ok("consume", "a", "b", "--merge", "--format", "arrow", *where))) as stream:
+    arrow = ok("consume", "a", "b", "--merge", "--format", "arrow", *where)
+    assert arrow.endswith(b"\xff\xff\xff\xff\0\0\0\0"), "the end of a stream that is whole"
+    with pa.ipc.open_stream(io.BytesIO(arrow)) as stream:
         assert stream.read_all().to_pylist() == rows_of(envelopes)
     to_file = tmp_path / "out.txt"
     assert ok("consume", "b", "--out", str(to_file), *where) == b""

@@ -70,6 +70,18 @@ def test_recover_from_plan_to_undo(damaged: Path) -> None:
     assert b"nothing to take back" in call_plog("recover", str(damaged), "--undo").stderr
 
 
+def test_recover_prints_its_plan_and_changes_nothing(damaged: Path) -> None:
+    folder = damaged / "c_bitflip_middle-0"
+    done = call_plog("recover", str(folder))
+    assert done.returncode == 1
+    first, *_ = done.stdout.decode().split("rebuild ")
+    assert first.splitlines()[:2] == [
+        f"cut out {folder}/{0:020}.log",
+        "    bytes 2533 to 2823, offsets 21 to 22, records lost: 2",
+    ]
+    assert done.stderr.decode().splitlines()[-1] == "nothing was changed; --apply does it"
+
+
 ABORT_MARKER_CUT = GOLDEN.parent / "damage" / "05-abort-marker-cut"
 
 
@@ -190,6 +202,9 @@ def test_trace(damaged: Path) -> None:
     assert found["batch"]["position"] == 420
     text = ok("trace", "txn_multisegment:0@3", "--data-dir", str(SOUND)).decode()
     assert "aborted, from offset 0, marker at offset 34" in text
+    assert not text.startswith("what")
+    csv = ok("trace", "txn_multisegment:0@3", "--data-dir", str(SOUND), "--output", "csv").splitlines()
+    assert csv[:2] == [b"what,value", b"record,txn_multisegment-0 offset 3"]
     (found,) = read_json(0, "trace", "txn_multisegment", "--key", "k917", "--data-dir", str(SOUND))
     assert found["record"]["key"] == "k917"
     assert call_plog("trace", "txn_multisegment@99999", "--data-dir", str(SOUND)).returncode == 1

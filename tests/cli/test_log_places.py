@@ -138,6 +138,7 @@ def test_paths(served: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["trace", "t"], 2, b"'t': expected TOPIC@OFFSET"),
         (["trace", "t@1", "--key", "k"], 2, b"'t@1': expected TOPIC@OFFSET"),
         (["gaps", "t:7"], 1, b"no partition 7 of 't'"),
+        (["gaps", "tt:7"], 1, b"no topic 'tt'"),
         (["stats", "tt"], 1, b"no topic 'tt'"),
         (["stats", "t:x"], 2, b"'t:x': expected a path, TOPIC, TOPIC-PARTITION or TOPIC:PARTITION"),
     ],

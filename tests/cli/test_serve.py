@@ -42,6 +42,7 @@ def test_clients_of_each_listener_get_its_address(tmp_path: Path) -> None:
     with Server(tmp_path / "data", *arguments, "--advertise", "OUTSIDE://localhost:0") as server:
         ready = re.search(r"ready (\S+) .* listeners INSIDE://(\S+),OUTSIDE://(\S+)\n", server.log.read_text())
         assert ready is not None
+        assert "without authentication" not in server.log.read_text()
         first, inside, outside = ready.groups()
         assert first == inside == server.address
         assert told(inside) == [inside]

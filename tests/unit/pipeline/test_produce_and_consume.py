@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from core.client.admin.admin import Admin, ConfigValue
+from core.client.write.producer import Producer
 from core.common.error_code import ErrorCode
-from core.common.errors import KafkaError, UsageError
+from core.common.errors import ConnectionFailedError, KafkaError, UsageError
 from core.pipeline.consume import Stdout, consume
 from core.pipeline.consume_request import ConsumeRequest
 from core.pipeline.frontend import Frontend
@@ -53,6 +54,24 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_yet_is_asked_again(
     produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\n")]), session)
     assert refusals == []
     assert said[0].endswith("1 partition, kept 7d")
+
+
+def test_less_than_one_record_a_second_is_a_rate() -> None:
+    ProduceRequest(topic="t", rate=0.5).ensure_consistent()
+
+
+def test_a_connection_that_is_lost_leaves_a_word_of_what_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(_: Producer) -> None:
+        raise ConnectionFailedError("it is gone", where="broker 1")
+
+    monkeypatch.setattr(Producer, "flush", lose)
+    said: list[str] = []
+    session = Session(directory=tmp_path / "data", frontend=Frontend(say=said.append))
+    with pytest.raises(ConnectionFailedError, match="it is gone"):
+        produce(ProduceRequest(topic="t", inputs=[io.BytesIO(b"a\nb\n")]), session)
+    assert said[-1] == "0 records written to t; some of lines 1-2 may be written, too, and none that follow"
 
 
 def test_a_silent_session_raises_what_is_wrong(tmp_path: Path) -> None:
