@@ -31,15 +31,13 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from core.client.net.connect_notice import is_this_machine
 from core.client.net.retry import Retry
-from core.client.schemas.schema_id import RegistryKind, SchemaId
+from core.client.schemas.schema_id import MOST_BYTES, RegistryKind, SchemaId
 from core.common.errors import UsageError
 from core.security.client_settings import RegistrySettings
 from core.security.secret import shown_url
 
 if TYPE_CHECKING:
     import ssl
-
-_MOST_BYTES = 64 << 20
 
 
 class SchemaText(NamedTuple):
@@ -375,11 +373,13 @@ def _request(
     opener = build_opener(NoRedirects, HTTPSHandler(context=context), *own)
     try:
         with opener.open(Request(url, body, dict(headers)), timeout=timeout_s) as response:  # noqa: S310 - as the user says
-            data = response.read(_MOST_BYTES)
+            data = response.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise OSError(f"its answer has more than {MOST_BYTES:,} bytes")
             return data.decode("utf-8-sig"), response.headers
     except HTTPError as error:
         with error:
-            raise _refusal(error.code, error.read(_MOST_BYTES)) from None
+            raise _refusal(error.code, error.read(MOST_BYTES)) from None
     except URLError as error:
         raise error.reason if isinstance(error.reason, OSError) else OSError(str(error.reason)) from None
     except HTTPException as error:

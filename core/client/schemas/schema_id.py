@@ -75,6 +75,9 @@ class Framed(NamedTuple):
     """Whether the data are Avro's JSON encoding."""
 
 
+MOST_BYTES = 64 << 20
+"""The most bytes of a registry's answer."""
+
 _ID = struct.Struct(">bI")
 _LONG_ID = struct.Struct(">bQ")
 _APICURIO_ID = struct.Struct(">Q")

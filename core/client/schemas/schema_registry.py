@@ -20,9 +20,11 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -35,6 +37,7 @@ from core.client.schemas.avro_json import AvroJson, CutOffError
 from core.client.schemas.field_types import Types, json_schema_types, merged
 from core.client.schemas.protobuf_json import ProtobufJson
 from core.client.schemas.schema_id import (
+    MOST_BYTES,
     Framed,
     Message,
     Messages,
@@ -72,6 +75,14 @@ _NOT_FOUND = range(40400, 40500)
 """The registry's error codes for a missing schema, subject or version; HTTP's own is 404."""
 _TIMEOUT_SECONDS = 10
 """The timeout of one try."""
+_MOST_SECONDS = 30
+"""The most for an answer with all its tries: a server that sends a byte now and then meets no timeout of a socket."""
+_MOST_TEXT = 500
+"""The most characters of a registry's own words that a message has."""
+_MOST_REFERENCES = 500
+"""The most schemas that a schema refers to, by whichever way."""
+_LARGEST_ID = (1 << 31) - 1
+_DIGITS = 10
 _NO_CODE = -1
 """The registry client's code for errors that are not the registry's own."""
 _ASK_AGAIN_SECONDS = 30.0
@@ -197,6 +208,8 @@ class SchemaRegistry:
                 if self._other is None:
                     options = {"url": url, "max.retries": 1, "timeout": _TIMEOUT_SECONDS, **own}
                     self._client = SchemaRegistryClient(options)
+                    session = self._client._rest_client.session  # noqa: SLF001 - no option limits what it reads
+                    session.event_hooks = {"response": [_read_answer]}
         except (ValueError, OSError) as error:
             hint = "http://HOST:PORT, an Apicurio's http://HOST/apis/registry/v3, or glue:REGION"
             raise UsageError(f"--schema-registry {self._url}: {error}", hint=hint) from error
@@ -367,6 +380,8 @@ class SchemaRegistry:
 
     def _find_id(self, context: str, name: str) -> SchemaId:
         if name.isdecimal():
+            if len(name) > _DIGITS or not 0 < int(name) <= _LARGEST_ID:
+                raise UsageError(f"schema {name:.{_DIGITS}}: ids are 1 to {_LARGEST_ID}")
             return SchemaId(int(name), context)
         subject, _, version = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
         if version:
@@ -376,7 +391,7 @@ class SchemaRegistry:
     def _note_id(self, ask: Callable[[], Any], context: str) -> SchemaId:
         """Returns the id of a registered schema, and keeps its GUID, if the registry has GUIDs."""
         found = self._ask(ask)
-        schema_id = SchemaId(self._ask(lambda: int(found.schema_id)), context)
+        schema_id = SchemaId(self._ask(lambda: _number_of(found.schema_id)), context)
         if found.guid is not None:
             self._guids[schema_id] = self._ask(lambda: uuid.UUID(found.guid).bytes)
         return schema_id
@@ -501,25 +516,28 @@ class SchemaRegistry:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
-            return work()
-        except (ValueError, TypeError, KeyError, AttributeError) as error:  # its answer is no registry's
-            raise self._stranger("") from error
+            return _in_time(work)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise self._stranger("") from error  # its answer is no registry's
         except SchemaRegistryError as error:
-            is_missing = error.http_status_code == HTTPStatus.NOT_FOUND
-            if error.error_code == _NO_CODE and not (is_missing and schema_id is not None and schema_id.space):
-                raise self._stranger(f": HTTP {error.http_status_code}") from error
+            status, text = error.http_status_code, f"{error.error_message!s:.{_MOST_TEXT}} ({error.error_code})"
+            is_missing = status == HTTPStatus.NOT_FOUND
+            is_strange = error.error_code in (_NO_CODE, None) or status < HTTPStatus.BAD_REQUEST
+            if is_strange and not (is_missing and schema_id is not None and schema_id.space):
+                raise self._stranger(f": HTTP {status}") from error
+            if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise self._silent(text) from error
             is_of_record = error.error_code in _NOT_FOUND or is_missing
             raise SchemaError(
-                f"{self._url}: {error.error_message} ({error.error_code})",
+                f"{self._url}: {text}",
                 why="of a schema that is not there" if is_of_record else "",
                 schema_id=_shown(schema_id),
             ) from error
         except _transport_errors() as error:
-            raise AccessError(
-                f"the Schema Registry does not answer: {str(error) or type(error).__name__}",
-                where=self._url,
-                hint="--schema-registry URL",
-            ) from error
+            raise self._silent(f"{str(error) or type(error).__name__:.{_MOST_TEXT}}") from error
+
+    def _silent(self, how: str) -> AccessError:
+        return AccessError(f"the Schema Registry does not answer: {how}", where=self._url, hint="--schema-registry URL")
 
     def _stranger(self, how: str) -> AccessError:
         return AccessError(
@@ -576,9 +594,48 @@ def _shown(schema_id: SchemaId | None) -> int | str | None:
 
 def _with_text(schema: Any) -> Any:
     """Returns the same schema. Raises ValueError for an answer that has none."""
-    if not isinstance(schema.schema_str, str):
+    if not isinstance(schema.schema_str, str) or not isinstance(schema.schema_type, str):
         raise ValueError("there is no schema in it")
+    if not all(isinstance(reference.name, str) for reference in schema.references or ()):
+        raise ValueError("a reference has no name")
     return schema
+
+
+def _number_of(schema_id: Any) -> int:
+    """Returns the id that a registry gives. Raises ValueError and others for what is none."""
+    if not 0 < int(schema_id) <= _LARGEST_ID:
+        raise ValueError(f"an id of {schema_id}")
+    return int(schema_id)
+
+
+def _in_time(work: Callable[[], Any]) -> Any:
+    """Returns what the work returns, and raises what it raises; TimeoutError if it takes too long, and goes on then."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="schema-registry").start()
+    try:
+        return found.result(_MOST_SECONDS)
+    except TimeoutError:
+        if found.done():
+            raise
+        raise TimeoutError(f"its answer took more than {_MOST_SECONDS} s") from None
+
+
+def _read_answer(response: Any) -> None:
+    """Reads the body of an answer for the registry's client, decompressed. Raises OSError for one that is too large."""
+    pieces, size = [], 0
+    for piece in response.iter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise OSError(f"its answer has more than {MOST_BYTES:,} bytes")
+    response._content = b"".join(pieces)  # noqa: SLF001 - where `read`, which comes next, looks
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
@@ -604,17 +661,36 @@ def make_codec(
     """Returns the codec of a schema, whose references `find` finds. `is_of_confluent`: the bytes are as Confluent's
     serializers write them. Raises ValueError and RecursionError for one that can't be used, and what `find` raises.
     """
-    return _MAKERS[schema.schema_type](references_of(schema, find), schema, is_of_confluent=is_of_confluent)
+    make, references = _MAKERS[schema.schema_type], references_of(schema, find)
+    try:
+        return make(references, schema, is_of_confluent=is_of_confluent)
+    except (
+        TypeError,
+        AttributeError,
+        KeyError,
+        OverflowError,
+    ) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def references_of(schema: Any, find: Callable[[Any], Any]) -> References:
+    """Returns what the schema refers to. Raises ValueError for a circle, and for more than _MOST_REFERENCES; what
+    `find` raises.
+    """
     found: dict[str, Any] = {}
+    open_: dict[str, None] = {}
 
     def visit(one: Any) -> None:
         for reference in one.references or ():
+            if reference.name in open_:
+                raise ValueError(f"what it refers to as {reference.name!r:.{_MOST_TEXT}} refers to itself")
+            if len(found) + len(open_) >= _MOST_REFERENCES:
+                raise ValueError(f"it refers to more than {_MOST_REFERENCES} schemas")
             if reference.name not in found:
+                open_[reference.name] = None
                 referred = find(reference)
                 visit(referred)
+                del open_[reference.name]
                 found[reference.name] = referred
 
     visit(schema)

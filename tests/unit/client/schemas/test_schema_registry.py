@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import itertools
+import json
 import os
 import socket
 import threading
+import types
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from core.client.schemas import schema_registry
-from core.client.schemas.schema_registry import SchemaRegistry
+from core.client.schemas import other_registries, schema_registry
+from core.client.schemas.schema_registry import SchemaRegistry, references_of
 from core.client.schemas.undecoded import SchemaError, describe
 from core.common.errors import AccessError, UsageError
 from tests.support.for_each import for_each
@@ -25,7 +29,7 @@ PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "https_proxy")
 
 
 @contextlib.contextmanager
-def answering(asked: list[str], answer: bytes = b"[]", status: int = 200) -> Iterator[str]:
+def answering(asked: list[str], answer: bytes = b"[]", status: int = 200, *, coding: str = "identity") -> Iterator[str]:
     """A registry without subjects, or what else answers so; it keeps who asked."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,6 +37,7 @@ def answering(asked: list[str], answer: bytes = b"[]", status: int = 200) -> Ite
             asked.append(self.headers.get("Authorization") or "")
             self.send_response_only(status)
             self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Encoding", coding)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -88,6 +93,137 @@ def test_a_registry_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(AccessError, match="does not answer: timed out"),
     ):
         SchemaRegistry(f"http://127.0.0.1:{server.getsockname()[1]}").has_subject("t-value")
+
+
+@for_each(
+    "answer, status",
+    [
+        (b'{"error_code": 42901, "message": "slow down"}', 429),
+        (b'{"error_code": 50301, "message": "slow down"}', 503),
+    ],
+)
+def test_a_registry_that_has_no_time(answer: bytes, status: int) -> None:
+    """The record is not to blame, so this is an error of access."""
+    with answering([], answer, status) as url, pytest.raises(AccessError, match="does not answer: slow down"):
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+
+
+@for_each("status", [302, 307, 404, 999])
+def test_what_answers_json_and_is_no_registry(status: int) -> None:
+    with (
+        answering([], b"{}", status) as url,
+        pytest.raises(AccessError, match=f"does not answer as a Schema Registry does: HTTP {status}"),
+    ):
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+
+
+def test_a_registry_of_many_words() -> None:
+    answer = json.dumps({"error_code": 40403, "message": "x" * 1_000_000}).encode()
+    with answering([], answer, 404) as url, pytest.raises(SchemaError) as raised:
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+    assert len(raised.value.message) < 1000
+
+
+@for_each("path, coding", [("", "identity"), ("", "gzip"), ("/apis/registry/v3", "identity")])
+def test_an_answer_that_is_too_large(path: str, coding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (schema_registry, other_registries):
+        monkeypatch.setattr(module, "MOST_BYTES", 1_000_000)
+    answer = b" " * 1_000_001
+    packed = gzip.compress(answer) if coding == "gzip" else answer
+    with (
+        answering([], packed, coding=coding) as url,
+        pytest.raises(AccessError, match="does not answer: its answer has more than 1,000,000 bytes"),
+    ):
+        SchemaRegistry(url + path).decode(b"\0\0\0\0\7x")
+
+
+def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header line now and then keeps every timeout of the socket from expiring."""
+    monkeypatch.setattr(schema_registry, "_MOST_SECONDS", 0.05)
+
+    def serve(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not is_over.wait(0.01):
+                connection.sendall(b"X: y\r\n")
+
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        try:
+            with pytest.raises(AccessError, match=r"does not answer: its answer took more than 0\.05 s"):
+                SchemaRegistry(f"http://127.0.0.1:{server.getsockname()[1]}").decode(b"\0\0\0\0\7x")
+        finally:
+            is_over.set()
+            thread.join()
+
+
+AVRO = '{"type": "record", "name": "R", "fields": []}'
+
+
+@for_each(
+    "answer",
+    [
+        {"schema": AVRO, "references": [{"name": [1], "subject": "s", "version": 1}]},
+        {"schema": AVRO, "schemaType": ["AVRO"]},
+        {"schema": AVRO, "references": 7},
+        {"schema": {"type": "int"}},
+    ],
+)
+def test_answers_of_the_wrong_types(answer: dict[str, Any]) -> None:
+    with (
+        answering([], json.dumps(answer).encode()) as url,
+        pytest.raises(AccessError, match="does not answer as a Schema Registry does"),
+    ):
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+
+
+@for_each("schema_id", [0, -5, 1 << 31, 1e999, "x", None])
+def test_an_id_that_is_none(schema_id: Any) -> None:
+    answer = json.dumps({"schema": AVRO, "subject": "s", "version": 1, "id": schema_id}).encode()
+    with (
+        answering([], answer) as url,
+        pytest.raises(AccessError, match="does not answer as a Schema Registry does"),
+    ):
+        SchemaRegistry(url)._find_id("", "s")
+
+
+@for_each("schema", ["0", "2147483648", "9" * 5000])
+def test_an_id_that_no_registry_gives(schema: str) -> None:
+    with answering([]) as url, pytest.raises(UsageError, match="ids are 1 to 2147483647"):
+        SchemaRegistry(url).encoder(schema, "s")
+
+
+@for_each(
+    "type_, schema",
+    [
+        ("JSON", {"$schema": ["x"]}), ("JSON", 7), ("JSON", {"$schema": True}),
+        ("AVRO", {"type": "fixed", "name": "F", "size": None}),
+        ("AVRO", {"type": "fixed", "name": "F", "size": 1e999}),
+        ("AVRO", {"type": "fixed", "name": "F", "size": 4, "logicalType": []}),
+    ],
+)  # fmt: skip
+def test_schemas_of_odd_json(type_: str, schema: Any) -> None:
+    answer = json.dumps({"schema": json.dumps(schema), "schemaType": type_}).encode()
+    with answering([], answer) as url, pytest.raises(SchemaError, match="schema 7 can't be used: "):
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+
+
+def test_references_in_a_circle_and_without_end() -> None:
+    asked: list[str] = []
+    answer = {"schema": AVRO, "subject": "s", "version": 1, "id": 7}
+    circle = json.dumps({**answer, "references": [{"name": "A", "subject": "s", "version": 1}]}).encode()
+    with answering(asked, circle) as url, pytest.raises(SchemaError, match="refers to as 'A' refers to itself"):
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+    assert len(asked) == 2
+    count = itertools.count()
+    schema = types.SimpleNamespace(references=[types.SimpleNamespace(name="A")])
+    with pytest.raises(ValueError, match="refers to more than 500 schemas"):
+        references_of(
+            schema, lambda _: types.SimpleNamespace(references=[types.SimpleNamespace(name=str(next(count)))])
+        )
 
 
 PROTO = 'syntax = "proto3"; message A { string s = 1; }'
