@@ -167,7 +167,7 @@ def _proto_codec(schema: SchemaFile) -> Codec:
     if any(_ANY in proto_imports(text) for text in (schema.schema_str, *(text for _, text in texts))):
         seen = {schema.path.resolve(), *(one.path.resolve() for _, one in imported)}
         for path in sorted(root.rglob("*.proto"))[:MOST_FILES]:
-            if path.resolve() not in seen:
+            if path.resolve() not in seen and path.is_file():  # reading a FIFO would never end
                 with contextlib.suppress(UsageError):
                     others.append((path.relative_to(root).as_posix(), read_text(path)))
     name = schema.path.absolute().relative_to(root).as_posix()

@@ -538,7 +538,8 @@ def _compile(
         known.write_bytes(_known_files().SerializeToString())
         well_known = Path(grpc_tools.__file__).parent / "_proto"
         arguments = [f"-I{sources}", f"-I{well_known}", f"--descriptor_set_in={known}", "--include_imports"]
-        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}", *names]
+        protoc = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, f"--descriptor_set_out={out}"]
+        protoc += [f"{sources}/{name}" for name in names]  # a name may begin with - or @
         done = subprocess.run(protoc, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: S603 - ourselves
         if done.returncode:
             lines = done.stderr.decode(errors="replace").replace(f"{sources}/", "").splitlines()

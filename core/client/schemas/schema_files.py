@@ -167,7 +167,7 @@ def _find_avro(path: Path, name: str) -> Path:
     named = [folder / f"{one}.avsc" for one in (name, name.rpartition(".")[2])]
     others = sorted(folder.glob("*.avsc"))[:MOST_FILES]
     for other in dict.fromkeys([*(one for one in named if one.exists()), *others]):
-        if other.resolve() == path.resolve():
+        if other.resolve() == path.resolve() or not other.is_file():  # reading a FIFO would never end
             continue
         try:
             if name in _avro_names(json.loads(read_text(other)), used=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -204,3 +205,20 @@ def test_imports_of_a_file() -> None:
       import public "b.proto"; import\tweak 'c/d.proto' ; /* import "e.proto";
       */ import "b.proto"; option x = "import";"""
     assert proto_imports(text) == ["b.proto", "c/d.proto"]
+
+
+def test_fifos_among_the_files_are_left_alone(tmp_path: Path) -> None:
+    """Whoever opens one waits for a writer."""
+    write(tmp_path, a_avsc={"type": "record", "name": "R", "fields": [{"name": "e", "type": "E"}]})
+    write(tmp_path, p_proto='syntax = "proto3"; import "google/protobuf/any.proto"; message M { string s = 1; }')
+    write(tmp_path, others_avsc={"type": "enum", "name": "E", "symbols": ["A"]})
+    for name in ("E.avsc", "fifo.avsc", "fifo.proto"):
+        os.mkfifo(tmp_path / name)
+    assert shown(opened(tmp_path / "a.avsc"), "00") == {"e": "A"}
+    assert shown(opened(tmp_path / "p.proto"), "0a0178") == {"s": "x"}
+
+
+@for_each("name", ["-dash.proto", "@file.proto"])
+def test_names_of_files_are_no_options_of_protoc(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('syntax = "proto3"; message M { string s = 1; }')
+    assert shown(opened(tmp_path / name), "0a0178") == {"s": "x"}
