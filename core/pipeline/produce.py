@@ -150,12 +150,11 @@ class RowWriter:
         if topic is not None:
             return topic
         options = self._options
-        is_new = False
+        is_new, may_create = False, not (options.dry_run or options.no_create)
         try:
-            found = self._client.topic(name)
+            found = self._client.topic(name, guesses=not may_create)
         except KafkaError as error:
-            is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_unknown or options.dry_run or options.no_create:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not may_create:
                 raise
             found = self._client.topic(name, may_create=True)
             is_new = True

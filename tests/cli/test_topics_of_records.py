@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
+from core.client.net.kafka_client import KafkaClient, TopicInfo
 from tests.cli.conftest import ok
 from tests.support.server import call_plog
 
@@ -107,3 +111,20 @@ def test_a_topic_that_is_typed_beside_the_option(where: list[str], tmp_path: Pat
     none = call_plog("produce", *where, stdin=EVENTS)
     assert none.returncode == 2
     assert none.stderr.startswith(b"error: produce needs a topic\nhint: plog produce TOPIC, or --topic-field F")
+
+
+def test_a_new_topic_costs_the_same_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each asked for all topics there are, and compared its name with theirs, for a hint that nobody saw."""
+    place, asked = ["--data-dir", str(tmp_path / "data")], []
+    refresh = KafkaClient.refresh
+
+    def note(client: KafkaClient, topics: Iterable[str] | None = None, **options: bool) -> dict[str, TopicInfo]:
+        asked.append(topics)
+        return refresh(client, topics, **options)
+
+    monkeypatch.setattr(KafkaClient, "refresh", note)
+    ok("produce", "--topic-field", "type", *place, stdin=EVENTS)
+    assert asked.count(None) == 0
+    assert asked
+    missing = call_plog("produce", "order.pay", "--no-create", *place, stdin=b"a\n")
+    assert b"did you mean order.paid?" in missing.stderr

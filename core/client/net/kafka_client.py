@@ -422,9 +422,10 @@ class KafkaClient:
         request = MetadataRequest(wanted, allow_auto_topic_creation=may_create)
         return self.ask_any(METADATA, request)
 
-    def topic(self, name: str, *, may_create: bool = False) -> TopicInfo:
+    def topic(self, name: str, *, may_create: bool = False, guesses: bool = True) -> TopicInfo:
         """Returns a topic. Waits a while for one that existed before, as a broker that has just started may not know it
-        yet, and with `may_create`. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist.
+        yet, and with `may_create`. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) if it does not exist; `guesses`: with
+        the name that is most like it in the hint, for which all topics are asked for.
         """
         known = self._topics.get(name)
         if known is not None:
@@ -438,7 +439,7 @@ class KafkaClient:
         except KafkaError as error:
             if may_create:
                 raise self._not_made(name, error) from None
-            raise (self._unknown(name, error) if error.code is _UNKNOWN else error) from None
+            raise (self._unknown(name, error) if error.code is _UNKNOWN and guesses else error) from None
 
     def _unknown(self, name: str, error: KafkaError) -> KafkaError:
         meant = did_you_mean(name, self.refresh())
