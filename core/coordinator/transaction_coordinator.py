@@ -201,14 +201,14 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return known
 
-    def _existing(self, transactional_id: str) -> TransactionMetadata:
-        """Finds the id's metadata. Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) for an unknown id."""
+    def _existing(self, transactional_id: str, missing: KafkaError | None = None) -> TransactionMetadata:
+        """Finds the id's metadata. Raises `missing`, or KafkaError(INVALID_PRODUCER_ID_MAPPING), for an unknown id."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         self._environment.ensure_loaded(transactional_id)
         known = self._transactions.get(transactional_id)
         if known is None:
-            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            raise missing or KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return known
 
     # --- the end of a transaction
@@ -331,15 +331,8 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Finds the id's metadata. Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND) for an unknown id."""
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        self._environment.ensure_loaded(transactional_id)
-        known = self._transactions.get(transactional_id)
-        if known is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!r} is not known"
-            )
-        return known
+        missing = f"transactional id {transactional_id!r} is not known"
+        return self._existing(transactional_id, KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, missing))
 
     def all(self, wanted: TransactionFilter = _EVERYTHING) -> Iterator[TransactionMetadata]:
         """Yields the metadata of every id that passes the filter."""

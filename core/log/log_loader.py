@@ -138,25 +138,18 @@ class FolderListing:
 class LogTruncation:
     """Cuts bytes off a log's segments, and keeps them beside it; owned by one task.
 
-    Does not keep them if the files belong to another program, which still has them whole (`keeps_bytes`).
+    Does not keep them if the files belong to another program, which still has them whole (`keeps_cut_bytes`).
     """
 
     def __init__(
-        self,
-        directory: Path,
-        partition: TopicPartition,
-        segments: LogSegments,
-        filesystem: FileSystem,
-        *,
-        keeps_bytes: bool,
-        cuts_sound_records: bool,
+        self, directory: Path, partition: TopicPartition, segments: LogSegments, settings: LogSettings
     ) -> None:
         self._directory = directory
         self._partition = partition
         self._segments = segments
-        self._filesystem = filesystem
-        self._keeps_bytes = keeps_bytes
-        self._cuts_sound_records = cuts_sound_records
+        self._filesystem = settings.filesystem
+        self._keeps_bytes = settings.keeps_cut_bytes
+        self._cuts_sound_records = settings.cuts_sound_records
 
     def cut(self, known: KnownOffsets, segment: LogSegment, damaged: DamagedBytes) -> bool:
         """Ends the log at the damaged bytes of that segment: later segments are removed, and the orphan indexes after
@@ -452,14 +445,7 @@ class _Loader:
         self._settings = settings
         self._filesystem = settings.filesystem
         self._segments = LogSegments()
-        self._cutter = LogTruncation(
-            directory,
-            partition,
-            self._segments,
-            settings.filesystem,
-            keeps_bytes=settings.keeps_cut_bytes,
-            cuts_sound_records=settings.cuts_sound_records,
-        )
+        self._cutter = LogTruncation(directory, partition, self._segments, settings)
         self._leader_epochs = LeaderEpochCache(directory, settings.filesystem)
         self._damage = DamagedRanges(directory, settings.filesystem)
         self._producers = ProducerStateManager(

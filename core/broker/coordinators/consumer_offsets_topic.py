@@ -38,6 +38,8 @@ _log = logging.getLogger("plog.groups")
 class ConsumerOffsetsTopic(CoordinatorLog):
     """Owned by the broker's task, except for the reading itself. It is `coordinator`'s `GroupEnvironment`."""
 
+    coordinator: GroupCoordinator
+
     def __init__(self, broker: CoordinatingBroker) -> None:
         super().__init__(broker, GROUPS_TOPIC)
         config = broker.configs.broker
@@ -88,12 +90,6 @@ class ConsumerOffsetsTopic(CoordinatorLog):
 
     def _begin_replay(self, number: int) -> _Replay:
         return _Replay(self.coordinator, number)
-
-    def _forget_all(self) -> None:
-        self.coordinator.forget_all()
-
-    def _forget(self, number: int) -> None:
-        self.coordinator.forget(number)
 
     def _on_topic_deleted(self, topic: TopicImage) -> None:
         super()._on_topic_deleted(topic)

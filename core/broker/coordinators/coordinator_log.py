@@ -33,6 +33,8 @@ from core.common.errors import CorruptRecordError, KafkaError
 from core.common.pending import Pending, TimerHandle
 from core.common.task import Task, Yield, finish
 from core.common.topic_partition import TopicPartition
+from core.coordinator.group_coordinator import GroupCoordinator
+from core.coordinator.transaction_coordinator import TransactionCoordinator
 from core.forensics.segment_scanner import DamagedBytes
 from core.index.offset_index import OffsetPosition
 from core.log.log_segment import LogSegment
@@ -97,6 +99,8 @@ class CoordinatingBroker:
 class CoordinatorLog(ABC):
     """Owned by the broker's task, except for the reading itself."""
 
+    coordinator: GroupCoordinator | TransactionCoordinator
+
     def __init__(self, broker: CoordinatingBroker, topic: str) -> None:
         self._broker = broker
         self._topic = topic
@@ -117,14 +121,6 @@ class CoordinatorLog(ABC):
     @abstractmethod
     def _begin_replay(self, number: int) -> Replay:
         """Called with a partition's number when it was read."""
-
-    @abstractmethod
-    def _forget_all(self) -> None:
-        """Clears the coordinator's state, because the topic was deleted."""
-
-    @abstractmethod
-    def _forget(self, number: int) -> None:
-        """Clears the coordinator's state of that partition."""
 
     @property
     def _commit_timeout_ms(self) -> int | None:
@@ -257,7 +253,7 @@ class CoordinatorLog(ABC):
 
     def _on_topic_deleted(self, topic: TopicImage) -> None:
         if topic.name == self._topic:
-            self._forget_all()
+            self.coordinator.forget_all()
             self._loaded.clear()
             self._readings.clear()
             self._after_loading.clear()
@@ -289,7 +285,7 @@ class CoordinatorLog(ABC):
         self._after_loading.pop(number, None)
         if number in self._loaded:
             self._loaded.remove(number)
-            self._forget(number)
+            self.coordinator.forget(number)
 
     def load_all(self) -> ErrorCode | None:
         """Starts to read the partitions that are not loaded, in a cluster those led here; returns why not all are

@@ -48,6 +48,8 @@ _log = logging.getLogger("plog.transactions")
 class TransactionStateTopic(CoordinatorLog):
     """Owned by the broker's task. It is `coordinator`'s `TransactionEnvironment`."""
 
+    coordinator: TransactionCoordinator
+
     def __init__(
         self,
         broker: CoordinatingBroker,
@@ -96,12 +98,6 @@ class TransactionStateTopic(CoordinatorLog):
 
     def _begin_replay(self, number: int) -> _Replay:
         return _Replay(self, number)
-
-    def _forget_all(self) -> None:
-        self.coordinator.forget_all()
-
-    def _forget(self, number: int) -> None:
-        self.coordinator.forget(number)
 
     # --- loading
 
