@@ -15,7 +15,7 @@ from core.forensics.damage import Damage
 from core.forensics.known_offsets import WrongLine
 from core.forensics.missing_offsets import Hole, HoleReason, offsets_text
 from core.inspector.check.file_kind import FileKind
-from core.records.batches import Batch
+from core.records.batches import Batch, stated_offset
 from core.records.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -154,28 +154,14 @@ def wrong_start_finding(wrong: WrongLine) -> Finding:
     """Reports a log start that is not believed; nothing is lost with it, as long as nobody does believe it. `offset` is
     where the log begins instead, if that is not its first segment.
     """
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code.LOG_START_WRONG,
-        path=str(wrong.path),
-        message=str(wrong),
-        position=wrong.position,
-        offset=wrong.right or -1,
-        end_position=wrong.end_position,
-    )
+    span = wrong.position, wrong.right or -1, wrong.end_position
+    return Finding(Severity.ERROR, Code.LOG_START_WRONG, str(wrong.path), str(wrong), *span)
 
 
 def wrong_watermark_finding(wrong: WrongLine) -> Finding:
     """Reports a high watermark that is not believed; `offset` is the right one, which a broker's next start takes."""
-    return Finding(
-        severity=Severity.WARNING,
-        code=Code.HIGH_WATERMARK_WRONG,
-        path=str(wrong.path),
-        message=str(wrong),
-        position=wrong.position,
-        offset=wrong.right,
-        end_position=wrong.end_position,
-    )
+    span = wrong.position, wrong.right, wrong.end_position
+    return Finding(Severity.WARNING, Code.HIGH_WATERMARK_WRONG, str(wrong.path), str(wrong), *span)
 
 
 def displaced_finding(one: Displaced, path: Path) -> Finding:
@@ -192,16 +178,8 @@ def displaced_finding(one: Displaced, path: Path) -> Finding:
         else f"{batches} of {offsets} {stand} out of order"
     )
     code = Code.BATCH_REPEATED if one.fate is Fate.REPEATED else Code.BATCH_OUT_OF_ORDER
-    return Finding(
-        severity=Severity.ERROR,
-        code=code,
-        path=str(path),
-        message=message,
-        position=piece.position,
-        offset=piece.base_offset,
-        end_position=piece.end_position,
-        last_offset=piece.end_offset - 1,
-    )
+    span = piece.position, piece.base_offset, piece.end_position, piece.end_offset - 1
+    return Finding(Severity.ERROR, code, str(path), message, *span)
 
 
 def copy_finding(path: Path, size_bytes: int) -> Finding:
@@ -216,16 +194,8 @@ def wholly_misnamed_finding(path: Path, size_bytes: int, strays: Sequence[Displa
     """
     start, end = min(one.piece.base_offset for one in strays), max(one.piece.end_offset for one in strays)
     message = f"none of its batches can stand in a file of that name: they are of {offsets_text(start, end)}"
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code.SEGMENT_MISNAMED,
-        path=str(path),
-        message=message,
-        position=0,
-        offset=max(start, 0),
-        end_position=size_bytes,
-        last_offset=max(end - 1, 0),
-    )
+    span = 0, max(start, 0), size_bytes, max(end - 1, 0)
+    return Finding(Severity.ERROR, Code.SEGMENT_MISNAMED, str(path), message, *span)
 
 
 def misnamed_finding(path: Path, base_offset: int, size_bytes: int) -> Finding:
@@ -243,18 +213,24 @@ def corrupt_finding(code: Code, error: CorruptRecordError, path: Path) -> Findin
 
 def undecodable_finding(batch: Batch, path: Path, error: CorruptRecordError) -> Finding:
     """Reports a batch whose checksum is right and whose records do not decode."""
-    is_current = isinstance(batch, RecordBatch)
-    return Finding(
-        severity=Severity.ERROR,
-        code=Code.BAD_BATCH,
-        path=str(path),
-        message=f"its records can't be read: {error.cause}",
-        position=batch.position,
-        offset=batch.base_offset if is_current else batch.last_offset,
-        end_position=batch.position + batch.size_bytes,
-        last_offset=batch.last_offset,
-        records=None if not isinstance(batch, RecordBatch) else 0 if batch.is_control else batch.count,
-    )
+    records = None if not isinstance(batch, RecordBatch) else 0 if batch.is_control else batch.count
+    message = f"its records can't be read: {error.cause}"
+    return batch_finding(Code.BAD_BATCH, batch, path, message, stated_offset(batch), records)
+
+
+def batch_finding(
+    code: Code,
+    batch: Batch,
+    path: Path,
+    message: str,
+    offset: int,
+    records: int | None = 0,
+    *,
+    severity: Severity = Severity.ERROR,
+) -> Finding:
+    """Reports a whole batch, whose first offset is `offset`."""
+    span = batch.position, offset, batch.position + batch.size_bytes, batch.last_offset
+    return Finding(severity, code, str(path), message, *span, records)
 
 
 _CORRUPT = {

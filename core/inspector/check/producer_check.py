@@ -14,7 +14,7 @@ from typing import NamedTuple
 from core.common.errors import CorruptRecordError
 from core.files.producer_snapshot import ProducerSnapshotEntry
 from core.index.transaction_index import AbortedTransaction
-from core.inspector.check.findings import Code, Finding, Severity
+from core.inspector.check.findings import Code, Finding, Severity, batch_finding
 from core.records.control_record import EndTransactionMarker, read_end_transaction_marker
 from core.records.record import MAX_SEQUENCE
 from core.records.record_batch import CONTROL_FLAG, NO_SEQUENCE, TRANSACTIONAL_FLAG, RecordBatch
@@ -319,13 +319,4 @@ def _index_finding(path: Path, message: str, offset: int, number: int) -> Findin
 
 
 def _finding(code: Code, batch: RecordBatch, path: Path, message: str, severity: Severity) -> Finding:
-    return Finding(
-        severity=severity,
-        code=code,
-        path=str(path),
-        message=message,
-        position=batch.position,
-        offset=batch.base_offset,
-        end_position=batch.position + batch.size_bytes,
-        last_offset=batch.last_offset,
-    )
+    return batch_finding(code, batch, path, message, batch.base_offset, severity=severity)

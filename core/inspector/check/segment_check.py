@@ -27,7 +27,7 @@ from core.forensics.truncated_segments import find_truncated_segment
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.index.offset_index import OffsetIndex
 from core.index.time_index import TimeIndex
-from core.inspector.check.findings import Code, Finding, Severity, unreadable_finding
+from core.inspector.check.findings import Code, Finding, Severity, batch_finding, unreadable_finding
 from core.inspector.check.producer_check import ProducerCheck
 from core.records.batches import Batch, inner_offsets, refused_frame, stated_offset
 from core.records.checksum import crc32c_by_table
@@ -782,17 +782,7 @@ class SegmentCheck:
         if first_offset < self.log_start_offset:
             first_offset = min(self.log_start_offset, batch.last_offset)
             count = min(count, max(batch.last_offset + 1 - self.log_start_offset, 0))
-        return Finding(
-            severity=Severity.ERROR,
-            code=code,
-            path=str(self.path),
-            message=message,
-            position=batch.position,
-            offset=first_offset,
-            end_position=batch.position + batch.size_bytes,
-            last_offset=batch.last_offset,
-            records=count,
-        )
+        return batch_finding(code, batch, self.path, message, first_offset, count)
 
     def _first_offset_of(self, batch: Batch) -> int:
         """Returns the batch's first offset. Offsets before a message that can't be opened may be lost with it."""
