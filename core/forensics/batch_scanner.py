@@ -365,15 +365,8 @@ class BatchScanner:
             return self._nameless(DamageKind.TORN_TAIL, cause, position, self.size_bytes)
         batch = RecordBatch(head, 0, position)
         is_whole = batch.magic == CURRENT_MAGIC and 0 < batch.count == batch.last_offset_delta + 1
-        return Damage(
-            kind=DamageKind.TORN_TAIL,
-            message=cause,
-            position=position,
-            end_position=self.size_bytes,
-            offset=batch.base_offset,
-            end_offset=batch.next_offset if is_whole else None,
-            records=_records_of(batch, batch.count) if is_whole else None,
-        )
+        ends = (batch.next_offset, _records_of(batch, batch.count)) if is_whole else ()
+        return Damage(DamageKind.TORN_TAIL, cause, position, self.size_bytes, batch.base_offset, *ends)
 
     def _nameless(
         self,
@@ -385,15 +378,8 @@ class BatchScanner:
         fix: ByteFix | None = None,
     ) -> Damage:
         """Names damage that no header shows the offsets of."""
-        return Damage(
-            kind=kind,
-            message=message,
-            position=position,
-            end_position=end_position,
-            offset=self._base_offset,
-            batch=batch,
-            fix=fix,
-        )
+        span = position, end_position, self._base_offset
+        return Damage(kind, message, *span, batch=batch, fix=fix)
 
     def _unframed(self, position: int, following: Batch, cause: str, batch: Batch | None = None) -> Damage:
         """Names the damage that ends where a batch was found again."""
@@ -413,17 +399,8 @@ class BatchScanner:
         records = _records_of(header, span)
         if not records:
             message += "; it was a transaction's marker, no record"
-        return Damage(
-            kind=kind,
-            message=message,
-            position=batch.position,
-            end_position=end,
-            offset=first,
-            end_offset=first + span,
-            records=records,
-            batch=batch,
-            fix=fix,
-        )
+        at = batch.position, end, first, first + span
+        return Damage(kind, message, *at, records, batch, fix)
 
     def _may_hold(self, first: int, last: int) -> bool:
         """Says whether a header with these offsets may be believed: the file may hold them, or they continue the sound

@@ -22,7 +22,16 @@ from core.forensics.batch_scanner import BatchScanner, SoundRun
 from core.forensics.bit_flip import ByteFix
 from core.forensics.damage import Damage, DamageKind, lacks_some, was_emptied
 from core.forensics.known_offsets import KnownOffsets
-from core.forensics.missing_offsets import Hole, HoleReason, Tail, claimed_end, explain_holes, offsets_text, tail_kind
+from core.forensics.missing_offsets import (
+    Hole,
+    HoleReason,
+    Tail,
+    claimed_end,
+    damaged_hole,
+    explain_holes,
+    offsets_text,
+    tail_kind,
+)
 from core.index.abstract_index import MAX_RELATIVE_OFFSET
 from core.records.batches import Batch, count_records, first_offset_of, inner_offsets, stated_offset
 from core.records.legacy_message_set import LegacyRecordBatch
@@ -198,17 +207,8 @@ class LogMap:
         message = f"{offsets}, expected {offsets_text(first, end)}"
         message += "" if fix is None else f": {fix} (in the base offset)"
         records = count_records([batch]) if isinstance(batch, RecordBatch) else piece.span
-        return Damage(
-            kind=kind,
-            message=message,
-            position=piece.position,
-            end_position=piece.end_position,
-            offset=first,
-            end_offset=end,
-            records=records,
-            batch=batch,
-            fix=fix,
-        )
+        span = piece.position, piece.end_position, first, end
+        return Damage(kind, message, *span, records, batch, fix)
 
     # --- where the log begins and ends
 
@@ -507,17 +507,7 @@ class LogMap:
         return holding - own - {len(self.files) - 1}
 
     def _damaged(self, loss: _Loss) -> Hole:
-        damage = loss.at.damage
-        return Hole(
-            start=loss.start,
-            end=loss.end,
-            reason=HoleReason.DAMAGED,
-            evidence=f"{damage.kind}: {damage.message}",
-            path=self.files[loss.at.number].path,
-            position=damage.position,
-            end_position=damage.end_position,
-            damage=damage,
-        )
+        return damaged_hole(loss.start, loss.end, self.files[loss.at.number].path, loss.at.damage)
 
     def _damage_after(self, number: int) -> list[FileDamage]:
         """Returns the damage in the files between the log's piece of that number and the next; batches that stand
@@ -604,18 +594,10 @@ def _misstated(batch: Batch) -> Damage | None:
         return None
     stored, right = (number.to_bytes(8, "big", signed=True) for number in (batch.last_offset, offsets[-1]))
     fix, inside = _byte_fix(batch.position, stored, right), offsets_text(offsets[0], offsets[-1] + 1)
-    return Damage(
-        kind=DamageKind.OFFSETS_NOT_RISING,
-        message=f"offset {batch.last_offset} of a compressed message with {inside} in it"
-        + ("" if fix is None else f": {fix}"),
-        position=batch.position,
-        end_position=batch.position + batch.size_bytes,
-        offset=offsets[0],
-        end_offset=offsets[-1] + 1,
-        records=len(offsets),
-        batch=batch,
-        fix=fix,
-    )
+    message = f"offset {batch.last_offset} of a compressed message with {inside} in it"
+    message += "" if fix is None else f": {fix}"
+    span = batch.position, batch.position + batch.size_bytes, offsets[0], offsets[-1] + 1
+    return Damage(DamageKind.OFFSETS_NOT_RISING, message, *span, len(offsets), batch, fix)
 
 
 def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
@@ -627,16 +609,8 @@ def _zeroed_offset(batch: Batch, following: Batch | None = None) -> Damage:
         end = stated_offset(following)
         first = end - batch.last_offset_delta - 1
     message = "the zeros before it reach into its base offset"
-    end_position = batch.position + batch.size_bytes
-    return Damage(
-        kind=DamageKind.ZEROED,
-        message=message,
-        position=batch.position,
-        end_position=end_position,
-        offset=first,
-        end_offset=end,
-        batch=batch,
-    )
+    span = batch.position, batch.position + batch.size_bytes, first, end
+    return Damage(DamageKind.ZEROED, message, *span, batch=batch)
 
 
 def _together(found: Iterable[FileDamage], others: Iterable[FileDamage]) -> list[FileDamage]:

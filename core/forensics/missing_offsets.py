@@ -100,18 +100,13 @@ class Tail(NamedTuple):
 
     def as_hole(self, end_offset: int) -> Hole:
         """Returns the damage as a hole without offsets: it is not known to have cost any."""
-        damage = self.damage
-        why = f"{damage.kind}: {damage.message}"
-        return Hole(
-            start=end_offset,
-            end=end_offset,
-            reason=HoleReason.DAMAGED,
-            evidence=why,
-            path=self.path,
-            position=damage.position,
-            end_position=damage.end_position,
-            damage=damage,
-        )
+        return damaged_hole(end_offset, end_offset, self.path, self.damage)
+
+
+def damaged_hole(start: int, end: int, path: Path, damage: Damage) -> Hole:
+    """Makes a hole of offsets [start, end) where that damage stands."""
+    why, place = f"{damage.kind}: {damage.message}", (damage.position, damage.end_position)
+    return Hole(start, end, HoleReason.DAMAGED, why, path, *place, damage)
 
 
 def explain_holes(
@@ -159,16 +154,8 @@ def _explain_part(
     whole_start, whole_end = whole
 
     def hole(reason: HoleReason, why: str) -> Hole:
-        return Hole(
-            start=start,
-            end=end,
-            reason=reason,
-            evidence=why,
-            path=path,
-            position=position,
-            end_position=position,
-            is_end=is_end,
-        )
+        place = position, position
+        return Hole(start, end, reason, why, path, *place, is_end=is_end)
 
     if any(first <= start and end <= last for first, last in evidence.given_up):
         return hole(HoleReason.TRUNCATED, "recovery-journal names them as given up")
@@ -215,28 +202,14 @@ def find_lost_start(evidence: KnownOffsets, path: Path) -> Hole | None:
 
 def wrong_start_hole(wrong: WrongLine, start_offset: int) -> Hole:
     """Makes a hole without offsets of a log start that is not believed: no offset is lost with it."""
-    return Hole(
-        start=start_offset,
-        end=start_offset,
-        reason=HoleReason.DAMAGED,
-        evidence=str(wrong),
-        path=wrong.path,
-        position=wrong.position,
-        end_position=wrong.end_position,
-    )
+    place = wrong.position, wrong.end_position
+    return Hole(start_offset, start_offset, HoleReason.DAMAGED, str(wrong), wrong.path, *place)
 
 
 def unreadable_hole(error: UnreadableFileError, start: int, end: int) -> Hole:
     """Makes one of the offsets of a segment that can't be opened."""
-    return Hole(
-        start=start,
-        end=end,
-        reason=HoleReason.DAMAGED,
-        evidence=f"{DamageKind.UNREADABLE}: {error.cause}",
-        path=Path(error.path),
-        position=0,
-        end_position=0,
-    )
+    why, place = f"{DamageKind.UNREADABLE}: {error.cause}", (0, 0)
+    return Hole(start, end, HoleReason.DAMAGED, why, Path(error.path), *place)
 
 
 def tail_kind(damage: Damage, evidence: KnownOffsets, sound_end: int, last_base_offset: int) -> TailKind:
