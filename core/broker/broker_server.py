@@ -256,11 +256,7 @@ class BrokerServer:
     def _open_metadata_log(self, node_id: int) -> MetadataLog:
         try:
             return MetadataLog(
-                self._log_directory,
-                node_id,
-                self._runtime.clock,
-                self._filesystem,
-                is_read_only=self.is_read_only,
+                self._log_directory, node_id, self._runtime.clock, self._filesystem, is_read_only=self.is_read_only
             )
         except CorruptRecordError as error:
             if error.hint is None:

@@ -391,12 +391,7 @@ class PartitionReader:
         return self.segments[number].base_offset if number < len(self.segments) else None
 
     def unexplained(
-        self,
-        start: int,
-        end: int,
-        known: Sequence[tuple[int, int]] = (),
-        *,
-        most_batches: int | None = MOST_BATCHES,
+        self, start: int, end: int, known: Sequence[tuple[int, int]] = (), *, most_batches: int | None = MOST_BATCHES
     ) -> UnexplainedGaps:
         """Returns the result of `find_unexplained`, without the offsets [start, end) in `known`, which the caller can
         explain.

@@ -189,9 +189,7 @@ def find_proven(
     return sorted({entry.last_offset: entry for entry in entries}.values(), key=lambda entry: entry.last_offset)
 
 
-def _by_producer(
-    events: Iterable[TransactionalBatch | Marker],
-) -> dict[int, list[TransactionalBatch | Marker]]:
+def _by_producer(events: Iterable[TransactionalBatch | Marker]) -> dict[int, list[TransactionalBatch | Marker]]:
     result: dict[int, list[TransactionalBatch | Marker]] = defaultdict(list)
     for event in events:
         result[event.producer_id].append(event)
@@ -229,10 +227,7 @@ class _Indexes:
     """Decides which entries of the transaction indexes to believe."""
 
     def __init__(
-        self,
-        events: Mapping[int, Sequence[TransactionalBatch | Marker]],
-        gaps: _Gaps,
-        indexes: Iterable[SegmentIndex],
+        self, events: Mapping[int, Sequence[TransactionalBatch | Marker]], gaps: _Gaps, indexes: Iterable[SegmentIndex]
     ) -> None:
         self._events = events
         self._gaps = gaps

@@ -252,12 +252,7 @@ class LogManager:
         self.events = settings.events
         self.is_read_only = settings.is_read_only
         self.filesystem = settings.filesystem
-        self.checkpoints = OffsetCheckpoints(
-            directory,
-            self.filesystem,
-            self.logs,
-            is_kept=self._is_checkpoint_kept,
-        )
+        self.checkpoints = OffsetCheckpoints(directory, self.filesystem, self.logs, is_kept=self._is_checkpoint_kept)
         self._leaving: dict[TopicPartition, tuple[Path, list[Path]]] = {}
         """Folders of removed partitions that are not renamed yet, each with the list that its new name is added to."""
         self._deleted: set[TopicPartition] = set()

@@ -236,11 +236,7 @@ def _check_all(
 
 
 def _walk(
-    batch: RecordBatch,
-    pieces: Iterator[bytes],
-    check: _RecordCheck,
-    target: CompressionType | None,
-    config: LogConfig,
+    batch: RecordBatch, pieces: Iterator[bytes], check: _RecordCheck, target: CompressionType | None, config: LogConfig
 ) -> Task[RecordBatch]:
     walk = RecordWalk(batch)
     section = None if target is None else _NewSection(target, config)

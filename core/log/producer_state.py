@@ -18,13 +18,7 @@ from core.common.errors import KafkaError
 from core.files.producer_snapshot import ProducerSnapshotEntry
 from core.records.control_record import EndTransactionMarker
 from core.records.record import MAX_SEQUENCE
-from core.records.record_batch import (
-    NO_PRODUCER_EPOCH,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    TRANSACTIONAL_FLAG,
-    RecordBatch,
-)
+from core.records.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL_FLAG, RecordBatch
 
 BATCHES_TO_RETAIN = 5
 NO_OFFSET = -1

@@ -292,11 +292,7 @@ class ProducerStateManager:
 
 
 def rebuild_producer_state(
-    producers: ProducerStateManager,
-    segments: LogSegments,
-    log_start_offset: int,
-    log_end_offset: int,
-    now_ms: int,
+    producers: ProducerStateManager, segments: LogSegments, log_start_offset: int, log_end_offset: int, now_ms: int
 ) -> None:
     """Loads the newest snapshot up to `log_end_offset` and reads the batches after it, up to there.
 

@@ -11,16 +11,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar, overload
 
 from core.broker.serving.listener_endpoints import DEFAULT_PROTOCOL_MAP
-from core.common.config_def import (
-    ConfigDef,
-    ConfigKey,
-    ConfigType,
-    Validator,
-    Value,
-    at_least,
-    between,
-    one_of,
-)
+from core.common.config_def import ConfigDef, ConfigKey, ConfigType, Validator, Value, at_least, between, one_of
 from core.common.java_limits import INT_MAX, LONG_MAX
 from core.files.log_config import SERVER_KEYS, TOPIC_CONFIG
 

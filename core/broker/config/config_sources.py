@@ -135,10 +135,7 @@ def _as_parsed(key: ConfigKey, text: str) -> str:
 
 
 def describe_broker_configs(
-    config: BrokerConfig,
-    running: Mapping[str, str] = MappingProxyType({}),
-    *,
-    zookeeper_silence_ms: int | None = None,
+    config: BrokerConfig, running: Mapping[str, str] = MappingProxyType({}), *, zookeeper_silence_ms: int | None = None
 ) -> list[DescribedConfig]:
     """Describes every key of the broker, and, without their values, configured keys that plog does not know.
 
@@ -150,13 +147,7 @@ def describe_broker_configs(
     }
     described = [
         DescribedConfig(
-            name,
-            None,
-            ConfigType.UNKNOWN,
-            source,
-            (Synonym(name, None, source),),
-            is_read_only=True,
-            is_sensitive=True,
+            name, None, ConfigType.UNKNOWN, source, (Synonym(name, None, source),), is_read_only=True, is_sensitive=True
         )
         for name, source in unknown.items()
     ]

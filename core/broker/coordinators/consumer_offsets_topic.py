@@ -122,8 +122,7 @@ class ConsumerOffsetsTopic(CoordinatorLog):
     def on_transaction_ended(self, number: int, producer_id: int, *, is_commit: bool) -> None:
         """Applies a marker in that partition: offsets that the transaction committed there count now, or never."""
         self.when_loaded(
-            number,
-            lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit),
+            number, lambda: self.coordinator.replay_end_of_transaction(number, producer_id, is_commit=is_commit)
         )
 
 

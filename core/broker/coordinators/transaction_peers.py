@@ -34,13 +34,7 @@ _log = logging.getLogger("plog.transactions")
 _VERSION = 1
 _VERSION_WITH_TRANSACTION_VERSION = 2  # KIP-1228
 
-_NOT_NEEDED = frozenset(
-    {
-        ErrorCode.NONE,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    }
-)
+_NOT_NEEDED = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 """Answers after which the marker is written, or must never be: a later producer epoch was seen. A fenced coordinator is
 not among them: another broker must end the transaction then, and this one soon learns that.
 """

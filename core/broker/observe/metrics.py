@@ -138,10 +138,7 @@ def _partition_metrics(services: Services) -> Iterator[Metric]:
         yield gauges(f"kafka_log_log_{name}", doc, labels, samples)
     lags = [(values, log.log_end_offset - log.last_stable_offset) for values, log in logs]
     yield gauges(
-        "kafka_cluster_partition_laststableoffsetlag",
-        "Records that read_committed readers wait for.",
-        labels,
-        lags,
+        "kafka_cluster_partition_laststableoffsetlag", "Records that read_committed readers wait for.", labels, lags
     )
 
 

@@ -117,11 +117,7 @@ class ControllerChannel:
     # --- asking
 
     async def ask(
-        self,
-        api: Api[Req, Res],
-        version: int,
-        make_request: Callable[[], Req | None],
-        find_error: Callable[[Res], int],
+        self, api: Api[Req, Res], version: int, make_request: Callable[[], Req | None], find_error: Callable[[Res], int]
     ) -> Res | None:
         """Returns the controller's answer, however often and however long it must ask.
 

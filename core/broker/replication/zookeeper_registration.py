@@ -249,8 +249,7 @@ class ZooKeeperRegistration:
         known = read_meta_properties(directory)
         if known is None and node_id is None:
             raise UsageError(
-                f"{directory} has no node id yet, and a member of a cluster needs one of its own",
-                hint="--node-id N",
+                f"{directory} has no node id yet, and a member of a cluster needs one of its own", hint="--node-id N"
             )
         await self._session.open(makes_chroot=may_begin)
         if known is None and node_id is not None:

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING
 from core.common.clock import Clock
 from core.common.error_code import ErrorCode
 from core.common.errors import KafkaError
-from core.protocol.schema.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    PartitionData,
-)
+from core.protocol.schema.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,14 +18,7 @@ from core.inspector.dump.field_span import FieldCursor, Span, codec_name, shown_
 from core.records.batches import Batch
 from core.records.compression import CompressionType, decompressed_pieces
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
-from core.records.record_batch import (
-    CODEC_MASK,
-    HEADER,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-    RecordBatch,
-)
+from core.records.record_batch import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 UNDECODED = "do not decode from here on"
 AFTER_LAST_RECORD = "bytes after the last record"

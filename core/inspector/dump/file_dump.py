@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 from core.common.errors import AccessError, CorruptRecordError, UnreadableFileError
 from core.common.filesystem import access_error
 from core.common.salvaging_file import unreadable_error
-from core.files.file_names import (
-    LOG_SUFFIX,
-    find_partition_folders,
-    find_unreadable,
-    is_folder,
-    parse_offset_file_name,
-)
+from core.files.file_names import LOG_SUFFIX, find_partition_folders, find_unreadable, is_folder, parse_offset_file_name
 from core.forensics.cut_off_tails import is_set_aside_log
 from core.inspector.check.file_kind import (
     FileKind,

@@ -24,12 +24,7 @@ from core.inspector.dump.dump_options import DumpOptions
 from core.records.batches import CURRENT_MAGIC, ENTRY_HEADER_SIZE, Batch, group_batches
 from core.records.legacy_message_set import MIN_MESSAGE_SIZE, LegacyRecordBatch
 from core.records.record import Record
-from core.records.record_batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_POSITION,
-    RecordBatch,
-)
+from core.records.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POSITION, RecordBatch
 
 _READ_BYTES = 4 * 1024 * 1024
 """The size of a read. A group of batches lies in one buffer, to be decoded where it is."""

@@ -29,13 +29,7 @@ from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
 from core.forensics.log_scanner import open_reading
 from core.forensics.missing_offsets import offsets_text
 from core.forensics.recovered_layout import Stretch
-from core.forensics.recovery_journal import (
-    JOURNAL,
-    OffsetRange,
-    gave_up_end,
-    is_unfinished,
-    was_left_as_recovered,
-)
+from core.forensics.recovery_journal import JOURNAL, OffsetRange, gave_up_end, is_unfinished, was_left_as_recovered
 from core.index.transaction_index import AbortedTransaction
 from core.records.control_record import Marker
 

@@ -28,11 +28,7 @@ from core.protocol.schema.describe_quorum import (
     Node,
     ReplicaState,
 )
-from core.protocol.schema.unregister_broker import (
-    UNREGISTER_BROKER,
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
+from core.protocol.schema.unregister_broker import UNREGISTER_BROKER, UnregisterBrokerRequest, UnregisterBrokerResponse
 from core.protocol.schema.unregister_controller import (
     UNREGISTER_CONTROLLER,
     UnregisterControllerRequest,

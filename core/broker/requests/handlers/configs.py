@@ -46,17 +46,13 @@ from core.protocol.schema.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from core.protocol.schema.incremental_alter_configs import (
-    AlterConfigsResource as AlteredResource,
-)
+from core.protocol.schema.incremental_alter_configs import AlterConfigsResource as AlteredResource
 from core.protocol.schema.list_config_resources import (
     LIST_CONFIG_RESOURCES,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from core.protocol.schema.list_config_resources import (
-    ConfigResource as ListedResource,
-)
+from core.protocol.schema.list_config_resources import ConfigResource as ListedResource
 
 
 def describe_configs(

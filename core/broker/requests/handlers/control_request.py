@@ -64,8 +64,7 @@ def stop_replica(services: Services, request: StopReplicaRequest, context: Reque
         return StopReplicaResponse(error_code=error)
     errors = yield from membership.assigned.stop(request)
     return StopReplicaResponse(
-        ErrorCode.NONE,
-        [StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()],
+        ErrorCode.NONE, [StopReplicaPartitionError(name.topic, name.partition, error) for name, error in errors.items()]
     )
 
 

@@ -125,12 +125,7 @@ def _describe(
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        ErrorCode.NONE,
-        topic.name,
-        topic.topic_id,
-        topic.name in INTERNAL_TOPICS,
-        partitions,
-        TOPIC_OPERATIONS,
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, TOPIC_OPERATIONS
     )
 
 

@@ -18,9 +18,7 @@ from core.protocol.schema.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
-from core.protocol.schema.consumer_group_describe import (
-    DescribedGroup as DescribedConsumerGroup,
-)
+from core.protocol.schema.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from core.protocol.schema.delete_groups import (
     DELETE_GROUPS,
     DeletableGroupResult,

@@ -546,10 +546,7 @@ def _refuse_and_name_leader(
 
 
 def _name_leader(
-    leaders: LeaderHints[NodeEndpoint],
-    topic: str | None,
-    response: PartitionProduceResponse,
-    context: RequestContext,
+    leaders: LeaderHints[NodeEndpoint], topic: str | None, response: PartitionProduceResponse, context: RequestContext
 ) -> None:
     """Puts the partition's leader into the response, if it is refused because another broker leads it."""
     is_led_elsewhere = response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

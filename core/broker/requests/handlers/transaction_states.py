@@ -25,9 +25,7 @@ from core.protocol.schema.describe_transactions import (
     DescribeTransactionsResponse,
     TopicData,
 )
-from core.protocol.schema.describe_transactions import (
-    TransactionState as DescribedTransaction,
-)
+from core.protocol.schema.describe_transactions import TransactionState as DescribedTransaction
 from core.protocol.schema.list_transactions import (
     LIST_TRANSACTIONS,
     ListTransactionsRequest,
