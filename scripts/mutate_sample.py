@@ -40,6 +40,8 @@ _MOST_SECONDS = 3.0
 _HANGS_AFTER_CPU_SECONDS, _HANGS_AFTER_SECONDS = 15, 150
 
 CAUGHT, SURVIVED, UNTOUCHED, BROKEN = "caught", "SURVIVED", "not touched", "BROKEN"
+NOT_RUN = "not run"
+"""It survived on a line that no test of the map runs: what imports it, or other processes, may do."""
 _OUTCOMES = {
     pytest.ExitCode.OK: SURVIVED,
     pytest.ExitCode.NO_TESTS_COLLECTED: UNTOUCHED,
@@ -90,7 +92,11 @@ def run_sample(count: int, seed: int, folder: Path, out: Path, *, again: Path | 
         while waiting or running:
             while waiting and len(running) < (os.cpu_count() or 1):
                 mutant = waiting.pop(0)
-                started = _Try(mutant, _tests(lines, mutant, before.get(str(mutant))))
+                started = _Try(
+                    mutant,
+                    _tests(lines, mutant, before.get(str(mutant))),
+                    is_run=bool(lines.runs_of(mutant.file, mutant.line)),
+                )
                 running[started.pid] = started
             for pid in [pid for pid, one in running.items() if one.has_ended()]:
                 one = running.pop(pid)
@@ -123,9 +129,10 @@ def _tests(lines: LineMap, mutant: SampledMutant, before: dict[str, str] | None)
 class _Try:
     """One mutant in a process of its own."""
 
-    def __init__(self, mutant: SampledMutant, tests: Sequence[str]) -> None:
+    def __init__(self, mutant: SampledMutant, tests: Sequence[str], *, is_run: bool) -> None:
         self._mutant = mutant
         self._tests = tests
+        self._is_run = is_run
         self._started_s = time.monotonic()
         self._note: IO[str] = tempfile.NamedTemporaryFile("w+", suffix=".mutant")  # noqa: SIM115
         self._code: int | None = None
@@ -163,6 +170,8 @@ class _Try:
         self._note.close()
         Path(f"{self._note.name}.py").unlink(missing_ok=True)
         outcome = _OUTCOMES.get(self._code or 0, CAUGHT)  # a test that ends its process, or hangs, has noticed
+        if outcome == SURVIVED and not self._is_run:
+            outcome = NOT_RUN
         return Outcome(
             str(self._mutant), outcome, by or f"exit code {self._code}", round(time.monotonic() - self._started_s, 2)
         )

@@ -87,7 +87,11 @@ class LineMap:
     def tests_of(self, file: str, line: int) -> list[str]:
         """Returns the test functions that run the line; if an import alone runs it, all that touch the file."""
         lines = self._contexts_of(file)
-        return self._known(lines.get(line, ())) or self._known({test for tests in lines.values() for test in tests})
+        return self.runs_of(file, line) or self._known({test for tests in lines.values() for test in tests})
+
+    def runs_of(self, file: str, line: int) -> list[str]:
+        """Returns the test functions that run the line."""
+        return self._known(self._contexts_of(file).get(line, ()))
 
     def _known(self, tests: Iterable[str]) -> list[str]:
         return sorted(test for test in tests if test)

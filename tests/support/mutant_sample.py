@@ -49,7 +49,9 @@ class SampledMutant(NamedTuple):
 
 
 def sample(count: int, seed: int) -> list[SampledMutant]:
-    """Picks lines at random, then one mutant of each; the same for the same code and seed, in the order of files."""
+    """Picks lines at random, then one mutant of each; the same for the same code and seed, and in random order, so that
+    the first few are a sample, too.
+    """
     lines: dict[tuple[str, int], list[SampledMutant]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -60,7 +62,7 @@ def sample(count: int, seed: int) -> list[SampledMutant]:
     places = sorted(lines)
     chance.shuffle(places)
     chosen = (_that_compiles(chance.sample(lines[place], len(lines[place]))) for place in places)
-    return sorted(islice((mutant for mutant in chosen if mutant is not None), count))
+    return list(islice((mutant for mutant in chosen if mutant is not None), count))
 
 
 def _that_compiles(mutants: Sequence[SampledMutant]) -> SampledMutant | None:
