@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from core.client.admin.admin import Admin
+from core.client.admin.group_admin import GroupAdmin
 from core.client.net.kafka_client import KafkaClient
 from core.client.read.consumer import READ_COMMITTED
 from core.client.write.transaction_admin import TransactionAdmin
@@ -203,7 +204,10 @@ def test_a_driver_that_dies_among_its_commits_is_completed(
         else:
             job(1).commit(client, tasks, TASKS)
     again = job(2)
-    again.commit(client, whole(again, topic, connect), TASKS)
+    tasks = whole(again, topic, connect)
+    again.commit(client, tasks, TASKS)
+    for task in tasks:
+        assert GroupAdmin(client).offsets(task.group).keys() == {TopicPartition(topic, 0)}, "one that each topic has"
     is_another = kind == "named" and ended == TASKS  # a job that was whole is done again
     ensure_counts(broker, topic, client, sorted([*WHOLE, *WHOLE]) if is_another else WHOLE)
 
