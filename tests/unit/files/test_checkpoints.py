@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from core.files.producer_snapshot import (
     parse_producer_snapshot,
     read_producer_snapshot,
 )
+from core.records.checksum import crc32c
 from tests.support.for_each import for_each
 
 
@@ -159,3 +161,14 @@ def test_a_file_that_is_cut_or_has_a_flipped_bit_is_no_snapshot(tmp_path: Path) 
         for broken in (path.read_bytes(), data[:position]):
             with pytest.raises(CorruptRecordError):
                 parse_producer_snapshot(broken)
+
+
+@pytest.mark.parametrize("count", [-1, 1, 3])
+def test_a_snapshot_of_another_number_of_producers_than_it_says_is_none(tmp_path: Path, count: int) -> None:
+    """Its checksum is right, as if it had been written so."""
+    said = struct.pack(">i", count) + format_producer_snapshot(packed())[10:]
+    data = struct.pack(">hI", 1, crc32c(said)) + said
+    (tmp_path / "5.snapshot").write_bytes(data)
+    for parse in (lambda: parse_producer_snapshot(data), lambda: read_producer_snapshot(tmp_path / "5.snapshot")):
+        with pytest.raises(CorruptRecordError, match=f"says it holds {count} producers"):
+            parse()

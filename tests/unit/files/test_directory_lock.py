@@ -10,7 +10,7 @@ import pytest
 
 from core.common.errors import AccessError, DirectoryLockedError
 from core.files import directory_lock
-from core.files.directory_lock import DirectoryLock, LockHolder, find_lock_holder
+from core.files.directory_lock import DirectoryLock, FolderLock, LockHolder, find_lock_holder
 
 _HOLD = """
 import sys
@@ -137,3 +137,25 @@ def test_a_holder_that_says_nothing_of_itself(other_process: subprocess.Popen[st
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match=r"could not open .*missing.*: no such file"):
         DirectoryLock(tmp_path / "missing").acquire()
+
+
+def test_folders_of_one_directory_are_locked_beside_each_other_and_the_whole_alone(tmp_path: Path) -> None:
+    """Not by a file in them: whoever only looks leaves nothing."""
+    folders = [tmp_path / "t-0", tmp_path / "t-1"]
+    for folder in folders:
+        folder.mkdir()
+    whole, first, second = FolderLock(tmp_path), *(FolderLock(tmp_path, folder) for folder in folders)
+    first.acquire()
+    second.acquire()
+    for other in (FolderLock(tmp_path, folders[0]), FolderLock(tmp_path)):
+        with pytest.raises(DirectoryLockedError, match="is being worked on by another process"):
+            other.acquire()
+    first.release()
+    second.release()
+    whole.acquire()
+    with pytest.raises(DirectoryLockedError, match=f"{tmp_path} is being worked on"):
+        first.acquire()
+    whole.release()
+    first.acquire()
+    first.release()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -112,6 +112,7 @@ def test_client_credentials_by_both_names() -> None:
         Secret("pw"),
         "kafka",
     )
+    assert (login.endpoint.connect_timeout_s, login.endpoint.read_timeout_s) == (10.0, 10.0), "as of Kafka's clients"
     assert login.extensions == {"logicalCluster": "lkc-1"}
 
 

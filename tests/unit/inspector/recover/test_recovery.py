@@ -12,7 +12,7 @@ from core.common.filesystem import FileSystem
 from core.common.topic_partition import TopicPartition
 from core.files.directory_lock import DirectoryLock
 from core.files.file_names import META_PROPERTIES
-from core.forensics.recovery_journal import JOURNAL, read_lost_offsets, undo
+from core.forensics.recovery_journal import JOURNAL, RecoveryJournal, clear_unfinished, read_lost_offsets, undo
 from core.inspector.check.verify import verify
 from core.inspector.recover.recovery import Recovery
 from core.inspector.recover.recovery_plan import Action, FolderPlan, RecoveryOptions, unfitting_ends
@@ -277,6 +277,51 @@ def test_a_recovery_that_died_at_any_step_is_taken_back_whole(data_dir: Path, tm
             (folder / name).write_bytes(data)
         steps += 1
     assert steps > 20
+
+
+def test_taking_back_that_died_at_any_step_is_done_by_whatever_comes_next(data_dir: Path, tmp_path: Path) -> None:
+    folder = data_dir / "t-0"
+    damage(folder, 2)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    recover(folder, data_dir)
+    recovered = shutil.copytree(folder, tmp_path / "recovered")
+    steps = 0
+    while True:
+        try:
+            undo(folder, CrashingFileSystem(steps))
+        except _CrashError:
+            pass
+        else:
+            break
+        clear_unfinished(folder, FileSystem())
+        after = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert after == before
+        shutil.rmtree(folder)
+        shutil.copytree(recovered, folder)
+        steps += 1
+    assert steps > 5
+
+
+def test_a_file_has_its_name_while_another_takes_its_place_and_a_folder_goes_aside(tmp_path: Path) -> None:
+    """Whoever reads beside a recovery finds one or the other."""
+    (tmp_path / "0.log").write_bytes(b"old")
+    (tmp_path / "0.index").mkdir()
+    (tmp_path / "new").write_bytes(b"new")
+
+    class WatchedFileSystem(FileSystem):
+        def rename(self, old: Path, new: Path) -> None:
+            super().rename(old, new)
+            assert (tmp_path / "0.log").exists()
+
+    journal = RecoveryJournal(tmp_path, [], WatchedFileSystem())
+    journal.replace("0.log", tmp_path / "new")
+    journal.replace("0.index", None)
+    journal.finish()
+    assert (tmp_path / "0.log").read_bytes() == b"new"
+    assert not (tmp_path / "0.index").exists()
+    undo(tmp_path, FileSystem())
+    assert (tmp_path / "0.log").read_bytes() == b"old"
+    assert (tmp_path / "0.index").is_dir()
 
 
 def test_runs_are_taken_back_one_by_one(data_dir: Path) -> None:
