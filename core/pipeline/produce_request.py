@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _LENGTH_PREFIXED = "%R%s"
 _OF_FIELDS = "--key-field, --timestamp-field and --topic-field go with lines of JSON, or with --format csv"
+_OF_REFERENCES = "--schema-reference goes with --schema-registry, and a file in --value-schema or --key-schema"
 _OF_TEMPLATE = (
     "--template alone describes the input: not with --format, --key-separator, --key-field, --timestamp-field or "
     "--topic-field"
@@ -144,6 +145,14 @@ class ProduceRequest:
         ),
     ] = None
     key_schema: Annotated[str | None, Option("The schema of keys, likewise.", metavar="SCHEMA")] = None
+    schema_references: Annotated[
+        Sequence[str],
+        Option(
+            "What a schema's file refers to as NAME is SUBJECT of the registry; may be repeated.",
+            "--schema-reference",
+            metavar="NAME=SUBJECT[:VERSION]",
+        ),
+    ] = ()
     schema_json: Annotated[
         SchemaJson | None,
         Option(
@@ -181,6 +190,8 @@ class ProduceRequest:
             context=self.schema_context,
             is_in_header=self.schema_id == "header",
             schema_json=self.schema_json,
+            references=tuple(self.schema_references),
+            is_dry_run=self.dry_run,
         )
 
     @property
@@ -303,6 +314,8 @@ class ProduceRequest:
 
 RULES = (
     needs("schema_json", "has_schemas", NO_SCHEMA_JSON),
+    needs("schema_references", "schema_registry", _OF_REFERENCES),
+    needs("schema_references", "value_schema key_schema", _OF_REFERENCES),
     excludes("uses_fields", "key_separator", _OF_FIELDS),
     needs("uses_fields", "format=lines format=csv", _OF_FIELDS),
     needs("own_topics", "format=envelope", "--own-topics goes with --format envelope"),

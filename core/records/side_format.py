@@ -81,6 +81,9 @@ class SideFormats(NamedTuple):
     is_in_header: bool = False
     """Whether ids of schemas are written into headers."""
 
+    references: tuple[str, ...] = ()  # NAME=SUBJECT[:VERSION]: what files of schemas refer to, and is in the registry
+    is_dry_run: bool = False
+
     def find(self, side: str) -> SideFormat:
         """Returns the format of `key` or `value`: the named one, else that of a file with a schema, else `registry` if
         there is one, else `none`. Raises UsageError for an unknown one.

@@ -103,6 +103,10 @@ PRODUCE = {
         "--schema-id header", "--schema-id header --value-schema t.avsc",
         "--schema-id header --schema-registry http://r --value-format long --key-format none",
     ],
+    "--schema-reference goes with --schema-registry, and a file in --value-schema or --key-schema": [
+        "--schema-reference a=b", "--schema-reference a=b --value-schema t.avsc",
+        "--schema-reference a=b --schema-registry http://r",
+    ],
     "--rate 0: expected a number above 0 of records a second": ["--rate 0"],
     _OF_FIELDS: [
         "--key-field f -K :", "--timestamp-field f -K :", "--key-field f --format envelope",

@@ -28,6 +28,9 @@ class SchemaRegistryServer:
         self.texts: dict[str, tuple[str, dict[str, str]]] = {}
         """What GET of a path, and POST of a body, answers beyond the API: a body, and headers."""
 
+        self.incompatible: set[str] = set()
+        """Subjects that take no other schema."""
+
         self.asked: list[tuple[str, dict[str, str]]] = []
         """The paths that were asked for, with their queries, and the headers."""
 
@@ -88,6 +91,8 @@ class SchemaRegistryServer:
         return self.contexts[context].get([path[0], subject, *path[2:]] if path[0] == "subjects" and subject else path)
 
     def post(self, path: list[str], body: dict[str, Any]) -> tuple[int, Any]:
+        if path[:2] == ["compatibility", "subjects"] and path[2] in self.subjects:
+            return 200, {"is_compatible": path[2] not in self.incompatible}
         if path[:1] != ["subjects"]:
             return _NOT_FOUND
         context, subject = _context(path[1])

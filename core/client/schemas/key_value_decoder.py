@@ -40,6 +40,11 @@ Encode = Callable[[bytes | None], bytes | None]
 
 def open_registry(formats: SideFormats, settings: ClientSettings | None = None) -> SchemaRegistry | None:
     """Opens the registry, or returns None if no side needs one. Raises UsageError without a URL."""
+    elsewhere = {}
+    if formats.references:
+        from core.client.schemas.schema_files import find_elsewhere
+
+        elsewhere = find_elsewhere(formats)
     if not (formats.needs_registry("key") or formats.needs_registry("value")):
         return None
     if formats.url is None:
@@ -47,7 +52,14 @@ def open_registry(formats: SideFormats, settings: ClientSettings | None = None) 
     from core.client.schemas.schema_registry import SchemaRegistry
 
     own = settings.registry if settings is not None else None
-    return SchemaRegistry(formats.url, own, formats.context, form=formats.schema_json)
+    return SchemaRegistry(
+        formats.url,
+        own,
+        formats.context,
+        form=formats.schema_json,
+        elsewhere=elsewhere,
+        is_dry_run=formats.is_dry_run,
+    )
 
 
 def side_decoder(formats: SideFormats, side: str, registry: SchemaRegistry | None) -> SideDecoder:

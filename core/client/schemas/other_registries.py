@@ -115,7 +115,9 @@ class Apicurio:
         return SchemaId(int(text), self.space) if text.isdecimal() else self.find_version(text).schema_id
 
     def find_version(self, text: str) -> Registered:
-        """Finds [GROUP/]ARTIFACT[/VERSION]."""
+        """Finds [GROUP/]ARTIFACT[/VERSION], or with a colon before the version."""
+        if text.rpartition(":")[2].isdecimal():
+            text = "/".join(text.rsplit(":", 1)) if "/" in text else f"{self._group}/{'/'.join(text.rsplit(':', 1))}"
         parts = text.split("/")
         group, artifact, version = ([self._group, *parts, "latest"] if len(parts) == 1 else [*parts, "latest"])[:3]
         path = self._path(SchemaId(f"{group}/{artifact}/{version}", "version"))[0]

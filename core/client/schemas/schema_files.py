@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.common.errors import UsageError
-from core.records.side_format import SCHEMA_FILES, SideFormat
+from core.records.side_format import SCHEMA_FILES, SideFormat, SideFormats, split_file
 
 KNOWN_IMPORTS = ("google/protobuf/", "google/type/", "confluent/")
 """Folders of files that need not be there: protoc and every registry know them."""
@@ -39,7 +39,8 @@ class FileReference(NamedTuple):
     """Another file, and the name by which the schema refers to it."""
 
     name: str
-    schema: SchemaFile
+    schema: SchemaFile | None
+    """None for a schema that a registry has under another name, as the user says."""
 
 
 TYPES = {SideFormat.avro: "AVRO", SideFormat.protobuf: "PROTOBUF", SideFormat.jsonschema: "JSON"}
@@ -50,9 +51,44 @@ def type_of(path: Path) -> str:
     return TYPES[SCHEMA_FILES[path.suffix]]
 
 
-def read_schema_file(path: Path) -> SchemaFile:
-    """Reads a file and those that it refers to. Raises UsageError for one that is no schema, AccessError."""
-    return _Reader().read(path)
+def read_schema_file(path: Path, elsewhere: Collection[str] = ()) -> SchemaFile:
+    """Reads a file and those that it refers to, but for the references `elsewhere`, which need no file. Raises
+    UsageError for one that is no schema, AccessError.
+    """
+    return _Reader(elsewhere).read(path)
+
+
+def find_elsewhere(formats: SideFormats) -> dict[str, str]:
+    """Returns by its name what each reference is in the registry. Raises UsageError for references without the files
+    that make them.
+    """
+    found: dict[str, str] = {}
+    for one in formats.references:
+        name, _, subject = one.rpartition("=")
+        if not name or not subject:
+            raise UsageError(f"--schema-reference {one}: expected NAME=SUBJECT[:VERSION]")
+        if name in found:
+            raise UsageError(f"--schema-reference: {name} is given twice")
+        found[name] = subject
+    schemas = [formats.schema(side) or "" for side in ("value", "key") if formats.find(side) is SideFormat.registry]
+    files = [Path(file[0]) for file in map(split_file, schemas) if file is not None]
+    if found and not files:
+        raise UsageError("--schema-reference goes with --schema-registry, and a file in --value-schema or --key-schema")
+    _ensure_referred(files, found)
+    return found
+
+
+def _ensure_referred(paths: Sequence[Path], elsewhere: Collection[str]) -> None:
+    left = set(elsewhere)
+    for path in paths if elsewhere else ():
+        reader = _Reader(elsewhere)
+        reader.read(path)
+        left -= reader.used
+    if left:
+        raise UsageError(
+            f"--schema-reference {min(left)}: {' and '.join(map(str, paths))} refers to no such name",
+            hint="the full name of an Avro type, the path of an import, or the text of a $ref",
+        )
 
 
 def read_text(path: Path) -> str:
@@ -70,8 +106,11 @@ def read_text(path: Path) -> str:
 class _Reader:
     """Reads each file once. A file that refers to itself, by whichever way, is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: Collection[str]) -> None:
+        self._elsewhere = elsewhere
         self._found: dict[Path, SchemaFile | None] = {}
+        self.used: set[str] = set()
+        """References that need no file, so far."""
 
     def read(self, path: Path, root: Path | None = None) -> SchemaFile:
         key = path.resolve()
@@ -94,21 +133,31 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"schema {path} can't be used: not JSON: {error}") from error
         if type_of(path) == "AVRO":
-            return [
-                FileReference(name, self.read(_find_avro(path, name)))
-                for name in sorted(_avro_names(content, used=True) - _avro_names(content, used=False))
-            ]
+            names = sorted(_avro_names(content, used=True) - _avro_names(content, used=False))
+            return [self._reference(name, lambda name: self.read(_find_avro(path, name))) for name in names]
         names = sorted({ref.partition("#")[0] for ref in _json_refs(content)} - {""})
         return [
-            FileReference(name, self.read(_inside(path, path.parent / name))) for name in names if "://" not in name
+            self._reference(name, lambda name: self.read(_inside(path, path.parent / name)))
+            for name in names
+            if "://" not in name or name in self._elsewhere
         ]
+
+    def _reference(self, name: str, read: Callable[[str], SchemaFile]) -> FileReference:
+        if name not in self._elsewhere:
+            return FileReference(name, read(name))
+        self.used.add(name)
+        return FileReference(name, None)
 
     def _imports(self, path: Path, text: str, root: Path | None) -> list[FileReference]:
         names = proto_imports(text)
         if root is None:
-            root = find_root(path, names)
+            root = find_root(path, [name for name in names if name not in self._elsewhere])
         found = []
         for name in names:
+            if name in self._elsewhere:
+                self.used.add(name)
+                found.append(FileReference(name, None))
+                continue
             imported = _inside(path, root / name, root)
             if not imported.exists() and not name.startswith(KNOWN_IMPORTS):
                 raise UsageError(

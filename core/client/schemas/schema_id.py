@@ -198,7 +198,8 @@ Messages = Sequence[Message]
 def frame_of(kind: RegistryKind, schema_id: SchemaId, message: bytes, *, has_long_ids: bool = False) -> bytes:
     """Returns what goes in front of the data: the id, and `message`, which names one of Protobuf."""
     if kind is RegistryKind.glue:
-        return bytes((_GLUE_VERSION, 0)) + uuid.UUID(str(schema_id.value)).bytes + message
+        number = uuid.UUID(int=0) if schema_id.value == 0 else uuid.UUID(str(schema_id.value))
+        return bytes((_GLUE_VERSION, 0)) + number.bytes + message
     return (_LONG_ID if has_long_ids else _ID).pack(0, int(schema_id.value)) + message
 
 

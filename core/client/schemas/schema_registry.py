@@ -23,9 +23,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -143,7 +143,9 @@ class Codec(NamedTuple):
 class SchemaEncoder:
     """Encodes text by one schema of a registry, whose id goes in front of the bytes, or into a header beside them."""
 
-    schema_id: SchemaId
+    name: str
+    """How errors name the schema."""
+
     encode: Callable[[bytes], bytes]
     frame: bytes
     """What is in front of the bytes: the id, and what names the message of Protobuf."""
@@ -166,9 +168,9 @@ class SchemaEncoder:
         try:
             return self.encode(text)
         except ValueError as error:
-            raise SchemaError(f"not of schema {self.schema_id}: {error}") from error
+            raise SchemaError(f"not of schema {self.name}: {error}") from error
         except RecursionError as error:
-            raise SchemaError(f"not of schema {self.schema_id}: its levels are too many") from error
+            raise SchemaError(f"not of schema {self.name}: its levels are too many") from error
 
 
 class SchemaRegistry:
@@ -181,10 +183,13 @@ class SchemaRegistry:
         context: str | None = None,
         *,
         form: SchemaJson | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+        is_dry_run: bool = False,
     ) -> None:
-        """`context` is that of ids and subjects that name none, `form` that of the JSON; None is every form. Raises
-        UsageError if the extra is not installed, and for files of keys and certificates that can't be read. The URL may
-        hold a user and a password, which no message shows.
+        """`context` is that of ids and subjects that name none, `form` that of the JSON; None is every form. What
+        references of files are in the registry is in `elsewhere`; a dry run registers nothing. Raises UsageError if the
+        extra is not installed, and for files of keys and certificates that can't be read. The URL may hold a user and a
+        password, which no message shows.
         """
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -192,6 +197,8 @@ class SchemaRegistry:
             raise UsageError(f"a Schema Registry needs more packages: {error.name}", hint=_HINT) from error
         self._url = shown_url(url)
         self._form = form
+        self._elsewhere = elsewhere or {}
+        self._is_dry_run = is_dry_run
         self._other: Apicurio | Glue | None = None
         if url.startswith("glue:") or "/apis/registry/v" in url:
             from core.client.schemas.other_registries import open_other_registry
@@ -321,7 +328,8 @@ class SchemaRegistry:
             return None
         schema_id, message = self._find(schema or subject, subject)
         try:
-            return self._encoder(schema_id, *self._codec(schema_id).encoder(message), side)
+            found = self._encoder(schema_id, *self._codec(schema_id).encoder(message), side)
+            return found if schema_id.value else replace(found, name=schema or subject)
         except ValueError as error:
             raise UsageError(f"schema {schema or subject}: {error}") from error
 
@@ -335,12 +343,12 @@ class SchemaRegistry:
             long_ids = self._other.has_long_ids
             frame = frame_of(kind, schema_id, named, has_long_ids=long_ids)
             if kind is RegistryKind.glue:
-                return SchemaEncoder(schema_id, encode, frame, ())
+                return SchemaEncoder(str(schema_id), encode, frame, ())
             headers = headers_of(schema_id, side, message, is_avro=self._types[schema_id] == "AVRO")
-            return SchemaEncoder(schema_id, encode, frame, headers, b"" if long_ids else named)
+            return SchemaEncoder(str(schema_id), encode, frame, headers, b"" if long_ids else named)
         frame, guid = frame_of(kind, schema_id, named), self._guids.get(schema_id)
         header = frame if guid is None else b"\1" + guid + named
-        return SchemaEncoder(schema_id, encode, frame, ((f"__{side}_schema_id".encode(), header),))
+        return SchemaEncoder(str(schema_id), encode, frame, ((f"__{side}_schema_id".encode(), header),))
 
     def has_subject(self, subject: str) -> bool:
         name, other = self._qualified(subject), self._other
@@ -399,10 +407,12 @@ class SchemaRegistry:
     def _register(self, path: Path, subject: str) -> SchemaId:
         from core.client.schemas.schema_files import read_schema_file
 
-        file = read_schema_file(path)
+        if self._elsewhere and not self.has_headers:
+            raise UsageError("--schema-reference: AWS Glue has no references")
+        file = read_schema_file(path, self._elsewhere)
         try:
             # before a registry has it that takes everything
-            codec = make_codec(file, is_of_confluent=True).of_form(self._form)
+            codec = make_codec(file, self._referred, is_of_confluent=self._other is None).of_form(self._form)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"schema {path} can't be used: {error}") from error
         except ImportError as error:
@@ -414,6 +424,8 @@ class SchemaRegistry:
         return schema_id
 
     def _registered(self, file: SchemaFile, subject: str) -> SchemaId:
+        if self._is_dry_run:
+            return self._id_of_dry_run(file, subject)
         if self._other is not None:
             from core.client.schemas.other_registries import Apicurio
 
@@ -424,33 +436,69 @@ class SchemaRegistry:
         context = subject[: subject.index(":", 1) + 1] if subject.startswith(":.") else ""
         return self._note_id(lambda: self._client.register_schema_full_response(subject, schema), context)
 
+    def _id_of_dry_run(self, file: SchemaFile, subject: str) -> SchemaId:
+        """Returns an id that nothing is written with. Raises SchemaError for a schema that Confluent's registry would
+        refuse, which it says without a change.
+        """
+        if self._other is not None:
+            return SchemaId(0, self._other.space)
+        schema = self._with_references(file)
+        try:
+            is_compatible = schema is None or self._ask(lambda: self._client.test_compatibility(subject, schema))
+        except SchemaError as error:
+            if not error.why:
+                raise
+            is_compatible = True  # there is no such subject
+        if not is_compatible:
+            raise SchemaError(f"{self._url} would refuse {file.path}: it is not compatible with the newest {subject}")
+        return SchemaId(0)
+
     def _with_references(self, file: SchemaFile) -> Any:
         """Returns the schema of a file as the registry takes it. What the file refers to is registered first, if it is
-        not there: by the name of the reference, as Confluent's serializers do it.
+        not there: by the name of the reference, as Confluent's serializers do it. A dry run returns None instead.
         """
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
         found = []
         for reference in _referred_files(file):
+            if reference.schema is None:
+                found.append(self._reference_elsewhere(reference.name))
+                continue
             schema, subject = self._with_references(reference.schema), self._qualified(reference.name)
+            if schema is None:
+                return None
             try:
                 version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
             except SchemaError as error:
                 if not error.why:
                     raise
+                if self._is_dry_run:
+                    return None
                 self._ask(lambda: self._client.register_schema_full_response(subject, schema))  # noqa: B023
                 version = self._ask_number(lambda: self._client.lookup_schema(subject, schema).version)  # noqa: B023
             found.append(SchemaReference(reference.name, subject, version))
         return Schema(file.schema_str, file.schema_type, found)
 
+    def _reference_elsewhere(self, name: str) -> Any:
+        """Returns the reference to what the user says that it is."""
+        from confluent_kafka.schema_registry import SchemaReference
+
+        context, named = _IN_CONTEXT.fullmatch(self._elsewhere[name]).groups(self._context)  # type: ignore[union-attr]
+        subject, _, version = named.rpartition(":") if named.rpartition(":")[2].isdecimal() else (named, "", "")
+        if version:
+            found = self._ask(lambda: self._client.get_version(context + subject, int(version)))
+        else:
+            found = self._ask(lambda: self._client.get_latest_version(context + subject))
+        return SchemaReference(name, context + subject, self._ask_number(lambda: found.version))
+
     def _registered_with_apicurio(self, apicurio: Apicurio, file: SchemaFile, artifact: str) -> Registered:
-        references = [
-            {
-                "name": reference.name,
-                **self._registered_with_apicurio(apicurio, reference.schema, reference.name).coordinates,
-            }
-            for reference in _referred_files(file)
-        ]
+        references = []
+        for one in _referred_files(file):
+            if one.schema is None:
+                found = self._ask(lambda: apicurio.find_version(self._elsewhere[one.name]))  # noqa: B023
+            else:
+                found = self._registered_with_apicurio(apicurio, one.schema, one.name)
+            references.append({"name": one.name, **found.coordinates})
         return self._ask(lambda: apicurio.register(artifact, file.schema_str, file.schema_type, references))  # type: ignore[no-any-return]
 
     def _registered_with_glue(self, glue: Glue, file: SchemaFile, name: str) -> SchemaId:
@@ -547,12 +595,18 @@ class SchemaRegistry:
         )
 
     def _referred(self, reference: Any) -> Any:
-        """Returns the schema that another refers to."""
+        """Returns the schema that another refers to, or a file."""
+        from core.client.schemas.schema_files import FileReference
+
+        if isinstance(reference, FileReference) and reference.schema is not None:
+            return reference.schema
+        name = reference.name if isinstance(reference, FileReference) else ""
 
         def get() -> Any:
-            if self._other is not None:
-                return self._other.get(reference.schema_id)
-            return self._client.get_version(reference.subject, reference.version).schema
+            if (other := self._other) is not None:
+                return other.get(other.find(self._elsewhere[name]) if name else reference.schema_id)
+            one = self._reference_elsewhere(name) if name else reference
+            return self._client.get_version(one.subject, one.version).schema
 
         return self._ask(lambda: _with_text(get()))
 
@@ -648,7 +702,7 @@ def _referred_files(file: SchemaFile) -> list[FileReference]:
     """Returns what the file refers to, without what every registry knows."""
     from core.client.schemas.schema_files import KNOWN_IMPORTS
 
-    return [one for one in file.references if not one.name.startswith(KNOWN_IMPORTS)]
+    return [one for one in file.references if one.schema is None or not one.name.startswith(KNOWN_IMPORTS)]
 
 
 References = Sequence[tuple[str, Any]]
