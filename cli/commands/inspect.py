@@ -16,7 +16,17 @@ from cli.plog_command import command, new_app
 from cli.terminal import is_terminal
 from core.common.command_option import Argument, Option
 from core.common.errors import AccessError, UsageError
-from core.records.side_format import SchemaJson, SchemaRegistryOption, SideFormats
+from core.records.side_format import (
+    NO_SCHEMA_JSON,
+    KeyFormatOption,
+    KeySchemaOption,
+    SchemaContextOption,
+    SchemaJson,
+    SchemaRegistryOption,
+    SideFormats,
+    ValueFormatOption,
+    ValueSchemaOption,
+)
 
 if TYPE_CHECKING:
     from core.pipeline.session import Session
@@ -46,6 +56,11 @@ def inspect(
         bool, Option("Show animations, or none, which helps screen readers.", "--animation/--no-animation")
     ] = True,
     schema_registry: SchemaRegistryOption = None,
+    schema_context: SchemaContextOption = None,
+    key_format: KeyFormatOption = None,
+    value_format: ValueFormatOption = None,
+    value_schema: ValueSchemaOption = None,
+    key_schema: KeySchemaOption = None,
     schema_json: Annotated[
         SchemaJson | None,
         Option(
@@ -78,11 +93,22 @@ def inspect(
         raise UsageError("--web needs the package textual-serve", hint="pip install 'plog-kafka[ui]'")
     from core.view.target.inspect_target import open_places
 
-    schemas = SideFormats(schema_registry, schema_json=schema_json)
+    schemas = SideFormats(
+        schema_registry,
+        key_format,
+        value_format,
+        key_schema,
+        value_schema,
+        context=schema_context,
+        schema_json=schema_json,
+    )
+    schemas.ensure_consistent()
     if schema_json is not None and not schemas.have_schemas():
-        raise UsageError("--schema-json goes with --schema-registry")
+        raise UsageError(NO_SCHEMA_JSON)
     session = _for_threads(session, has_registry=schema_registry is not None)
     opened = open_places(places or [], session, LogPlaces(session, lambda *_: None).is_path)
+    if value_schema is not None or key_schema is not None:
+        opened.inspected.schemas(schemas.for_people())  # what can't be used is said before the screen is drawn
     if web:
         from cli.inspect.web import serve_inspect
 

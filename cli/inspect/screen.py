@@ -43,7 +43,6 @@ from core.view.target.inspect_target import InspectTarget, Opened, Place
 
 if TYPE_CHECKING:
     from core.inspector.check.findings import Finding
-    from core.pipeline.key_value_text import Schemas
 
 
 class StoppedError(Exception):
@@ -148,7 +147,7 @@ class InspectHost(App[None]):
     def __init__(
         self, opened: Opened, *, schemas: SideFormats = PLAIN, has_animation: bool = True, glyphs: Glyphs | None = None
     ) -> None:
-        """`schemas` names a Schema Registry, with which framed keys and values are decoded."""
+        """`schemas` says how keys and values are decoded: by a Schema Registry, by files, or as their formats."""
         has_colours = "NO_COLOR" not in os.environ
         super().__init__(ansi_color=None if has_colours else True)  # Textual takes colours away only from those
         self.inspected: InspectTarget = opened.inspected
@@ -160,7 +159,6 @@ class InspectHost(App[None]):
         """Findings of the last check of each checked partition."""
         self.opened = opened
         self._formats = schemas.for_people()
-        self._schemas: Schemas | None = None
         self._reader = InspectWorker("reader")
         self._backgrounds = [self._reader]
         self.animation_level = "full" if has_animation else "none"
@@ -213,11 +211,11 @@ class InspectHost(App[None]):
 
     @property
     def has_schemas(self) -> bool:
-        """Whether a Schema Registry is named."""
-        return self._formats.have_schemas()
+        """Whether keys or values are decoded."""
+        return not self._formats.are_plain
 
     def form_after(self, form: Form) -> Form:
-        """Returns the next form of keys and values: text, JSON, decoded by the registry if one is named, hex."""
+        """Returns the next form of keys and values: text, JSON, decoded if a schema or format is named, hex."""
         forms = [one for one in Form if one is not Form.SCHEMA or self.has_schemas]
         return forms[(forms.index(form) + 1) % len(forms)]
 
@@ -225,8 +223,7 @@ class InspectHost(App[None]):
         """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
         if form is not Form.SCHEMA or not self.has_schemas:
             return RowWriter(topic, form)
-        self._schemas = self._schemas or self.inspected.schemas(self._formats)
-        return RowWriter(topic, form, self._schemas.registry)
+        return RowWriter(topic, form, self.inspected.schemas(self._formats).decoders)
 
     def on_unmount(self) -> None:
         for one in self._backgrounds:

@@ -37,9 +37,11 @@ class Schemas:
         self._formats = formats
         self._say = say
         self._noted: set[str] = set()
-        self._decoders: dict[str, SideDecoder] = {}
+        self.decoders: dict[str, SideDecoder] = {}
+        """Those of `key` and `value`."""
+
         if not formats.is_written:
-            self._decoders = {side: side_decoder(formats, side, self.registry) for side in ("key", "value")}
+            self.decoders = {side: side_decoder(formats, side, self.registry) for side in ("key", "value")}
 
     # --- out
 
@@ -74,7 +76,7 @@ class Schemas:
         self, chunk: Chunk, side: str, failures: dict[int, PlogError], *, is_typed: bool
     ) -> tuple[list[bytes | None], list[bytes | None] | None]:
         """Returns the texts of one side to show, and those for filters if they differ."""
-        columns, decoder = chunk.columns, self._decoders[side]
+        columns, decoder = chunk.columns, self.decoders[side]
         texts = (columns.keys() if side == "key" else columns.values()).to_pylist()
         markers = {row: texts[row] for row in _control_rows(columns)}  # which are Kafka's own
         for row in markers:
@@ -111,7 +113,7 @@ class Schemas:
     def value_types(self) -> dict[tuple[str, ...], str]:
         """Returns the types of fields that the schemas of the values so far have, if they are shown plain."""
         is_plain = self._formats.schema_json is SchemaJson.plain
-        return self._decoders["value"].types() if is_plain and "value" in self._decoders else {}
+        return self.decoders["value"].types() if is_plain and "value" in self.decoders else {}
 
     # --- in
 

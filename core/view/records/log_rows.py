@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from enum import Enum, StrEnum
@@ -40,7 +40,7 @@ from core.records.record import Headers, Record
 
 if TYPE_CHECKING:
     from core.client.net.kafka_client import KafkaClient
-    from core.client.schemas.schema_registry import SchemaRegistry
+    from core.client.schemas.key_value_decoder import SideDecoder
     from core.forensics.partition_reader import DirectoryReader
     from core.records.record_filter import RecordFilter
 
@@ -433,20 +433,13 @@ class Form(StrEnum):
     HEX = "hex"
 
 
-def cell_text(
-    data: bytes | None,
-    form: Form,
-    registry: SchemaRegistry | None = None,
-    *,
-    is_key: bool = False,
-    headers: Headers = (),
-) -> str:
+def cell_text(data: bytes | None, form: Form, decoder: SideDecoder | None = None, headers: Headers = ()) -> str:
     """Formats a key or value in one line, cut if it is long; it can't control a terminal. Raises AccessError if the
     registry can't be asked, UsageError if its answer is invalid.
     """
     if data is None:
         return NULL
-    data = _decoded(data, form, registry, is_key=is_key, headers=headers)
+    data = _decoded(data, form, decoder, headers)
     if form is Form.HEX:
         return data[:_CELL_BYTES].hex(" ")
     if form is Form.JSON:
@@ -454,12 +447,12 @@ def cell_text(
     return printable(data[:_CELL_BYTES].decode("utf-8", "backslashreplace"), keeps="")
 
 
-def _decoded(data: bytes, form: Form, registry: SchemaRegistry | None, *, is_key: bool, headers: Headers) -> bytes:
-    """Decodes framed bytes; on failure returns the reason in parentheses."""
-    if form is not Form.SCHEMA or registry is None:
+def _decoded(data: bytes, form: Form, decoder: SideDecoder | None, headers: Headers) -> bytes:
+    """Decodes bytes as their side's; on failure returns the reason in parentheses."""
+    if form is not Form.SCHEMA or decoder is None:
         return data
     try:
-        return registry.decode(data, is_key=is_key, headers=headers) or b""
+        return decoder.decode(data, headers) or b""
     except (AccessError, UsageError):  # errors of the registry itself
         raise
     except PlogError as error:
@@ -477,18 +470,11 @@ def _compact(data: bytes) -> bytes:
         return data
 
 
-def whole_lines(
-    data: bytes | None,
-    form: Form,
-    registry: SchemaRegistry | None = None,
-    *,
-    is_key: bool = False,
-    headers: Headers = (),
-) -> list[str]:
+def whole_lines(data: bytes | None, form: Form, decoder: SideDecoder | None = None, headers: Headers = ()) -> list[str]:
     """Formats a key or value in lines: JSON with its structure, hex with positions; at most 256 KiB of it."""
     if data is None:
         return [NULL]
-    data = _decoded(data, form, registry, is_key=is_key, headers=headers)
+    data = _decoded(data, form, decoder, headers)
     rest = len(data) - _WHOLE_BYTES
     shown = data[:_WHOLE_BYTES]
     if form is Form.HEX:
@@ -515,15 +501,17 @@ def _hex_line(data: bytes, at: int) -> str:
 
 
 class RowWriter:
-    """Formats keys and values of one topic's rows; owned by the reader's task, which has the registry.
+    """Formats keys and values of one topic's rows; owned by the reader's task, which has the decoders.
 
     Records of Kafka's own topics are decoded as `plog dump-segment` does, in every form but hex; possible secrets are
     hidden in every form.
     """
 
-    def __init__(self, topic: str, form: Form, registry: SchemaRegistry | None = None) -> None:
+    def __init__(self, topic: str, form: Form, decoders: Mapping[str, SideDecoder] | None = None) -> None:
+        """`decoders` are those of `key` and `value`."""
         self.form = form
-        self._registry = registry
+        own = decoders or {}
+        self._key_decoder, self._value_decoder = own.get("key"), own.get("value")
         self._is_metadata = topic == CLUSTER_METADATA_TOPIC
         self._decoder: Decoder | None = None
         if self._is_metadata:
@@ -538,14 +526,14 @@ class RowWriter:
         key, value = self.contents(row)
         if self._decoder is not None and self.form is not Form.HEX:
             key = _key_words(key)
-        shown = cell_text(key, self._key_form, self._registry, is_key=True, headers=row.headers)
-        return shown, cell_text(value, self.form, self._registry, headers=row.headers)
+        shown = cell_text(key, self._key_form, self._key_decoder, row.headers)
+        return shown, cell_text(value, self.form, self._value_decoder, row.headers)
 
     def key_lines(self, row: LogRow) -> list[str]:
-        return whole_lines(self.contents(row)[0], self._key_form, self._registry, is_key=True, headers=row.headers)
+        return whole_lines(self.contents(row)[0], self._key_form, self._key_decoder, row.headers)
 
     def value_lines(self, row: LogRow) -> list[str]:
-        return whole_lines(self.contents(row)[1], self.form, self._registry, headers=row.headers)
+        return whole_lines(self.contents(row)[1], self.form, self._value_decoder, row.headers)
 
     def contents(self, row: LogRow) -> tuple[bytes | None, bytes | None]:
         """Returns the bytes to show: JSON of a record of Kafka's own topics, unless it can't be decoded."""

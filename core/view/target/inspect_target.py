@@ -107,6 +107,7 @@ class InspectTarget:
         self._opened = ExitStack()
         self._source: RecordSource | None = None
         self._client: KafkaClient | None = None
+        self._schemas: Schemas | None = None
 
     @property
     def is_of_files(self) -> bool:
@@ -193,10 +194,12 @@ class InspectTarget:
         return parse_place(text, self.topics(), current)
 
     def schemas(self, formats: SideFormats) -> Schemas:
-        """Opens the Schema Registry of these formats."""
+        """Opens the decoders of these formats, once. Raises UsageError for schemas that can't be used."""
         from core.pipeline.key_value_text import Schemas
 
-        return Schemas(formats, self.session.find_settings())
+        if self._schemas is None:
+            self._schemas = Schemas(formats, self.session.find_settings())
+        return self._schemas
 
     def close(self) -> None:
         self._opened.close()

@@ -55,3 +55,40 @@ async def test_a_registry_that_is_down_is_reported_and_other_forms_work(tmp_path
         assert "the Schema Registry does not answer" in status(pilot.app)
         await press(pilot, "x", "x")
         assert "plain" in screen_text(pilot.app)
+
+
+@pytest.mark.longer
+@with_loop
+async def test_values_of_a_local_schema(tmp_path: Path) -> None:
+    """They name no schema; keys have a format of their own."""
+    where, file = ("--data-dir", str(tmp_path / "data")), tmp_path / "flight.proto"
+    file.write_text('syntax = "proto3"; message A {} message Flight { string carrier = 1; int64 n = 2; }')
+    call_plog("topic", "create", "t", *where)
+    formats = ("--value-schema", f"{file}:Flight", "--key-format", "long")
+    written = call_plog("produce", "t", "-K", "|", *formats, *where, stdin=b'7|{"carrier": "UA", "n": 5}\n')
+    assert written.returncode == 0
+    schemas = SideFormats(key="long", value_schema=f"{file}:Flight")
+    async with inspecting(tmp_path / "data", "t", schemas=schemas) as pilot:
+        text = screen_text(pilot.app)
+        assert '{"carrier": "UA", "n": 5}' in text
+        assert "as schema" in text
+        await press(pilot, "enter")
+        assert '"n": 5' in screen_text(pilot.app)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--value-schema", "none.avsc"], "schema none.avsc: No such file or directory"),
+        (["--schema-context", "sto"], "--schema-context goes with --schema-registry"),
+        (["--value-format", "avro"], "--value-format avro goes with --value-schema"),
+        (["--schema-json", "plain"], "--schema-json goes with a schema"),
+    ],
+)
+def test_options_that_can_not_be_meant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], problem: str
+) -> None:
+    monkeypatch.setenv("TEXTUAL_DRIVER", "none")
+    call_plog("topic", "create", "t", "--data-dir", str(tmp_path))
+    done = call_plog("inspect", str(tmp_path), *options)
+    assert (done.returncode, problem in done.stderr.decode()) == (2, True), done.stderr
