@@ -402,3 +402,25 @@ def test_a_message_without_json_of_its_own_ends_nothing(
     for form in ("plain", "tagged"):
         ok("produce", "t", *options, stdin=ok("consume", "t", *options, "--max-messages", "2", "--schema-json", form))
     assert values(where) == values(where)[:2] * 3
+
+
+def test_dump_segment_keeps_the_digits_of_decimals(
+    registry: SchemaRegistryServer, client: SchemaRegistryClient, where: list[str]
+) -> None:
+    """Those of a double are not enough (console#236), and 12.30 is not 12.3."""
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18}
+    fields = [
+        {"name": "a", "type": schema},
+        {"name": "b", "type": {**schema, "scale": 2}},
+        {"name": "c", "type": "double"},
+    ]
+    client.register_schema("t-value", Schema(json.dumps({"type": "record", "name": "R", "fields": fields}), "AVRO"))
+    text = '{"a": 12.000000000000000001, "b": 12.30, "c": 0.1}'
+    options = ["--schema-registry", registry.url]
+    ok("produce", "t", *options, *where, stdin=text.encode())
+    dump = ["dump-segment", str(Path(where[1]) / "t-0"), "--print-data-log", *options, "--format"]
+    compact = text.replace(" ", "")
+    assert f'"value": {compact}'.encode() in ok(*dump, "ndjson")
+    assert f'"value": {compact}'.encode() in ok(*dump, "json")
+    assert compact.replace('"', '""').encode() in ok(*dump, "csv")
+    assert f"payload: {compact}".encode() in ok(*dump, "kafka")

@@ -15,6 +15,7 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -40,7 +41,7 @@ class ValueFormat(Protocol):
 
 
 class JsonText(str):
-    """JSON that Python's objects and writers don't hold as it is: very deep, very long numbers, NaN."""
+    """JSON that Python's objects and writers don't hold as it is: very deep, very long numbers, NaN, 12.30."""
 
     __slots__ = ()
 
@@ -208,10 +209,24 @@ def _json_format(account: ValueAccount) -> ValueFormat:
 def read_for_json(data: bytes) -> Any:
     """Reads JSON, to be written as JSON again; JsonText if it would come out as another. Raises ValueError."""
     if data.count(b"[") + data.count(b"{") < _DEEP:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(data)
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, _InexactError):
+            return _decode_exactly(data)
     read_json(data)
     return JsonText(compact(data))
+
+
+class _InexactError(Exception):
+    """A number that Python would write with other digits."""
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if repr(number) != text and ("e" not in text.lower() or Decimal(text) != Decimal(repr(number))):
+        raise _InexactError
+    return number
+
+
+_decode_exactly = msgspec.json.Decoder(float_hook=_exact_float).decode
 
 
 def as_utf8(data: bytes | None, _: Headers = ()) -> Any:
