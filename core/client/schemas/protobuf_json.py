@@ -7,8 +7,9 @@ whose null is a value (google.protobuf.Value, NullValue). Both forms are read, b
 
 The mapping has no text for some messages. Times out of range are {"seconds": .., "nanos": ..}, paths that camel case
 would change {"paths": [..]}, and an Any whose type is not known, or whose bytes are not of it, is
-{"@type": .., "not_decoded": {"base64": ..}}. These are read back as they were. Fields that the schema does not have are
-left out.
+{"@type": .., "not_decoded": {"base64": ..}}. These are read back as they were. So are fields that the schema does not
+have, and values that an enum of proto2 does not have: a message shows their bytes as "[not_decoded]": {"base64": ..},
+and a message with a text of its own is that alone. They are written after the other fields, as Protobuf does it.
 
 Message indexes are zigzag varints: how many, then each; a single 0 stands for the first message. Source: Confluent's
 wire format.
@@ -86,6 +87,9 @@ class ProtobufJson:
         self._main = self._pool.FindFileByName(name)
         self._met: dict[str, Any] = {}
         self._printers = {form: _Printer(self._pool, is_plain=form is SchemaJson.plain) for form in SchemaJson}
+        self._whole = {
+            form: _Printer(self._pool, is_plain=form is SchemaJson.plain, has_unknown=True) for form in SchemaJson
+        }
 
     def messages(self) -> list[Message]:
         """Returns all messages of the file, nested ones too."""
@@ -99,13 +103,19 @@ class ProtobufJson:
 
     def decode(self, data: bytes, form: SchemaJson = SchemaJson.tagged) -> bytes:
         """Returns the JSON of message indexes and their message. Raises ValueError."""
-        return _write(self._printers[form].show(self._parse(data))).encode()
+        message = self._parse(data)
+        return self._shown(message, form, has_unknown=_has_unknown(message))
 
     def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
         """Returns both forms of its JSON, tagged and plain."""
         message = self._parse(data)
-        tagged, plain = (_write(self._printers[form].show(message)) for form in (SchemaJson.tagged, SchemaJson.plain))
-        return tagged.encode(), plain.encode()
+        has_unknown = _has_unknown(message)
+        tagged = self._shown(message, SchemaJson.tagged, has_unknown=has_unknown)
+        return tagged, self._shown(message, SchemaJson.plain, has_unknown=has_unknown)
+
+    def _shown(self, message: Any, form: SchemaJson, *, has_unknown: bool) -> bytes:
+        printer = (self._whole if has_unknown else self._printers)[form]
+        return _write(printer.show(message)).encode()
 
     def types(self) -> Types:
         """Returns the types of the fields, in plain JSON, of the messages that it has met."""
@@ -179,9 +189,11 @@ class _Field(NamedTuple):
 class _Printer:
     """Shows messages in one form. Immutable once made, but for what it remembers of each type."""
 
-    def __init__(self, pool: Any, *, is_plain: bool) -> None:
+    def __init__(self, pool: Any, *, is_plain: bool, has_unknown: bool = False) -> None:
+        """`has_unknown`: for messages with fields that the schema does not have, which takes longer."""
         self._pool = pool
         self._is_plain = is_plain
+        self._has_unknown = has_unknown
         self._fields: dict[str, list[_Field]] = {}
         self._of_its_own: dict[str, _Show] = {
             "google.protobuf.Any": self._any,
@@ -197,13 +209,22 @@ class _Printer:
         """Returns the JSON value of a message. Raises ValueError for one that has none."""
         descriptor = message.DESCRIPTOR
         own = self._of_its_own.get(descriptor.full_name)
+        is_own = own is not None or descriptor.file.name == _WRAPPERS_FILE
+        if is_own and self._has_unknown and _has_unknown(message):
+            return _unknown(message.SerializePartialToString(deterministic=True))
         if own is not None:
             return own(message)
-        if descriptor.file.name == _WRAPPERS_FILE:
+        if is_own:
             return self._fields_of(descriptor)[0].show(message.value)
         return self._regular(message, {})
 
     def _regular(self, message: Any, shown: dict[str, Any]) -> dict[str, Any]:
+        shown = self._known(message, shown)
+        if self._has_unknown and (data := _unknown_fields(message)):
+            shown |= _unknown(data)
+        return shown
+
+    def _known(self, message: Any, shown: dict[str, Any]) -> dict[str, Any]:
         descriptor = message.DESCRIPTOR
         fields = self._fields.get(descriptor.full_name) or self._fields_of(descriptor)
         if self._is_plain:
@@ -278,11 +299,37 @@ class _Printer:
         shown = {"@type": message.type_url}
         inner = _message_of(message.type_url, self._pool)
         if inner is not None and _parses(inner, message.value):
+            if not self._has_unknown and _has_unknown(inner):
+                return _Printer(self._pool, is_plain=self._is_plain, has_unknown=True).show(message)
             own = inner.DESCRIPTOR.full_name in self._of_its_own or inner.DESCRIPTOR.file.name == _WRAPPERS_FILE
             return {**shown, "value": self.show(inner)} if own else self._regular(inner, shown)
         if inner is not None and _NOT_DECODED in inner.DESCRIPTOR.fields_by_name:
             raise ValueError(f"an Any holds bytes that are no {inner.DESCRIPTOR.full_name}")
         return {**shown, _NOT_DECODED: {"base64": _base64(message.value)}}
+
+
+def _has_unknown(message: Any) -> bool:
+    """Returns whether it or a message in it has fields that the schema does not have."""
+    known = type(message)()
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return bool(known.ByteSize() != message.ByteSize())
+
+
+def _unknown_fields(message: Any) -> bytes:
+    """Returns the bytes of its own fields that the schema does not have."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.is_extension:
+            rest.ClearExtension(field)
+        else:
+            rest.ClearField(field.name)
+    return bytes(rest.SerializePartialToString())
+
+
+def _unknown(data: bytes) -> dict[str, Any]:
+    return {_UNKNOWN: {"base64": _base64(data)}}
 
 
 def _message_of(url: str, pool: Any) -> Any:
@@ -392,6 +439,15 @@ class _Reader:
         adds to `later` where they are and what fills them. Raises ValueError for bytes that are no base64.
         """
         name = descriptor.full_name
+        if isinstance(value, dict) and _UNKNOWN in value:
+            data = _base64_of(value, _UNKNOWN)
+            value = {given: part for given, part in value.items() if given != _UNKNOWN}
+            if name in _JSON_OF_THEIR_OWN or descriptor.file.name == _WRAPPERS_FILE:
+                if value:
+                    raise ValueError(f"{name} has {_UNKNOWN} and more")
+                later.append((path, lambda message: message.ParseFromString(data)))
+                return _empty(descriptor)
+            later.append((path, lambda message: message.MergeFromString(data)))
         if name in _EMPTY and isinstance(value, dict) and value:
             later.append((path, self._any_filler(value) if name == "google.protobuf.Any" else _filler(value, name)))
             return _EMPTY[name]
@@ -428,11 +484,7 @@ class _Reader:
         inner = _message_of(url, self._pool)
         rest = {name: part for name, part in value.items() if name != "@type"}
         if _NOT_DECODED in rest and (inner is None or _NOT_DECODED not in inner.DESCRIPTOR.fields_by_name):
-            try:
-                ((_, text),) = rest[_NOT_DECODED].items()
-                data = base64.b64decode(text, validate=True)
-            except (ValueError, TypeError, AttributeError):
-                raise ValueError(f'an Any\'s {_NOT_DECODED} is no {{"base64": ..}}') from None
+            data = _base64_of(rest, _NOT_DECODED)
         elif inner is None:
             raise ValueError(f"the type of an Any is not known: {url}")
         else:
@@ -445,6 +497,22 @@ class _Reader:
             message.type_url, message.value = url, data
 
         return put
+
+
+def _base64_of(value: dict[str, Any], name: str) -> bytes:
+    try:
+        ((_, text),) = value[name].items()
+        return base64.b64decode(text, validate=True)
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f'its {name} is no {{"base64": ..}}') from None
+
+
+def _empty(descriptor: Any) -> Any:
+    """Returns a JSON value of a message with a text of its own."""
+    if descriptor.file.name == _WRAPPERS_FILE:
+        field = descriptor.fields_by_name["value"]
+        return "" if field.type == field.TYPE_BYTES else field.default_value
+    return _EMPTY.get(descriptor.full_name, [] if descriptor.name == "ListValue" else {})
 
 
 def _filler(value: dict[str, Any], name: str) -> Callable[[Any], None]:
@@ -487,6 +555,9 @@ def _checked(text: Any, field: Any) -> Any:
 
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 _NOT_DECODED = "not_decoded"
+_UNKNOWN = "[not_decoded]"
+"""No name of a field: in brackets are extensions."""
+
 _NULL_VALUE = "google.protobuf.NullValue"
 _NULLS = ("google.protobuf.Value", _NULL_VALUE)
 _WRAPPERS_FILE = "google/protobuf/wrappers.proto"
