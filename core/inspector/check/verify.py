@@ -84,6 +84,8 @@ from core.records.record_batch import HEADER_SIZE
 if TYPE_CHECKING:
     from core.forensics.log_map import LogMap
 
+_BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+"""The features with which Kafka formatted the directory of a node with KRaft; the name has no offset."""
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _DEFAULT_OPTIONS = VerifyOptions()
 
@@ -161,6 +163,8 @@ def _is_anothers(entry: os.DirEntry[str]) -> bool:
     """Says whether a file beside partitions only ends like a file of Kafka's: `serve.log` is no segment."""
     path = Path(entry.path)
     if entry.name == BOOTSTRAP_CHECKPOINT:
+        return False
+    if entry.name == _BOOTSTRAP_CHECKPOINT:
         return False
     return kind_of(path) is not None and not is_named_by_kafka(path) and not is_folder(entry)
 
