@@ -106,6 +106,7 @@ COMMANDS = {
     "config": "Settings of topics, brokers and groups: see and change them.",
     "dump-segment": "Print what is in a segment, index, snapshot or checkpoint.",
     "inspect": "Walk through a log with the arrow keys.",
+    "doctor": "What a directory is, how it is, and what to do.",
     "verify": "Check files, partitions or data directories for damage.",
     "compact": "Compact logs that nobody serves; explain why keys are there.",
     "recover": "Repair what verify finds: a plan, then --apply, --undo.",

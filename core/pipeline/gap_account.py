@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.common.errors import AccessError, UnreadableFileError
 from core.common.topic_partition import TopicPartition
-from core.forensics.gap_ledger import GapLedger
+from core.forensics.gap_ledger import Gap, GapLedger
 from core.forensics.missing_offsets import TailKind
 from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.cut_off_tail_check import cut_off_findings
@@ -60,13 +60,24 @@ def _without_files(account: dict[str, Any]) -> dict[str, Any]:
     return {**account, "gaps": gaps}
 
 
+OnGap = Callable[[TopicPartition, Gap], None]
+
+
 def accounts_of(
-    place: LogPlace, start: int, end: int | None, beside: list[Finding], *, read_committed: bool
+    place: LogPlace,
+    start: int,
+    end: int | None,
+    beside: list[Finding],
+    *,
+    read_committed: bool,
+    on_gap: OnGap | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Accounts for each partition of the place; those that can't be read go to `beside`."""
+    """Accounts for each partition of the place; those that can't be read go to `beside`. If the gaps go to `on_gap`,
+    the accounts have none: a log may have millions.
+    """
     for partition in place.partitions:
         try:
-            account = _account(place.reader, partition, start, end, beside=beside, read_committed=read_committed)
+            account = _account(place.reader, partition, start, end, beside, on_gap, read_committed=read_committed)
         except UnreadableFileError as error:
             beside.append(unreadable_finding(error))
         else:
@@ -78,8 +89,9 @@ def _account(
     partition: TopicPartition,
     start: int,
     end: int | None,
-    *,
     beside: list[Finding],
+    on_gap: OnGap | None,
+    *,
     read_committed: bool,
 ) -> dict[str, Any]:
     """Accounts for one partition: each offset from `start_offset` to below `end_offset` is in `records` or in a gap.
@@ -95,18 +107,12 @@ def _account(
             last,
             read_committed=read_committed,
         )
-        rows = [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "start_offset": gap.start,
-                "end_offset": gap.end,
-                "count": gap.end - gap.start,
-                "reason": gap.reason.value,
-                "evidence": gap.evidence,
-            }
-            for gap in ledger
-        ]
+        rows: list[dict[str, Any]] = []
+        for gap in ledger:
+            if on_gap is not None:
+                on_gap(partition, gap)
+            else:
+                rows.append(_row(partition, gap))
         reading = log.reading
         tail = reading.tail if reading.sound_end == reading.end_offset and end is None else None
         if tail is not None and tail.kind is TailKind.WRONG:
@@ -124,4 +130,16 @@ def _account(
         "records": ledger.records,
         "hidden_records": ledger.hidden_records,
         "gaps": rows,
+    }
+
+
+def _row(partition: TopicPartition, gap: Gap) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "start_offset": gap.start,
+        "end_offset": gap.end,
+        "count": gap.end - gap.start,
+        "reason": gap.reason.value,
+        "evidence": gap.evidence,
     }

@@ -66,6 +66,7 @@ def test_reading_the_files_of_a_live_server(live: Server) -> None:
             ["verify"],
             ["gaps"],
             ["stats"],
+            ["doctor"],
             ["recover"],
             ["dump-segment", "--format", "ndjson", "--print-data-log"],
         ):

@@ -53,6 +53,7 @@ LINES = [
     "dump-segment DIR",
     "inspect --web DIR",
     "inspect --web --data-dir DIR",
+    "doctor DIR",
     "verify DIR",
     "verify --deep DIR",
     "compact DIR",

@@ -33,6 +33,8 @@ LACKS_BROKERS = (
     "--bootstrap-server 127.0.0.1:9092"
 )
 FINDS_SOMETHING = {
+    "plog doctor sample-data/damaged",
+    "plog doctor kafka",
     "plog recover sample-data/damaged",
     "plog recover sample-data/damaged --fix-bits",
     "plog recover /var/lib/kafka/data --salvage-records records.ndjson",

@@ -56,6 +56,7 @@ LISTINGS: dict[str, Callable[[World], Sequence[str | Path]]] = {
     "config diff": lambda w: ["topic", w.topic, w.topic, *w.where],
     "config describe": lambda w: ["topic", w.topic, "--all", "--docs", *w.where],
     "dump-segment": lambda w: [w.directory, "--print-data-log", "--max-records", "20", "--format", "table"],
+    "doctor": lambda w: [w.directory],
     "verify": lambda w: [w.directory],
     "compact": lambda w: [w.directory, "--set", "cleanup.policy=compact"],
     "recover": lambda w: [w.directory],
@@ -153,7 +154,8 @@ def ensure_it_fits(name: str, arguments: Sequence[str | Path], widths: Sequence[
         assert "\x1b" not in printed, "the terminal is driven"
         lines = printed.splitlines()
         for line in lines:
-            is_one_word = " " not in line.strip()  # which can be wider than any terminal, and is not broken
+            words = re.sub("'[^']*'", "", line.strip(" \\"))  # a quoted word is one for the shell, too
+            is_one_word = " " not in words  # which can be wider than any terminal, and is not broken
             assert cell_len(line) <= columns or is_one_word, f"{cell_len(line)} of {columns}: {line}"
         assert not rows or subject_of(name, rows) not in left_out(printed), f"what is a row about?\n{printed}"
         for word in words_of(rows, printed):

@@ -22,7 +22,7 @@ PRINTING = [
     *(["topic", "list", "--output", output, "DIR"] for output in ("table", "csv")),
     *(["consume", "t", "--format", format_, "DIR"] for format_ in ("value", "envelope", "arrow", r"%o %s\n")),
     *(["dump-segment", SAMPLE, "--format", format_] for format_ in ("kafka", "table", "ndjson", "csv", "arrow")),
-    *([command, DAMAGED] for command in ("verify", "recover")),
+    *([command, DAMAGED] for command in ("verify", "recover", "doctor")),
     ["topic", "describe", "t", "DIR"],
     ["produce", "t", "--report", "table", "DIR"],
     ["produce", "t", "--tee", "DIR"],

@@ -21,8 +21,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.longer
 
 COLUMNS = 80
-FINDS_SOMETHING = ("plog recover sample-data/damaged",)
-"""Ends with exit code 1: it is damaged."""
+FINDS_SOMETHING = ("plog recover sample-data/damaged", "plog doctor sample-data/damaged")
+"""End with exit code 1: it is damaged."""
 AN_HOUR_LATER = """
 import time
 def moved(clock, by):

@@ -105,6 +105,7 @@ COMMANDS = (
     ["dump-segment", "{root}", "--verify-index-only"],
     ["gaps", "{root}"],
     ["stats", "{root}"],
+    ["doctor", "{root}"],
     ["diff", "{root}/txn_multisegment-0", "{root}/txn_multisegment-0"],
     ["compact", "{root}", "--set", "cleanup.policy=compact"],
     ["consume", "txn_multisegment", "--data-dir", "{root}", "--no-exit-on-error"],

@@ -119,6 +119,7 @@ def test_the_keys_of_json_of_files(directory: str, snapshot: SnapshotAssertion) 
     assert snapshot == keys_of_commands(
         [
             ("verify", damaged, *JSON),
+            ("doctor", damaged, *JSON),
             ("recover", damaged, *JSON),
             ("gaps", partition, *JSON),
             ("stats", partition, *JSON),
