@@ -40,9 +40,9 @@ from core.files.file_names import (
     parse_offset_file_name,
 )
 from core.files.meta_properties import MetaProperties, read_meta_properties
-from core.forensics.directory_reader import DirectoryReader
 from core.forensics.gap_ledger import LOSING_REASONS, Gap, GapReason
 from core.forensics.known_offsets_of_directory import KnownOffsetsOfDirectory
+from core.forensics.partition_reader import DirectoryReader
 from core.inspector.check.file_kind import ensure_there, kind_of, skip_unreadable
 from core.inspector.check.findings import Code, Finding
 from core.inspector.check.verify import find_unchecked, size_to_check, verify
