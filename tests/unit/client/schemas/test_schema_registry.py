@@ -193,7 +193,7 @@ def test_an_id_that_is_none(schema_id: Any) -> None:
 @for_each("schema", ["0", "2147483648", "9" * 5000])
 def test_an_id_that_no_registry_gives(schema: str) -> None:
     with answering([]) as url, pytest.raises(UsageError, match="ids are 1 to 2147483647"):
-        SchemaRegistry(url).encoder(schema, "s")
+        SchemaRegistry(url).encoder(schema, "s", "value")
 
 
 @for_each(
