@@ -120,9 +120,9 @@ class TransactionKills:
                 try:
                     self._transact(producer)
                 except KafkaError as error:  # on a slow machine, a transaction may have timed out
-                    if error.code not in _TIMED_OUT or time.monotonic() < until:
-                        raise
-                    return
+                    if error.code in _TIMED_OUT and time.monotonic() >= until:
+                        return
+                    raise
 
     @contextlib.contextmanager
     def _producer(self, server: Server, transactional_id: str) -> Iterator[TransactionalProducer]:
