@@ -363,7 +363,7 @@ def test_people_see_plain_and_pipes_are_exact(
     assert ok(*consume, "--filter", "value.n.int < 6", "--schema-json", "tagged") == TAGGED
     dump = ["dump-segment", str(tmp_path / "data" / "t-0"), "--print-data-log", "--format", "ndjson", *schemas]
     for form, text in (("tagged", TAGGED), ("plain", PLAIN)):
-        assert json.dumps(json.loads(text)).encode() in ok(*dump, "--schema-json", form)
+        assert text.strip().replace(b" ", b"") in ok(*dump, "--schema-json", form)
     ok("produce", "t", *schemas, *where, stdin=ok(*consume))
     ok("produce", "t", *schemas, "--schema-json", "plain", *where, stdin=PLAIN.replace(b"5", b"5000000000", 1))
     assert values(where)[1] == value
