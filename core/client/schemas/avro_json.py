@@ -141,9 +141,13 @@ class _Reading:
         except _MisfitError as error:
             raise error.inside(place) from None
         if self.doubt is not earlier:
-            assert self.doubt is not None
-            self.doubt = earlier or self.doubt.inside(place)
+            self.doubt = _first_doubt(earlier, self, place)
         return found
+
+
+def _first_doubt(earlier: _MisfitError | None, reading: _Reading, place: str) -> _MisfitError:
+    assert reading.doubt is not None
+    return earlier or reading.doubt.inside(place)
 
 
 class AvroJson:
@@ -176,7 +180,9 @@ class AvroJson:
 
     def decode(self, data: bytes, form: SchemaJson = SchemaJson.tagged) -> bytes:
         """Returns the JSON of a datum. Raises CutOffError, and ValueError for bytes that don't fit the schema."""
-        datum = data if self._is_bare else self._read(data)
+        return self._shown(data if self._is_bare else self._read(data), form)
+
+    def _shown(self, datum: Any, form: SchemaJson) -> bytes:
         is_plain = form is SchemaJson.plain
         show, write = (self._type.plain, _write_plain) if is_plain else (self._type.show, _write)
         shown = datum if show is None else show(datum)
@@ -188,7 +194,8 @@ class AvroJson:
 
     def decode_typed(self, data: bytes) -> tuple[bytes, bytes]:
         """Returns both forms of its JSON, tagged and plain."""
-        return self.decode(data), self.decode(data, SchemaJson.plain)
+        datum = data if self._is_bare else self._read(data)
+        return self._shown(datum, SchemaJson.tagged), self._shown(datum, SchemaJson.plain)
 
     def types(self) -> Types:
         """Returns the types of its fields in plain JSON."""
@@ -364,9 +371,10 @@ class _Branch(NamedTuple):
 
 def _show_fields(parts: list[tuple[str, _Show]]) -> _Show:
     def show(datum: Any) -> Any:
+        shown = dict(datum)  # which is shown in the other form, too
         for name, show_field in parts:
-            datum[name] = show_field(datum[name])
-        return datum
+            shown[name] = show_field(datum[name])
+        return shown
 
     return show
 
@@ -423,12 +431,17 @@ def _union_type(branches: list[_Branch]) -> _Type:
 def _union_reader(branches: list[_Branch], labels: dict[str, _Branch]) -> _Read:
     expected = ", ".join(branch.type.label for branch in branches)
     untagged = {type_: [one for one in branches if one.type.kind in kinds] for type_, kinds in _KINDS.items()}
+    names_all = not untagged[dict]  # an object is a tag, and nothing else
 
     def read(value: Any, reading: _Reading) -> Any:
         if value is None and "null" in labels:
             return None
         if reading.is_default:
             return _read_default(value, reading, branches)
+        if names_all and type(value) is dict and len(value) == 1 and reading.form is not SchemaJson.plain:
+            (tag,) = value  # the usual case, without a look at what else it may be
+            if tag != "null" and tag in labels:
+                return labels[tag].read_tagged(value, reading)
         fitting = untagged.get(type(value), []) if reading.form is not SchemaJson.tagged else []
         tag = next(iter(value)) if type(value) is dict and len(value) == 1 else "null"
         if tag != "null" and tag in labels and reading.form is not SchemaJson.plain:
@@ -648,11 +661,15 @@ def _exactly(value: Any, wanted: type, expected: str) -> Any:
     return value
 
 
-def _whole(value: Any, name: str) -> int:
-    number: int = _exactly(value, int, name)
-    if not -(1 << _BITS[name]) <= number < 1 << _BITS[name]:
-        raise _MisfitError(f"{number} is too large for {name}")
-    return number
+def _whole(name: str) -> Callable[..., int]:
+    limit = 1 << _BITS[name]
+
+    def read(value: Any, _: Any = None) -> int:
+        if type(value) is int and -limit <= value < limit:
+            return value
+        raise _MisfitError(f"{_exactly(value, int, name)} is too large for {name}")
+
+    return read
 
 
 def _floating(value: Any, reading: _Reading, name: str) -> float:
@@ -679,8 +696,10 @@ def _is_same(value: Any, text: str) -> bool:
     return type(value) is (int if is_whole else Decimal) and Decimal(value).as_tuple() == Decimal(text).as_tuple()
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, _: Any = None) -> str:
     text: str = _exactly(value, str, "string")
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -816,6 +835,8 @@ def _time_type(type_: Any, logical: Any) -> _Type | None:
     else:
         return None
 
+    read_number = _whole(type_)
+
     def show(number: int) -> Any:
         return plain(number) or number
 
@@ -825,7 +846,7 @@ def _time_type(type_: Any, logical: Any) -> _Type | None:
             number = read(value)
             if number is None:
                 raise _misfit(value, f"a {logical}, such as {plain(0)}")
-        number = _whole(number, type_)
+        number = read_number(number)
         if reading.is_tried:
             reading.is_loose |= show(number) != value
         return number
@@ -934,8 +955,16 @@ def _fixed_text(read: Callable[[str], bytes | None], plain: Callable[[bytes], st
 
 def _array(items: _Type) -> _Read:
     def read(value: Any, reading: _Reading) -> Any:
-        found = _exactly(value, list, "an array")
-        return [reading.inside(f"[{number}]", items.read, item) for number, item in enumerate(found)]
+        parts = _exactly(value, list, "an array")
+        found, number, doubt = [], 0, reading.doubt
+        try:
+            for number, item in enumerate(parts):
+                found.append(items.read(item, reading))
+                if reading.doubt is not doubt:
+                    reading.doubt = doubt = _first_doubt(doubt, reading, f"[{number}]")
+        except _MisfitError as error:
+            raise error.inside(f"[{number}]") from None
+        return found
 
     return read
 
@@ -952,16 +981,18 @@ def _read_record(value: Any, reading: _Reading, name: str, fields: dict[str, _Fi
     unknown = _exactly(value, dict, f"a record {name}").keys() - fields.keys()
     if unknown:
         raise _MisfitError(f"{name} has no field {min(unknown)!r}: it has {', '.join(fields)}")
-    found = {}
-    for field_name, field in fields.items():
-        if field_name in value:
-            found[field_name] = reading.inside(f".{field_name}", field.type.read, value[field_name])
-        else:
-            try:
-                found[field_name] = _default(field)
-            except _MisfitError as error:
-                raise error.inside(f".{field_name}") from None
-            reading.is_loose = True
+    found, place, doubt = {}, "", reading.doubt
+    try:
+        for place, field in fields.items():
+            if place not in value:
+                found[place] = _default(field)
+                reading.is_loose = True
+                continue
+            found[place] = field.type.read(value[place], reading)
+            if reading.doubt is not doubt:
+                reading.doubt = doubt = _first_doubt(doubt, reading, f".{place}")
+    except _MisfitError as error:
+        raise error.inside(f".{place}") from None
     return found
 
 
@@ -977,10 +1008,10 @@ def _default(field: _Field) -> Any:
 _READS: dict[str, _Read] = {
     "null": lambda value, _: _exactly(value, type(None), "null"),
     "boolean": lambda value, _: _exactly(value, bool, "true or false"),
-    "int": lambda value, _: _whole(value, "int"),
-    "long": lambda value, _: _whole(value, "long"),
-    "float": lambda value, reading: _floating(value, reading, "float"),
-    "double": lambda value, reading: _floating(value, reading, "double"),
-    "string": lambda value, _: _text(value),
+    "int": _whole("int"),
+    "long": _whole("long"),
+    "float": partial(_floating, name="float"),
+    "double": partial(_floating, name="double"),
+    "string": _text,
     "bytes": lambda value, _: _bytes(value),
 }
