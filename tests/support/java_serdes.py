@@ -79,3 +79,74 @@ def descriptors(folder: Path, name: str) -> str:
     arguments = [f"-I{folder}", "--include_imports", f"--descriptor_set_out={out}", name]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *arguments], check=True, stderr=subprocess.DEVNULL)
     return base64.b64encode(out.read_bytes()).decode()
+
+
+KEPT = Path(__file__).resolve().parent.parent / "golden" / "java-serdes.json"
+"""What `written_values` returned once: `python -m tests.support.java_serdes` writes it again."""
+
+_WALLET = {
+    "type": "record", "name": "W",
+    "fields": [{"name": "c", "type": "string"}, {"name": "e", "type": ["null", "string"]}],
+}  # fmt: skip
+_PROTO = 'syntax = "proto3"; package p.q; message A { map<string, int64> a = 1; } message B { int64 b = 1; }'
+_GLUE = "com.amazonaws.services.schemaregistry.serializers.GlueSchemaRegistryKafkaSerializer"
+
+
+def written_values() -> dict[str, Any]:
+    """Values that Java's serializers write, with what the registries have then."""
+    import tempfile
+
+    from tests.support.other_registries import ApicurioServer, GlueServer
+
+    headers = {"apicurio.registry.headers.enabled": "true"}
+    long_ids = {"apicurio.registry.id-handler": "io.apicurio.registry.serde.Legacy8ByteIdHandler"}
+    with tempfile.TemporaryDirectory() as folder, ApicurioServer() as apicurio, GlueServer() as glue:
+        Path(folder, "p.proto").write_text(_PROTO)
+        asked: dict[str, list[tuple[str, bytes, dict[str, Any]]]] = {
+            "avro": [("avro", bytes.fromhex("0645555200"), {"schema": json.dumps(_WALLET)})],
+            "protobuf": [
+                ("protobuf", data, {"files": descriptors(Path(folder), "p.proto"), "message": name})
+                for name, data in (("A", b"\n\5\n\1x\x10\7"), ("B", b"\x08\5"))
+            ],
+        }
+        values = []
+        with JavaSerdes("apicurio") as java:
+            for version, space, more in (
+                (3, "contentId", {}), (3, "contentId", headers), (2, "globalId", long_ids), (2, "globalId", headers),
+            ):  # fmt: skip
+                config = {"apicurio.registry.url": apicurio.url(version), "apicurio.registry.auto-register": "true"}
+                config |= {"apicurio.registry.use-id": space, **more}
+                for format_, cases in asked.items():
+                    serializer = f"io.apicurio.registry.serde.{format_}.{format_.title()}KafkaSerializer"
+                    for _, data, own in cases:
+                        made = java.serialize(
+                            format_, data, topic=f"t-{format_}", config=config, **own, **{"class": serializer}
+                        )
+                        values.append(_kept(f"apicurio{version}", *made))
+        with JavaSerdes("glue") as java:
+            for compression in ("NONE", "ZLIB"):
+                config = {
+                    "region": "eu-west-1", "endpoint": glue.address, "schemaAutoRegistrationEnabled": "true",
+                    "avroRecordType": "GENERIC_RECORD", "compression": compression,
+                }  # fmt: skip
+                for format_, cases in asked.items():
+                    own_config = {**config, "dataFormat": format_.upper()}
+                    for _, data, own in cases:
+                        made = java.serialize(
+                            format_, data, topic=f"t-{format_}", config=own_config, **own, **{"class": _GLUE}
+                        )
+                        values.append(_kept("glue", *made))
+        return {
+            "values": values,
+            "contents": [list(one) for one in apicurio.contents],
+            "versions": apicurio.versions,
+            "glue": [[*key, *value] for key, value in glue.schemas.items()],
+        }
+
+
+def _kept(registry: str, value: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    return {"registry": registry, "value": value.hex(), "headers": [[n.decode(), v.hex()] for n, v in headers]}
+
+
+if __name__ == "__main__":
+    KEPT.write_text(json.dumps(written_values(), indent=1) + "\n")
