@@ -159,6 +159,50 @@ def test_avros_tagged_json_is_javas(apicurio: JavaSerdes) -> None:
                 assert same(json.loads(avro.decode(again)), json.loads(tagged)), (seed, tagged)
 
 
+SERIALIZER = {"class": f"{APICURIO}.protobuf.ProtobufKafkaSerializer"}
+DESERIALIZER = {"class": f"{APICURIO}.protobuf.ProtobufKafkaDeserializer"}
+NESTED = {
+    "type": "record", "name": "a.Trip", "fields": [
+        {"name": "legs", "type": {"type": "array", "items": {"type": "record", "name": "Leg", "fields": [
+            {"name": "to", "type": {"type": "fixed", "name": "b.Code", "size": 3}},
+            {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["AIR", "SEA"]}]},
+        ]}}},
+        {"name": "home", "type": "b.Code"},
+    ],
+}  # fmt: skip
+PARTS = {"q/leg.proto": 'syntax = "proto3"; package q; message Leg { string to = 1; }'}
+TRIP = """syntax = "proto3"; package p; import "q/leg.proto";
+message Trip { repeated q.Leg legs = 1; map<string, q.Leg> by = 2; }"""
+
+
+def test_what_java_registers_with_references(registry: ApicurioServer, apicurio: JavaSerdes, tmp_path: Path) -> None:
+    """Java makes a schema of each named type of Avro, and of each import; plog registers files with theirs."""
+    datum = b"\2SFO\2\2\0JFK"
+    config = {"config": settings(registry, 3), "topic": "trip"}
+    read = SchemaRegistry(registry.url(3))
+    value, _ = apicurio.serialize(
+        "avro", datum, schema=json.dumps(NESTED), **config, **{"class": f"{APICURIO}.avro.AvroKafkaSerializer"}
+    )
+    shown = {"legs": [{"to": "SFO", "kind": {"a.Kind": "SEA"}}], "home": "JFK"}
+    text = read.decode(value)
+    assert json.loads(text or b"") == shown
+    assert registry.contents[-1][2], "with references"
+    encoder = read.encoder("trip-value", "t", "value")
+    assert encoder is not None
+    assert written(encoder, text, ()) == value
+    for name, part in {**PARTS, "trip.proto": TRIP}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(part)
+    message = b"\n\5\n\3SFO\x12\x0a\n\1h\x12\5\n\3JFK"
+    asked = {"files": descriptors(tmp_path, "trip.proto"), "message": "Trip", **config, "topic": "ptrip"}
+    value, _ = apicurio.serialize("protobuf", message, **asked, **SERIALIZER)
+    text = read.decode(value)
+    assert json.loads(text or b"") == {"legs": [{"to": "SFO"}], "by": {"h": {"to": "JFK"}}}
+    own = read.encoder(str(tmp_path / "trip.proto"), "own", "value")
+    assert own is not None
+    assert written(own, text, ())[5:] == value[5:]
+
+
 def without_zeros(value: Any) -> Any:
     if isinstance(value, list):
         return [without_zeros(part) for part in value]
@@ -194,10 +238,6 @@ class Files:
         message = find(f"p.q.{name}")
         fill(self.random, message, find)
         return bytes(message.SerializeToString(deterministic=True))
-
-
-SERIALIZER = {"class": f"{APICURIO}.protobuf.ProtobufKafkaSerializer"}
-DESERIALIZER = {"class": f"{APICURIO}.protobuf.ProtobufKafkaDeserializer"}
 
 
 def test_protobuf_of_apicurio(registry: ApicurioServer, apicurio: JavaSerdes, tmp_path: Path) -> None:
