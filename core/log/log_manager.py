@@ -271,7 +271,11 @@ class LogManager:
         """Returns the logs whose files can't be closed before a sync, once there are too many of them."""
         if not self._settings.open_files.is_crowded:
             return []
-        return [log for log in self.logs.values() if log.keeps_files_open]
+        return [
+            log
+            for log in self.logs.values()
+            if any(segment.is_kept_open for segment in log.unflushed_segments(log.log_end_offset))
+        ]
 
     # --- opening
 

@@ -328,7 +328,7 @@ class PartitionLog:
         first, segment = batches[number], self.segments.active
         if segment.should_roll(first, self._clock):
             if not segment.may_hold(first):  # not even a new one at the log's end may hold it
-                self._pass_hole(first.base_offset)
+                self.log_end_offset = self.producers.map_end_offset = first.base_offset  # the leader has nothing before
             segment = self.roll()
         run = run_from(batches, number, segment, self._clock)
         for batch in run:
@@ -347,10 +347,6 @@ class PartitionLog:
         self.log_end_offset = last.base_offset + last.last_offset_delta + 1
         self._unsettled = None
         return len(run)
-
-    def _pass_hole(self, offset: int) -> None:
-        """Ends the log at `offset`, as the leader has nothing before it."""
-        self.log_end_offset = self.producers.map_end_offset = offset
 
     @property
     def is_settled(self) -> bool:
@@ -381,15 +377,17 @@ class PartitionLog:
             return active
         active.write_indexes()
         self.producers.take_snapshot(sync=False)
-        segment = self._new_segment(self.log_end_offset)
+        segment = self._make_segment(self.log_end_offset, is_new=True)
         active.seal()
         self.segments.add(segment)
         for on_roll in self._events.on_roll:
             on_roll(self)
         return segment
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
-        jitter = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+    def _make_segment(self, base_offset: int, *, is_new: bool = False) -> LogSegment:
+        """Makes an empty segment, or one of files that are on the disk."""
+        jitter = min(self.config.segment_jitter_ms, self.config.max_segment_ms) if is_new else 0
+        jitter_ms = random.randrange(jitter) if jitter else 0  # noqa: S311 - spreads work, guards nothing
         return LogSegment(
             self.directory,
             base_offset,
@@ -397,8 +395,9 @@ class PartitionLog:
             self._filesystem,
             self._open_files,
             created_ms=self._clock.monotonic_ms(),
-            jitter_ms=random.randrange(jitter) if jitter else 0,  # noqa: S311 - spreads work, guards nothing
-            is_new=True,
+            jitter_ms=jitter_ms,
+            is_new=is_new,
+            is_sealed=not is_new,
         )
 
     def update_high_watermark(self, offset: int) -> None:
@@ -554,7 +553,7 @@ class PartitionLog:
         with self._changing("a truncation"):
             self._announce_cut(min(offset, self.log_start_offset))
             self._delete_segments(list(self.segments))
-            segment = self._new_segment(offset)
+            segment = self._make_segment(offset, is_new=True)
             segment.note_change()  # the disk may have the old one of that name still
             self.segments.add(segment)
             self.log_start_offset = offset
@@ -646,17 +645,7 @@ class PartitionLog:
             deleted = [self._rename_deleted(path) for path in paths if path.exists()]
             for swap, path in swap_files(self.directory, base_offset):
                 self._filesystem.link(swap, path)
-            self.segments.add(
-                LogSegment(
-                    self.directory,
-                    base_offset,
-                    self.config,
-                    self._filesystem,
-                    self._open_files,
-                    created_ms=self._clock.monotonic_ms(),
-                    is_sealed=True,
-                )
-            )
+            self.segments.add(self._make_segment(base_offset))
         self._ensure_in_order()
         return deleted
 
@@ -681,11 +670,6 @@ class PartitionLog:
                 self._filesystem.unlink(path)
 
     # --- to the disk
-
-    @property
-    def keeps_files_open(self) -> bool:
-        """Whether some of its files can't be closed before they are synced."""
-        return any(segment.is_kept_open for segment in self.unflushed_segments(self.log_end_offset))
 
     def unflushed_segments(self, offset: int) -> list[LogSegment]:
         """Returns the segments that `sync_segments` must sync before the recovery point may move to `offset`. Also the

@@ -368,7 +368,7 @@ class Connection:
                         self._out.popleft()
         except BlockingIOError:
             if not self._is_writing:
-                self._loop.add_writer(self._fd, self._on_writable)
+                self._loop.add_writer(self._fd, self._go_on)
                 self._is_writing = True
             return
         except OSError:
@@ -377,9 +377,6 @@ class Connection:
         if self._is_writing:
             self._loop.remove_writer(self._fd)
             self._is_writing = False
-
-    def _on_writable(self) -> None:
-        self._go_on()
 
     def _close_when_sent(self) -> None:
         """Takes no further request, and waits for nothing; sends finished answers first, as Kafka does."""
