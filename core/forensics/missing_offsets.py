@@ -105,17 +105,8 @@ class Tail(NamedTuple):
 
 def damaged_hole(start: int, end: int, path: Path, damage: Damage) -> Hole:
     """Makes a hole of offsets [start, end) where that damage stands."""
-    why = f"{damage.kind}: {damage.message}"
-    return Hole(
-        start,
-        end,
-        HoleReason.DAMAGED,
-        why,
-        path=path,
-        position=damage.position,
-        end_position=damage.end_position,
-        damage=damage,
-    )
+    why, place = f"{damage.kind}: {damage.message}", (damage.position, damage.end_position)
+    return Hole(start, end, HoleReason.DAMAGED, why, path, *place, damage=damage)
 
 
 def explain_holes(
