@@ -10,10 +10,11 @@ from core.common.errors import KafkaError
 from core.common.filesystem import File, FileSystem
 from core.common.task import finish
 from core.files.log_config import LogConfig
+from core.index.transaction_index import AbortedTransaction
 from core.log.partition_log import PartitionLog
 from core.records.batches import iter_whole_batches
 from core.records.record import Record
-from tests.support.logs import NOW, FullDisk, append, make_batch, open_log, read_all
+from tests.support.logs import NOW, FullDisk, append, append_marker, make_batch, open_log, read_all
 from tests.support.manual_clock import ManualClock
 
 
@@ -103,6 +104,23 @@ def test_a_read_ends_where_an_open_transaction_begins(log: PartitionLog) -> None
     region = log.read(0, 1 << 20, 1).region
     assert region is not None
     assert len(region) == before
+
+
+def test_a_read_names_an_abort_whose_marker_is_segments_later(tmp_path: Path) -> None:
+    """The first of them has an entry that says nothing of later ones."""
+    log = open_log(tmp_path / "t-0", segment_bytes=200)
+    transaction = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    append(log, make_batch(b"a", producer_id=7, **transaction))
+    append(log, make_batch(b"b", producer_id=8, **transaction))
+    append_marker(log, 8, is_commit=False)
+    for _ in range(3):
+        append(log, make_batch(b"x" * 100))
+    append_marker(log, 7, is_commit=False)
+    assert [entry for one in log.segments for entry in one.transaction_index.entries()] == [
+        AbortedTransaction(8, 1, 2, 0),
+        AbortedTransaction(7, 0, 6, 7),
+    ]
+    assert AbortedTransaction(7, 0, 6, 7) in log.read(0, 1, 7, with_aborted=True).aborted
 
 
 def test_a_read_takes_no_more_bytes_than_asked_for_but_one_batch(log: PartitionLog) -> None:

@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from core.broker.config.broker_config import BrokerConfig
 from core.broker.replication import zookeeper_registration
 from core.broker.replication.zookeeper_registration import ZooKeeperRegistration
 from core.cluster.image.cluster_member_metadata import ClusterMemberMetadata
 from core.common.clock import SystemClock
 from core.common.config_def import ConfigResourceType
+from core.common.errors import UsageError
 from core.zookeeper.config_changes import ConfigChanges
 from core.zookeeper.znodes import ConfigEntity, TopicNode
 from core.zookeeper.zookeeper_config import ZooKeeperConfig, parse_zookeeper_connect
@@ -106,6 +108,20 @@ async def test_nothing_is_read_any_more_once_it_is_closed() -> None:
     entry.read_configs(["t"])
     await entry.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_cluster_with_later_features_is_not_joined() -> None:
+    script = Script()
+    entry = entry_with(script)
+    entry._features = {"group.version": 99, "transaction.version": 2}, 1
+
+    def ignored(_: object) -> None:
+        """Nobody is told anything."""
+
+    with pytest.raises(UsageError, match=r"the cluster has finalized group\.version 99, and this release of plog"):
+        await entry.register(US, {}, BrokerConfig(), previous_epoch=-1, on_registered=ignored, on_failed=ignored)
+    assert script.events == []
+    await entry.close()
 
 
 async def test_replicas_that_fail_together_are_reported_once() -> None:

@@ -528,6 +528,15 @@ def test_answers_about_several_topics_are_told_apart(broker: SteeredNode) -> Non
     assert acknowledged == {TopicPartition("t", 0): 60, TopicPartition("u", 0): 30}
 
 
+def test_a_full_batch_is_sent_without_a_push(broker: SteeredNode) -> None:
+    producer = Producer(client_of(broker), "t", batch_bytes=200)
+    for number in range(10):
+        producer.send(rows_of(0, number))
+    assert producer.acknowledged > 0
+    producer.flush()
+    assert stored(broker) == list(range(10))
+
+
 def test_small_batches_for_many_topics_do_not_pile_up(broker: SteeredNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_module, "_MOST_WAITING_BYTES", 500)
     producer = Producer(client_of(broker))
