@@ -16,6 +16,14 @@ DAMAGE = GOLDEN.parent / "damage"
 DIRECTORIES = [path for root in (SAMPLE_DATA, DAMAGE) for path in sorted(root.iterdir()) if path.is_dir()]
 
 
+def test_the_plan_of_a_replay_counts_the_same_gap(tmp_path: Path) -> None:
+    """Offsets 21 and 22 of 0 to 39, as `plog verify` says."""
+    where = ["c_bitflip_middle", "--data-dir", str(SAMPLE_DATA / "damaged"), "--to", f"json:{tmp_path / 'out'}"]
+    (row,) = json.loads(ok("spark-replay", *where, "--dry-run", "--allow-loss", "--output", "json"))
+    assert (row["start_offset"], row["end_offset"], row["records"]) == (0, 40, 38)
+    assert (row["gaps"], row["lost"]) == (2, 2)
+
+
 class Counts(NamedTuple):
     records: int
     hidden: int

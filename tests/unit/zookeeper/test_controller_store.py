@@ -346,7 +346,7 @@ async def test_a_topic_that_is_garbled_is_left_alone(
         assert any("topic bad is passed over" in record.getMessage() for record in caplog.records)
 
 
-async def test_a_topic_with_the_id_of_another_one_is_left_alone(elect: Elect) -> None:
+async def test_a_topic_with_the_id_of_another_one_is_left_alone(elect: Elect, caplog: pytest.LogCaptureFixture) -> None:
     """Somebody has copied its node. The one that is known stays, or else the one that was made first."""
     async with elect(assignment()) as office:
         known = await office.session.read("/brokers/topics/t")
@@ -354,6 +354,7 @@ async def test_a_topic_with_the_id_of_another_one_is_left_alone(elect: Elect) ->
         await office.session.commit([Create("/brokers/topics/a", known.data)])
         read = office.store.read_topics
         assert await read(["a"], {ID: "t"}) == ({}, {"a"})
+        assert "topic a is passed over: it has the id of topic t" in caplog.text
         found = await read(["a", "t"])
         assert (list(found.topics), found.unreadable) == (["t"], {"a"})
         assert (await read(["t"], {ID: "t"})).topics.keys() == {"t"}
@@ -373,6 +374,21 @@ async def test_brokers_that_are_garbled_are_passed_over(elect: Elect, caplog: py
         assert list(found) == [1]
         assert found[1].registration.rack == "r"
         assert len(caplog.records) == 5
+
+
+async def test_addresses_have_the_number_of_their_protocol(elect: Elect) -> None:
+    """As in Kafka's org.apache.kafka.common.security.auth.SecurityProtocol."""
+    protocols = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+    broker = {
+        "listener_security_protocol_map": {f"L{number}": name for name, number in protocols.items()},
+        "endpoints": [f"L{number}://h:{number + 1}" for number in protocols.values()],
+        "features": {}, "jmx_port": -1, "port": -1, "host": None, "version": 5, "timestamp": "1",
+    }  # fmt: skip
+    async with elect() as office:
+        await office.session.commit([Create("/brokers/ids/1", json.dumps(broker).encode())])
+        found = await office.store.read_brokers()
+    addresses = [(one.listener, one.port, one.security_protocol) for one in found[1].registration.endpoints]
+    assert addresses == [("L0", 1, 0), ("L1", 2, 1), ("L2", 3, 2), ("L3", 4, 3)]
 
 
 async def test_news_of_disks_are_taken_once(elect: Elect) -> None:
