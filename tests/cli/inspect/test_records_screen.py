@@ -83,6 +83,16 @@ async def test_rows_are_read_on_where_somebody_comes_near_their_end() -> None:
         screen = records_screen(pilot)
         assert not screen.view.is_last
         read = len(screen.view.items)
+        while screen.view.cursor < read - 1:
+            await press(pilot, "pagedown")
+        assert len(screen.view.items) > read
+
+
+@with_loop
+async def test_rows_that_are_asked_for_twice_are_read_once() -> None:
+    async with inspecting(PARTITION, size=(80, 50)) as pilot:
+        screen = records_screen(pilot)
+        read = len(screen.view.items)
         screen.loader.read_on()
         screen.loader.read_on()  # while the first is at it
         await settled(pilot)
@@ -295,6 +305,10 @@ async def test_columns_are_chosen() -> None:
         pilot.app.screen.query_one("#prompt").value = "colour"  # type: ignore[attr-defined]
         await press(pilot, "enter")
         assert "no column colour" in status(pilot.app)
+        await press(pilot, "c")
+        pilot.app.screen.query_one("#prompt").value = "offset"  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+        assert "no column" not in status(pilot.app)
 
 
 @with_loop
