@@ -57,8 +57,23 @@ def test_what_is_no_object_and_what_comes_late_is_counted(where: list[str]) -> N
     ok("produce", "t", *where, stdin=lines)
     done = call_plog("consume", "t", "--format", "csv", *where)
     assert (done.returncode, done.stdout) == (0, b"a\n" + b"1\n" * 1000 + b'2\n""\n""\n')
-    assert b"note: 2 records hold no JSON object: their fields are empty; --fields _value\n" in done.stderr
+    assert b"note: 2 records hold no JSON object, or one of more than 200 levels: " in done.stderr
     ok("produce", "text", *where, stdin=b"a,b\n")
     assert ok("consume", "text", "--format", "csv", *where) == b""
     assert ok("consume", "text", "--output", "csv", "--fields", "_value", *where) == b'_value\n"a,b"\n'
     assert b"fields that came after the columns were chosen are left out: late; --fields" in done.stderr
+
+
+def test_json_as_strangers_write_it(where: list[str]) -> None:
+    """Lone surrogates, which no UTF-8 has, in a name, a text and an array; and more levels than a recursion has."""
+    lines = [
+        r'{"\ud800":"\udc80","a":["\ud83d\ude00","\udfff"]}', '{"a":' + "[" * 190 + "]" * 190 + "}",
+        '{"a":' + "[" * 900 + '{"b":1.0}' + "]" * 900 + "}", "{" + '"a":{' * 800 + "}" * 801,
+    ]  # fmt: skip
+    ok("produce", "t", *where, stdin="\n".join(lines).encode())
+    done = call_plog("consume", "t", "--format", "csv", *where)
+    rows = list(csv.reader(io.StringIO(done.stdout.decode())))
+    assert rows == [
+        [r"\ud800", "a"], [r"\udc80", '["\U0001f600","\\\\udfff"]'], ["", "[" * 190 + "]" * 190], ["", ""], ["", ""],
+    ]  # fmt: skip
+    assert b"note: 2 records hold no JSON object, or one of more than 200 levels: " in done.stderr

@@ -53,6 +53,7 @@ from core.client.schemas.schema_id import (
 from core.client.schemas.undecoded import SchemaError
 from core.common.errors import AccessError, UsageError
 from core.common.lenient_json import read_json
+from core.common.printable import printable
 from core.records.record import Headers
 from core.records.side_format import SchemaJson, split_file
 from core.security.client_settings import RegistrySettings
@@ -568,7 +569,8 @@ class SchemaRegistry:
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise self._stranger("") from error  # its answer is no registry's
         except SchemaRegistryError as error:
-            status, text = error.http_status_code, f"{error.error_message!s:.{_MOST_TEXT}} ({error.error_code})"
+            status, words = error.http_status_code, printable(str(error.error_message)[:_MOST_TEXT], keeps="")
+            text = f"{words} ({error.error_code})"
             is_missing = status == HTTPStatus.NOT_FOUND
             is_strange = error.error_code in (_NO_CODE, None) or status < HTTPStatus.BAD_REQUEST
             if is_strange and not (is_missing and schema_id is not None and schema_id.space):

@@ -46,7 +46,8 @@ def not_decoded(data: bytes, error: PlogError) -> dict[str, Any]:
 
 
 def not_decoded_text(data: bytes, error: PlogError) -> bytes:
-    return json.dumps(not_decoded(data, error), ensure_ascii=False).encode()
+    # a schema may have any text of JSON, surrogates that stand alone too: they are escaped, as JSON does it
+    return json.dumps(not_decoded(data, error), ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def undecoded_bytes(text: bytes) -> bytes | None:

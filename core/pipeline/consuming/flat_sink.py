@@ -22,6 +22,8 @@ SAMPLED_ROWS = 1000
 Steps = tuple[str, ...]
 """The names that lead to a field, from the outermost object."""
 
+_MOST_LEVELS = 200
+"""The most levels of objects and arrays of a value whose fields are columns."""
 _ALL, _REST = "*", "_rest"
 _TYPE = re.compile(
     r"bool|int32|int64|uint64|double|decimal\(\d+,\d+\)|string|json|binary|date|timestamp(?:_s|_us|_ns)?"
@@ -146,7 +148,8 @@ class FlatSink:
         if not self._is_open and (self._waiting or not self._takes_all):
             self.begin()
         if self._others:
-            self._say(f"note: {self._others:,} records hold no JSON object: their fields are empty; --fields _value")
+            of_what = f"no JSON object, or one of more than {_MOST_LEVELS} levels"
+            self._say(f"note: {self._others:,} records hold {of_what}: their fields are empty; --fields _value")
         if self._late:
             names = ", ".join(list(self._late)[:5])
             more = f" and {len(self._late) - 5} more" * (len(self._late) > 5)
@@ -204,6 +207,8 @@ class FlatSink:
                 try:
                     value = json.loads(data or b"null", parse_float=Digits, parse_int=Digits, parse_constant=Digits)
                 except (ValueError, RecursionError):
+                    value = None
+                if data is not None and data.count(b"{") + data.count(b"[") > _MOST_LEVELS and _is_deep(value):
                     value = None
                 if data is not None and _SURROGATE.search(data) and (whole := _without_surrogates(value)) != value:
                     self._surrogates += 1
@@ -315,6 +320,18 @@ def _without(value: dict[str, Any], taken: set[Steps], before: Steps = ()) -> di
         if inner != {} or field == {}:
             left[name] = inner
     return left
+
+
+def _is_deep(value: Any) -> bool:
+    """Returns whether a value has more levels than are followed."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [one for outer in level for one in _inner(outer)]
+    return bool(level)
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -19,7 +19,7 @@ import pytest
 
 from core.client.schemas import other_registries, schema_registry
 from core.client.schemas.schema_registry import SchemaRegistry, references_of
-from core.client.schemas.undecoded import SchemaError, describe
+from core.client.schemas.undecoded import SchemaError, describe, not_decoded_text
 from core.common.errors import AccessError, UsageError
 from tests.support.for_each import for_each
 from tests.support.schema_registry import SchemaRegistryServer
@@ -299,3 +299,12 @@ def test_files_of_a_schema_stay_in_their_place(tmp_path: Path, capfd: pytest.Cap
         assert (raised.value.schema_id, describe("value", raised.value)[:26]) == (2, "its value can't be decoded")
     assert not mine.exists()
     assert capfd.readouterr().err == ""
+
+
+def test_words_of_a_registry_are_shown_on_one_line_and_in_json() -> None:
+    answer = json.dumps({"error_code": 40403, "message": "\ud800\n\x1b[31m"}).encode()
+    with answering([], answer, 404) as url, pytest.raises(SchemaError) as raised:
+        SchemaRegistry(url).decode(b"\0\0\0\0\7x")
+    assert r": \ud800\n\x1b[31m (40403)" in raised.value.message
+    error = SchemaError("there is no type \ud800")
+    assert json.loads(not_decoded_text(b"", error)) == {"not_decoded": {"base64": "", "error": error.message}}
