@@ -31,7 +31,7 @@ class InspectApp(InspectHost):
 
     def open_records(self, partition: TopicPartition, offset: int | None = None) -> None:
         top = self._top
-        if isinstance(top, RecordsScreen) and top.partition == partition:
+        if type(top) is RecordsScreen and top.partition == partition:  # not all partitions of a topic
             top.go_to(offset)
         else:
             self.push_screen(RecordsScreen(partition, offset))

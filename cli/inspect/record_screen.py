@@ -56,7 +56,7 @@ is none.
     ) -> None:
         """`find_neighbour` moves on by that many rows, and returns the row there, or None at an end."""
         super().__init__()
-        self._rows, self._row = rows, row
+        self._rows, self._row = rows, row.in_its_partition()
         self._find_neighbour = find_neighbour
         self._partition = self.partition = partition
         self._form: Form = Form.JSON if form is Form.TEXT else form
@@ -120,7 +120,9 @@ is none.
         """Goes on to the next row, or back to the one before."""
         row = self._find_neighbour(step)
         if row is not None:
-            self._row = row
+            self._row = row.in_its_partition()
+            if row.origin is not None:
+                self._partition = self.partition = row.origin[0]
             self.view.top = self.view.cursor = 0
             self.tell_problem(None)
             self._show_row()

@@ -30,7 +30,6 @@ from core.forensics.missing_offsets import offsets_text
 from core.view.records.log_rows import Form, LogRow, LogRows, RowKind, RowWriter
 
 if TYPE_CHECKING:
-    from core.client.read.record_source import RecordSource
     from core.records.record_filter import RecordFilter
 
 
@@ -44,7 +43,8 @@ _HIDDEN = Style(color="yellow", dim=True)
 _NULL = Style.null()
 
 CELLS: Mapping[str, Callable[[LogRow], str]] = {
-    "offset": lambda row: str(row.offset),
+    "offset": lambda row: str(row.in_its_partition().offset),
+    "partition": lambda row: "" if row.origin is None else str(row.origin[0].partition),
     "timestamp": lambda row: "" if row.timestamp is None else time_text(row.timestamp).replace("T", " ").rstrip("Z"),
     "key": lambda row: "",  # noqa: ARG005 - this and the value are written when they are read
     "value": lambda row: "",  # noqa: ARG005
@@ -59,7 +59,7 @@ CELLS: Mapping[str, Callable[[LogRow], str]] = {
 """Columns that can be chosen, and the text of a row in each."""
 
 USUAL = ("offset", "timestamp", "key", "value")
-_NUMBERS = frozenset(("offset", "headers", "position", "epoch", "producer", "size"))
+_NUMBERS = frozenset(("offset", "partition", "headers", "position", "epoch", "producer", "size"))
 
 
 class ShownRow(NamedTuple):
@@ -265,7 +265,7 @@ class RecordsView(LineView):
 
 
 _CHUNK_ROWS = 120
-_REPORT_SECONDS = 0.15
+REPORT_SECONDS = 0.15
 
 
 class _Found(NamedTuple):
@@ -471,23 +471,13 @@ def _chunk_after(rows: LogRows, start: int, wanted: RecordFilter | None, writer:
             if count == _CHUNK_ROWS:
                 yield _Found(items, position >= rows.end_offset, position)
                 return
-        elif time.monotonic() - reported > _REPORT_SECONDS:
+        elif time.monotonic() - reported > REPORT_SECONDS:
             yield _Found(items, False, rows.position)
             items, reported = [], time.monotonic()
     yield _Found(items, True, rows.end_offset)
 
 
 _FOLLOW_SECONDS = 0.5
-_MOST_NAMED = 5
-
-
-def _elsewhere_text(found: Mapping[int, int], count: int) -> str:
-    """Describes the matches in other partitions: their number by partition."""
-    if not found:
-        return f"nothing in any of {count} partitions"
-    named = [f"{matches:,} in partition {number}" for number, matches in list(found.items())[:_MOST_NAMED]]
-    more = f", and in {len(found) - len(named)} more" if len(found) > len(named) else ""
-    return f"nothing in this one; {sum(found.values()):,} in others: {', '.join(named)}{more} ([ and ] go there)"
 
 
 class RecordsScreen(InspectScreen):
@@ -500,11 +490,13 @@ of open transactions, and the markers that end transactions.
 
 The filter is the language of plog consume --filter, such as  value.carrier == "UA" and offset >= 100.
 """
-    KEYS = (
+    KEYS: ClassVar[tuple[tuple[str, str], ...]] = (
         ("Enter", "everything about the record"),
         ("Home, End", "the log's first and last record"),
         ("r", "look again"),
         ("[, ]", "the partition before, or the next one, at the same time, with the same filter"),
+        ("a", "all partitions of the topic, by time"),
+        (":key=KEY", "the next record of a key, in the partition where it belongs"),
         ("x", "text, JSON, decoded by the registry if there is one, hex"),
         ("i, v", "the partition's files; verify them"),
     )
@@ -522,8 +514,9 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         Binding("t", "transactions", "Txns"),
         Binding("left_square_bracket", "neighbour(-1)", "Partition before", show=False),
         Binding("right_square_bracket", "neighbour(1)", "Next partition", show=False),
+        Binding("a", "partitions", "All partitions", show=False),
     ]
-    go_label = "Go to an offset, a time, -N, end, or TOPIC[:P][@...]"
+    go_label = "Go to an offset, a time, -N, end, key=KEY, or TOPIC[:P][@...]"
 
     def __init__(self, partition: TopicPartition, offset: int | None = None) -> None:
         """Begins at that offset; without one at the log's first."""
@@ -531,11 +524,14 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self._partition = self.partition = partition
         self._wanted_offset = offset
         self._filter_text = ""
+        self.said = ""  # and again when the rows have come
         self._following: Timer | None = None
         self._is_looking = False
 
+    view_type: ClassVar[type[RecordsView]] = RecordsView
+
     def body(self) -> Iterable[Widget]:
-        self.view = RecordsView()
+        self.view = self.view_type()
         make_writer = partial(self.inspect_app.row_writer, self._partition.topic)
         self.loader = RowLoader(
             self,
@@ -547,13 +543,18 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         )
         yield self.view
 
-    def title_text(self) -> str:
+    def place_text(self) -> str:
+        """Names the partition, and its offsets."""
         reader = self.inspected.reader
         count = 1 if reader is None else len(reader.topics.get(self._partition.topic, ()))
         text = f"{self._partition}" + (f" of {count} partitions" if count > 1 else "")
         if self.loader.rows is not None:
             start, end = self.loader.rows.start_offset, self.loader.rows.end_offset
             text += f"  {offsets_text(start, end) if end > start else f'no offsets, the next is {end}'}"
+        return text
+
+    def title_text(self) -> str:
+        text = self.place_text()
         if self._filter_text:
             text += f"  filter: {self._filter_text}"
         if self.loader.form is not Form.TEXT:
@@ -585,7 +586,11 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def on_mount(self) -> None:
         if self.inspect_app.has_schemas:
             self.loader.form = Form.SCHEMA
-        self.in_background(lambda: self.inspected.rows(self._partition), self._take_rows, failed=self._fail)
+        self.in_background(self.open_rows, self._take_rows, failed=self._fail)
+
+    def open_rows(self) -> LogRows:
+        """Opens what is shown; in the reader's thread."""
+        return self.inspected.rows(self._partition)
 
     def _fail(self, error: PlogError) -> None:
         self.view.say_when_empty("nothing can be shown")
@@ -595,7 +600,7 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.loader.rows = rows
         self._show_bounds()
         offset, self._wanted_offset = self._wanted_offset, None
-        self._show(offset)
+        self.show_row(offset)
 
     def _show_bounds(self) -> None:
         if self.loader.rows is not None:
@@ -610,7 +615,12 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def go(self, text: str) -> None:
         self.loader.stop()  # the reader finds the place, and a search may take long
-        super().go(text)
+        if not text.strip().startswith("key="):
+            super().go(text)
+            return
+        from cli.inspect.topic_records_screen import go_to_key
+
+        go_to_key(self, text.strip().removeprefix("key="))
 
     def go_to(self, offset: int | None) -> None:
         """Shows the row that holds the offset, in the log as it is now; without one the first."""
@@ -620,12 +630,12 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
             return
 
         def fail(error: PlogError) -> None:
-            self._show(offset)  # open rows can still be read
+            self.show_row(offset)  # open rows can still be read
             self.tell_problem(error)
 
-        self.in_background(rows.refresh, lambda _: self._show(offset), failed=fail)
+        self.in_background(rows.refresh, lambda _: self.show_row(offset), failed=fail)
 
-    def _show(self, offset: int | None) -> None:
+    def show_row(self, offset: int | None) -> None:
         if self.loader.rows is None:
             return
         self._show_bounds()
@@ -643,6 +653,9 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
     def _show_notes(self) -> None:
         of_log = [] if self.loader.rows is None else self.loader.rows.notes
         notes = list(dict.fromkeys([*self.inspected.notes, *of_log]))
+        said, self.said = self.said, ""
+        if said:
+            self.tell(said)
         if notes:
             more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
             self.tell_problem(notes[0] + more)
@@ -728,7 +741,8 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
         item, rows = self.view.item, self.loader.rows
         if item is not None and rows is not None:
-            self.app.push_screen(RecordScreen(self._partition, rows, item.row, self.loader.form, self._move_on))
+            partition = self._partition if item.row.origin is None else item.row.origin[0]
+            self.app.push_screen(RecordScreen(partition, rows, item.row, self.loader.form, self._move_on))
 
     def _move_on(self, step: int) -> LogRow | None:
         """Moves the cursor by that many rows, and returns the row under it, or None if it stays."""
@@ -755,33 +769,15 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
         self.show_title()
         self.loader.load_around(here.row.offset if here is not None and not text else self.view.bounds[0])
 
-    def _numbers(self) -> list[int]:
-        """Lists the topic's partitions; in the reader's thread, which may ask a server."""
-        source: RecordSource = self.inspected.source
-        return sorted(source.partitions(self._partition.topic))
-
     def _count_elsewhere(self) -> Job | None:
         """Counts what the filter finds in the topic's other partitions, after it found nothing in this one."""
+        from cli.inspect.topic_records_screen import count_elsewhere
+
         wanted, here = self.loader.filter, self._partition
         if wanted is None:
             return None
-
-        def count() -> Iterator[str]:
-            others = [TopicPartition(here.topic, number) for number in self._numbers() if number != here.partition]
-            found: dict[int, int] = {}
-            reported = time.monotonic()
-            for other in others:
-                rows = self.inspected.rows(other)
-                for row in rows.rows_from(rows.start_offset, wanted):
-                    if row is not None:
-                        found[other.partition] = found.get(other.partition, 0) + 1
-                    if time.monotonic() - reported > _REPORT_SECONDS:
-                        yield f"nothing in this partition; looking at partition {other.partition}"
-                        reported = time.monotonic()
-            if others:
-                yield _elsewhere_text(found, len(others) + 1)
-
-        return self.in_steps(count, self.tell, done=self.loader.note_end, failed=self._fail_elsewhere)
+        steps = partial(count_elsewhere, self.inspected, here, wanted)
+        return self.in_steps(steps, self.tell, done=self.loader.note_end, failed=self._fail_elsewhere)
 
     def _fail_elsewhere(self, error: PlogError) -> None:
         self.loader.note_end()
@@ -789,18 +785,10 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
 
     def action_neighbour(self, step: int) -> None:
         """Shows the next partition, or the one before, from the time of the cursor's row on."""
-        item, here = self.view.item, self._partition
-        time_ms = None if item is None else item.row.timestamp
-        self.loader.stop()  # the reader opens it, and a search may take long
+        from cli.inspect.topic_records_screen import find_neighbour
 
-        def look() -> tuple[TopicPartition, LogRows, int | None] | None:
-            numbers = self._numbers()
-            at = numbers.index(here.partition) + step
-            if not 0 <= at < len(numbers):
-                return None
-            other = TopicPartition(here.topic, numbers[at])
-            rows = self.inspected.rows(other)
-            return other, rows, None if time_ms is None else self.inspected.source.offsets_at([other], time_ms)[other]
+        item, here = self.view.item, self._partition
+        self.loader.stop()  # the reader opens it, and a search may take long
 
         def take(found: tuple[TopicPartition, LogRows, int | None] | None) -> None:
             if found is None:
@@ -808,12 +796,23 @@ The filter is the language of plog consume --filter, such as  value.carrier == "
                 self.loader.read_on()
                 return
             self.tell_problem(None)
-            self._partition, self.loader.rows, offset = found
-            self.partition = self._partition
-            self._show_bounds()
-            self.loader.load_around(self.loader.rows.start_offset if offset is None else offset)
+            self.show_partition(*found)
 
-        self.in_background(look, take)
+        row = None if item is None else item.row
+        self.in_background(lambda: find_neighbour(self.inspected, here, step, row), take)
+
+    def show_partition(self, partition: TopicPartition, rows: LogRows, offset: int | None) -> None:
+        self._partition = self.partition = partition
+        self.loader.rows = rows
+        self._show_bounds()
+        self.loader.load_around(rows.start_offset if offset is None else offset)
+
+    def action_partitions(self) -> None:
+        """Shows all partitions, from the time of the cursor's row on."""
+        from cli.inspect.topic_records_screen import TopicRecordsScreen
+
+        time_ms = None if self.view.item is None else self.view.item.row.timestamp
+        self.app.push_screen(TopicRecordsScreen(self._partition.topic, time_ms))
 
     def action_form(self) -> None:
         """Shows keys and values in the next form: text, JSON, decoded by the registry, hex."""

@@ -158,7 +158,7 @@ class InspectHost(App[None]):
         self.findings: dict[TopicPartition, list[Finding]] = {}
         """Findings of the last check of each checked partition."""
         self.opened = opened
-        self._formats = schemas.for_people()
+        self.formats = schemas.for_people()
         self._reader = InspectWorker("reader")
         self._backgrounds = [self._reader]
         self.animation_level = "full" if has_animation else "none"
@@ -212,7 +212,7 @@ class InspectHost(App[None]):
     @property
     def has_schemas(self) -> bool:
         """Whether keys or values are decoded."""
-        return not self._formats.are_plain
+        return not self.formats.are_plain
 
     def form_after(self, form: Form) -> Form:
         """Returns the next form of keys and values: text, JSON, decoded if a schema or format is named, hex."""
@@ -223,7 +223,7 @@ class InspectHost(App[None]):
         """Returns the formatter of keys and values; in the reader's thread, which asks the registry."""
         if form is not Form.SCHEMA or not self.has_schemas:
             return RowWriter(topic, form)
-        return RowWriter(topic, form, self.inspected.schemas(self._formats).decoders)
+        return RowWriter(topic, form, self.inspected.schemas(self.formats).decoders)
 
     def on_unmount(self) -> None:
         for one in self._backgrounds:

@@ -166,10 +166,11 @@ class PartitionsScreen(InspectScreen):
 
     HELP = """
 The topic's partitions, as plog topic describe has them: where their logs begin and end, how large they are, and damage
-that is known.
+that is known. All shows the records of all of them, by time.
 """
     KEYS = (("Enter", "the partition's records"), ("s, S", "sort by the next column, or the other way round"))
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "all", "All"),
         Binding("m", "map", "Map"),
         Binding("i", "files", "Files"),
         Binding("v", "verify", "Verify"),
@@ -220,3 +221,9 @@ that is known.
     def chosen(self) -> None:
         if self.chosen_partition is not None:
             self.inspect_app.open_records(self.chosen_partition)
+
+    def action_all(self) -> None:
+        """Shows the records of all partitions, by time."""
+        from cli.inspect.topic_records_screen import TopicRecordsScreen
+
+        self.app.push_screen(TopicRecordsScreen(self._topic))

@@ -82,7 +82,7 @@ class OneKey:
         self, source: RecordSource, mine: list[TopicPartition], count: int, ends: Offsets
     ) -> tuple[set[int] | None, str]:
         """Returns the numbers of the partitions, or None for all, and the reason to print."""
-        key = self._key(mine[0].topic)
+        key = self.bytes_in(mine[0].topic)
         if self._request.all_partitions or count == 1:
             return None, ""
         if self._request.partitioner is not None:
@@ -113,14 +113,14 @@ class OneKey:
 
     def step(self, chunk: Chunk) -> Chunk:
         """Keeps the records of the key."""
-        rows = rows_ending_with(chunk.columns, self._key(chunk.partition.topic), is_whole=True)
+        rows = rows_ending_with(chunk.columns, self.bytes_in(chunk.partition.topic), is_whole=True)
         return chunk._replace(columns=chunk.columns.select(rows), typed=None)
 
     def may_hold(self, partition: TopicPartition, batch: Batch) -> bool:
         """Says whether the batch may hold a record of the key, without decoding it."""
         if not isinstance(batch, RecordBatch) or batch.attributes & CODEC_MASK:
             return True
-        pattern = re.compile(re.escape(self._key(partition.topic)))
+        pattern = re.compile(re.escape(self.bytes_in(partition.topic)))
         end = batch.start + batch.size_bytes
         return pattern.search(batch.buffer[batch.start : end]) is not None
 
@@ -129,7 +129,7 @@ class OneKey:
         if not printed and self._left_out:
             self._say("note: no record of that key was found there; --all-partitions looks into the others")
 
-    def _key(self, topic: str) -> bytes:
+    def bytes_in(self, topic: str) -> bytes:
         """Returns the key's bytes in that topic. Raises UsageError for text that is not of the key's format."""
         if topic not in self._keys:
             try:

@@ -79,6 +79,13 @@ class LogRow(NamedTuple):
     columns: RecordColumns | None = None
     number: int = 0
     place: tuple[Path, int] | None = None
+    origin: tuple[TopicPartition, int] | None = None
+    """Its partition and offset, if `offset` is its place among the rows of several partitions (topic_rows.py)."""
+
+    def in_its_partition(self) -> LogRow:
+        """Returns the row with its own offsets."""
+        offset = self.offset if self.origin is None else self.origin[1]
+        return self._replace(offset=offset, end=offset + self.end - self.offset)
 
     @property
     def key(self) -> bytes | None:

@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Footer
 
 from cli.inspect.records_screen import RecordsScreen
+from cli.inspect.topic_records_screen import TopicRecordsScreen
 from core.common.topic_partition import TopicPartition
 from tests.cli.inspect.support import inspecting, press, screen_text, settled, status, type_text, with_loop
 from tests.support.golden import SAMPLE_DATA
@@ -115,3 +116,108 @@ async def test_the_bottom_line_fits_into_80_columns(directory: Path) -> None:
         assert pilot.app.screen.query_one(Footer).virtual_size.width <= 80
     async with inspecting(SAMPLE_DATA / "partition" / "txn_multisegment-0", size=(80, 24)) as pilot:
         assert pilot.app.screen.query_one(Footer).virtual_size.width <= 80
+
+
+def rows_here(pilot: Pilot[None]) -> list[tuple[int, int]]:
+    """Partition and offset of each line."""
+    screen = pilot.app.screen
+    assert isinstance(screen, TopicRecordsScreen)
+    return [(row.origin[0].partition, row.origin[1]) for row, *_ in screen.view.items if row.origin is not None]
+
+
+@with_loop
+async def test_all_partitions_are_shown_by_time(directory: Path) -> None:
+    async with inspecting(directory, "t:1@1") as pilot:
+        await press(pilot, "a")
+        assert rows_here(pilot) == [(partition, offset) for offset in range(3) for partition in range(3)]
+        screen = pilot.app.screen
+        assert isinstance(screen, TopicRecordsScreen)
+        assert screen.view.cursor == 3  # the first of the time of t-1@1
+        lines = screen_text(pilot.app).splitlines()
+        assert lines[0].startswith(" t, all partitions  9 offsets")
+        assert lines[1].split() == ["partition", "offset", "timestamp", "key", "value"]
+        assert lines[6].split() == ["1", "1", "1970-01-01", "00:02:00.000", "(null)", '{"state":', '"OK"}']
+        assert screen.command_line().startswith("plog consume t --from @120000 --merge --max-messages ")
+        await press(pilot, "down", "down", "enter")
+        assert screen_text(pilot.app).startswith(" t-2 offset 1  ")
+        await press(pilot, "n")
+        assert screen_text(pilot.app).startswith(" t-0 offset 2  ")
+        await press(pilot, "escape", "a")
+        assert here(pilot) == (0, 2)
+        await press(pilot, "escape", "right_square_bracket")
+        assert status(pilot.app) == "! all partitions are here; a shows the record's own"
+    async with inspecting(directory) as pilot:
+        await press(pilot, "down", "down", "enter", "a", "end")
+        screen = pilot.app.screen
+        assert isinstance(screen, TopicRecordsScreen)
+        assert (rows_here(pilot)[-1], screen.view.cursor) == ((2, 2), 8)
+
+
+@with_loop
+async def test_a_filter_looks_into_all_partitions(directory: Path) -> None:
+    async with inspecting(directory, "t") as pilot:
+        await press(pilot, "a", "slash")
+        await type_text(pilot, 'value.state == "ERR"')
+        assert rows_here(pilot) == [(1, 0), (2, 1), (1, 2)]
+        await press(pilot, "down", "slash")
+        await press(pilot, *["backspace"] * 20, "enter")
+        assert len(rows_here(pilot)) == 9
+        await press(pilot, "slash")
+        await type_text(pilot, 'value.state == "LOST"')
+        assert rows_here(pilot) == []
+        await press(pilot, "colon")
+        await type_text(pilot, "1970-01-01T00:03:00Z")
+        assert "nothing matches the filter" in screen_text(pilot.app)
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topic k: keys order-0 to order-39, twice, by murmur2 in four partitions."""
+    made = tmp_path_factory.mktemp("keys") / "data"
+    place = ["--data-dir", str(made)]
+    assert call_plog("topic", "create", "k", "--partitions", "4", "--set", "retention.ms=-1", *place).returncode == 0
+    lines = [json.dumps({"key": f"order-{n % 40}", "value": str(n), "timestamp": n}) for n in range(80)]
+    done = call_plog("produce", "k", "--format", "envelope", "--partitioner", "murmur2", *place,
+                     stdin="\n".join(lines).encode())  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@with_loop
+async def test_a_key_is_looked_for_in_its_partition(keyed: Path) -> None:
+    async with inspecting(keyed, "k") as pilot:
+
+        async def go() -> RecordsScreen:
+            await press(pilot, "colon")
+            await type_text(pilot, "key=order-7")
+            screen = pilot.app.screen
+            assert isinstance(screen, RecordsScreen)
+            return screen
+
+        for value in b"7", b"47":
+            screen = await go()
+            assert screen.view.item is not None
+            assert (screen.view.item.row.key, screen.view.item.row.value) == (b"order-7", value)
+            partition = screen.partition.partition
+            assert status(pilot.app) == (
+                f"key order-7 of k: partition {partition} of 4 by murmur2, as 40 of the 40 newest keys"
+            )
+        await go()
+        assert status(pilot.app).startswith(f"! no record of key order-7 after this one in partition {partition} of k")
+        await press(pilot, "home", "a", "home")
+        for value in b"7", b"47":
+            screen = await go()
+            assert isinstance(screen, TopicRecordsScreen)
+            assert screen.view.item is not None
+            assert screen.view.item.row.value == value
+
+
+@with_loop
+async def test_every_screen_has_a_bottom_line_of_80_columns(directory: Path) -> None:
+    async with inspecting(directory, "t") as pilot:
+        for key in "", "a", "enter", "b", "m", "i", "g", "t", "v":
+            if key != "":
+                await press(pilot, *["escape"] * (key not in "a enter"), key)
+            if pilot.app.screen.query(Footer):
+                footer = pilot.app.screen.query_one(Footer)
+                assert footer.virtual_size.width <= 80, pilot.app.screen
