@@ -148,9 +148,9 @@ def say(text: str) -> None:
 
 
 def say_failures(failures: Sequence[PlogError]) -> int:
-    """Prints each to stderr, and returns the exit code: 0 without failures."""
-    for error in failures:
+    """Prints each to stderr, and a hint that several have in a row once; returns the exit code, 0 without failures."""
+    for number, error in enumerate(failures, 1):
         say(f"error: {error.message}")
-        if error.hint:
+        if error.hint and error.hint not in [following.hint for following in failures[number : number + 1]]:
             say(f"hint: {error.hint}")
     return max((error.exit_code for error in failures), default=0)

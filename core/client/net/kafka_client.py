@@ -551,7 +551,8 @@ class KnownLeaders:
 
 def _topic_error(code: ErrorCode, name: str) -> KafkaError:
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return KafkaError(code, f"no topic {name!r}", hint=f"plog topic list, or plog topic create {name}")
+        make = "brokers make it when it is first needed" if name.startswith("__") else f"plog topic create {name}"
+        return KafkaError(code, f"no topic {name!r}", hint=f"plog topic list, or {make}")
     return KafkaError(code, f"topic {name!r}: {code.text}")
 
 
