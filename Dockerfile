@@ -20,6 +20,6 @@ ENV PATH="/opt/plog/bin:$PATH" PLOG_DATA_DIR="/data" PYTHONDONTWRITEBYTECODE="1"
 VOLUME /data
 EXPOSE 9092
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=10s --start-period=30s CMD ["plog", "cluster", "status", "--bootstrap-server", "127.0.0.1:9092"]
+HEALTHCHECK --interval=5s --timeout=10s --start-period=30s CMD ["plog", "topic", "list", "--bootstrap-server", "127.0.0.1:9092"]
 ENTRYPOINT ["plog"]
 CMD ["serve", "--listen", "0.0.0.0:9092", "--advertise", "localhost:9092"]
